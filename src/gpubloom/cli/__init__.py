@@ -1,0 +1,17 @@
+"""The command `bloom`: a thin layer over the service tower.
+
+It knows every room of the house, but never imports torch: training happens in a child process.
+"""
+
+import sys
+
+
+def main() -> None:
+    """Entry point of `bloom`; says what to install when the command line's own libraries are missing."""
+    try:
+        from gpubloom.cli.app import app
+    except ModuleNotFoundError as missing:
+        if missing.name not in {"typer", "rich", "pydantic"}:
+            raise
+        sys.exit(f"bloom needs {missing.name!r}, which is not installed. Run: pip install 'gpubloom[cli]'")
+    app()

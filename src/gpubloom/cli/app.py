@@ -1,0 +1,28 @@
+"""All commands of `bloom`, gathered; each lives in a file of its own."""
+
+import typer
+
+import gpubloom
+
+app = typer.Typer(
+    name="bloom",
+    help="Train and fine-tune language models, and see every step.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bloom {gpubloom.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Options that come before any command."""
