@@ -3,6 +3,7 @@
 import typer
 
 import gpubloom
+from gpubloom.cli import database, openapi, serve
 
 app = typer.Typer(
     name="bloom",
@@ -26,3 +27,8 @@ def _root(
     ),
 ) -> None:
     """Options that come before any command."""
+
+
+app.command("serve")(serve.serve)
+app.command("openapi")(openapi.openapi)
+app.add_typer(database.app, name="db")

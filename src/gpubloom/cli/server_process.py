@@ -1,0 +1,93 @@
+"""Runs the web server in this process, and tells the person at the terminal where it is."""
+
+import asyncio
+import os
+import socket
+from typing import Any, NoReturn
+
+import typer
+import uvicorn
+from fastapi import FastAPI
+
+from gpubloom.server.accounts.registration import issue_setup_link
+from gpubloom.server.app import create_app
+from gpubloom.server.logs import configure_logs
+from gpubloom.server.settings import Settings, SettingsError, load_settings
+
+
+def run_server(*, port: int | None, host: str | None) -> None:
+    """Serve until stopped; a person's mistake ends with one sentence and code 2."""
+    settings = _settings(port, host)
+    configure_logs(settings.log_format)
+    try:
+        listening = socket.create_server(
+            (settings.host, settings.port),
+            family=socket.AF_INET6 if ":" in settings.host else socket.AF_INET,
+            backlog=512,
+        )
+    except OSError as error:
+        _stop(
+            f"Cannot listen on {settings.host}:{settings.port} ({error.strerror}). "
+            f"Is another server running there? Choose another port: make run PORT={settings.port + 1}"
+        )
+    settings = settings.model_copy(update={"port": listening.getsockname()[1]})
+    asyncio.run(_serve(settings, listening))
+
+
+def _settings(port: int | None, host: str | None) -> Settings:
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        _stop(f"A setting cannot be used. {error}")
+    changes: dict[str, Any] = {}
+    plain_port = os.environ.get("PORT")
+    if port is not None:
+        changes["port"] = port
+    elif "BLOOM_PORT" not in os.environ and plain_port and plain_port.isdecimal():
+        changes["port"] = int(plain_port)
+    if host is not None:
+        changes["host"] = host
+    return settings.model_copy(update=changes)
+
+
+def _stop(sentence: str) -> NoReturn:
+    typer.echo(sentence, err=True)
+    raise typer.Exit(2)
+
+
+class _Server(uvicorn.Server):
+    """Says where it is once it really answers."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if not self.started:
+            return
+        address = self._app.state.settings.address
+        async with self._app.state.database.write() as session:
+            link = await issue_setup_link(session, address)
+        typer.echo(f"\n  GPU Bloom is at {address}\n")
+        if link is not None:
+            typer.echo(
+                "  There is no account yet. Create the first one, an admin, with this one-time link:\n"
+            )
+            typer.echo(f"    {link}\n")
+        typer.echo("  Press Ctrl-C to stop.\n")
+
+
+async def _serve(settings: Settings, listening: socket.socket) -> None:
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Only a proxy on this machine may say who the client really is.
+        proxy_headers=True,
+        forwarded_allow_ips="127.0.0.1,::1",
+        timeout_graceful_shutdown=10,
+    )
+    await _Server(config, app).serve(sockets=[listening])

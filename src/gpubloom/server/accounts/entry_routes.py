@@ -1,0 +1,213 @@
+"""The doors that stand open to strangers: first run, sign-up, sign-in, letters. All are rate-limited."""
+
+from typing import Annotated, cast
+
+from fastapi import APIRouter, BackgroundTasks, Depends, Request
+
+from gpubloom.server.accounts import passwords, registration
+from gpubloom.server.accounts.cookies import set_session_cookie
+from gpubloom.server.accounts.mail import Letter, Mailer
+from gpubloom.server.accounts.principal import client_address, find_principal
+from gpubloom.server.accounts.schemas import (
+    AuthState,
+    EmailOnly,
+    ResetPassword,
+    Setup,
+    SignedIn,
+    SignedUp,
+    SignIn,
+    SignUp,
+    UserOut,
+    Verify,
+)
+from gpubloom.server.accounts.sessions import OpenedSession, open_session
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.audit.service import record
+from gpubloom.server.db.session import CurrentDatabase, WriteSession
+from gpubloom.server.problems import NotSignedIn
+from gpubloom.server.schema import Message
+from gpubloom.server.security.passwords import hash_password
+from gpubloom.server.security.rates import Rate
+from gpubloom.server.settings import Settings
+
+router = APIRouter(prefix="/auth", tags=["accounts"])
+
+_ENTRY = Rate("entry", limit=60, seconds=15 * 60)
+_LETTERS = Rate("letters", limit=5, seconds=60 * 60)
+
+
+def settings_of(request: Request) -> Settings:
+    return cast("Settings", request.app.state.settings)
+
+
+def mailer_of(request: Request) -> Mailer:
+    return cast("Mailer", request.app.state.mailer)
+
+
+CurrentSettings = Annotated[Settings, Depends(settings_of)]
+CurrentMailer = Annotated[Mailer, Depends(mailer_of)]
+
+
+async def _count_entry(request: Request, database: CurrentDatabase) -> None:
+    await _ENTRY.count(database, client_address(request) or "unknown")
+
+
+RATED = [Depends(_count_entry)]
+
+
+def _signed_in(request: Request, user: User, opened: OpenedSession) -> SignedIn:
+    set_session_cookie(request, opened.secret)
+    return SignedIn(user=UserOut.model_validate(user), csrf_token=opened.row.csrf_token)
+
+
+@router.get("/state")
+async def read_state(
+    request: Request, database: CurrentDatabase, settings: CurrentSettings, mailer: CurrentMailer
+) -> AuthState:
+    """What the web app asks first: is anybody signed in, and what can a stranger do here?"""
+    try:
+        principal = await find_principal(request)
+    except NotSignedIn:
+        principal = None
+    async with database.read() as session:
+        set_up = principal is not None or await registration.has_users(session)
+    return AuthState(
+        setup_required=not set_up,
+        signup=settings.signup,
+        mail=mailer.kind,
+        oauth_providers=list(request.app.state.oauth),
+        user=None if principal is None else UserOut.model_validate(principal.user),
+        csrf_token=None if principal is None else principal.csrf_token,
+    )
+
+
+@router.post("/setup", status_code=201, dependencies=RATED)
+async def set_up(request: Request, body: Setup, database: CurrentDatabase) -> SignedIn:
+    """Create the first account, an admin, with the link that the server printed."""
+    password_hash = await hash_password(body.password.get_secret_value())
+    place = client_address(request)
+    async with database.write() as session:
+        user = await registration.create_first_admin(
+            session,
+            token=body.token,
+            name=body.name,
+            email=body.email,
+            password_hash=password_hash,
+            ip_address=place,
+        )
+        opened = open_session(session, user, ip_address=place, user_agent=request.headers.get("user-agent"))
+    return _signed_in(request, user, opened)
+
+
+@router.post("/sign-up", status_code=202, dependencies=RATED)
+async def sign_up(
+    request: Request,
+    body: SignUp,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    mailer: CurrentMailer,
+    after: BackgroundTasks,
+) -> SignedUp:
+    """Create an account. The reply does not tell whether the address already has one."""
+    password_hash = await hash_password(body.password.get_secret_value())
+    async with database.write() as session:
+        result = await registration.sign_up(
+            session,
+            settings,
+            name=body.name,
+            email=body.email,
+            password_hash=password_hash,
+            invitation=body.invitation,
+            ip_address=client_address(request),
+        )
+    if result.letter is not None:
+        after.add_task(mailer.send, result.letter)
+    return SignedUp(
+        detail="Open the link that was sent to your email address to finish."
+        if result.verification_required
+        else "Your account is ready. Sign in with your new password.",
+        verification_required=result.verification_required,
+    )
+
+
+@router.post("/verify", dependencies=RATED)
+async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn:
+    """Confirm an email address by its letter, and sign in."""
+    place = client_address(request)
+    user = await registration.verify_email(session, body.token, place)
+    opened = open_session(session, user, ip_address=place, user_agent=request.headers.get("user-agent"))
+    return _signed_in(request, user, opened)
+
+
+async def _send_quietly(
+    database: CurrentDatabase, mailer: Mailer, after: BackgroundTasks, letter: Letter | None
+) -> None:
+    # Counted only when a letter goes out: a stranger learns nothing, and no mailbox is flooded.
+    if letter is not None:
+        await _LETTERS.count(database, letter.to)
+        after.add_task(mailer.send, letter)
+
+
+@router.post("/verify/resend", status_code=202, dependencies=RATED)
+async def resend_verification(
+    body: EmailOnly,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    mailer: CurrentMailer,
+    after: BackgroundTasks,
+) -> Message:
+    """Send the confirmation letter again."""
+    async with database.write() as session:
+        letter = await registration.resend_verification(session, settings, body.email)
+    await _send_quietly(database, mailer, after, letter)
+    return Message(detail="If this address waits to be confirmed, a new link was sent to it.")
+
+
+@router.post("/sign-in", dependencies=RATED)
+async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> SignedIn:
+    """Sign a browser in with email address and password."""
+    place = client_address(request)
+    user = await passwords.check_credentials(
+        database, email=body.email, password=body.password.get_secret_value(), ip_address=place
+    )
+    async with database.write() as session:
+        opened = open_session(session, user, ip_address=place, user_agent=request.headers.get("user-agent"))
+        record(session, "user.signed_in", actor=user.id, subject=f"user:{user.id}", ip_address=place)
+    return _signed_in(request, user, opened)
+
+
+@router.post("/password/forgot", status_code=202, dependencies=RATED)
+async def forgot_password(
+    body: EmailOnly,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    mailer: CurrentMailer,
+    after: BackgroundTasks,
+) -> Message:
+    """Send a link to choose a new password."""
+    async with database.write() as session:
+        letter = await passwords.forgot_password(session, settings, body.email)
+    await _send_quietly(database, mailer, after, letter)
+    return Message(detail="If this address has an account, a link to choose a new password was sent to it.")
+
+
+@router.post("/password/reset", status_code=204, dependencies=RATED)
+async def reset_password(
+    request: Request,
+    body: ResetPassword,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    mailer: CurrentMailer,
+    after: BackgroundTasks,
+) -> None:
+    """Choose a new password with the link of a letter; every browser is signed out."""
+    password_hash = await hash_password(body.password.get_secret_value())
+    async with database.write() as session:
+        letter = await passwords.reset_password(
+            session,
+            settings,
+            token=body.token,
+            password_hash=password_hash,
+            ip_address=client_address(request),
+        )
+    after.add_task(mailer.send, letter)

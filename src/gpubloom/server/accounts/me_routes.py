@@ -1,0 +1,166 @@
+"""A signed-in person's own account: profile, password, sessions, API tokens."""
+
+from uuid import UUID
+
+from fastapi import APIRouter, BackgroundTasks, Request
+from sqlalchemy import select
+
+from gpubloom.server.accounts import api_tokens, passwords, sessions
+from gpubloom.server.accounts.cookies import set_session_cookie
+from gpubloom.server.accounts.entry_routes import CurrentMailer, CurrentSettings
+from gpubloom.server.accounts.principal import CurrentPrincipal, SessionPrincipal
+from gpubloom.server.accounts.schemas import (
+    ApiTokenOut,
+    ApiTokens,
+    ChangePassword,
+    CreatedApiToken,
+    NewApiToken,
+    ProfileChange,
+    SessionOut,
+    Sessions,
+    UserOut,
+)
+from gpubloom.server.accounts.tables import ApiToken, User
+from gpubloom.server.audit.service import record
+from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
+from gpubloom.server.problems import NotFound
+
+router = APIRouter(tags=["accounts"])
+
+
+@router.post("/auth/sign-out", status_code=204)
+async def sign_out(request: Request, principal: SessionPrincipal, session: WriteSession) -> None:
+    """End this browser's session."""
+    assert principal.session_id is not None
+    await sessions.end_session(session, principal.id, principal.session_id)
+    record(
+        session,
+        "user.signed_out",
+        actor=principal.id,
+        subject=f"user:{principal.id}",
+        ip_address=principal.ip_address,
+    )
+    set_session_cookie(request, "")
+
+
+@router.get("/me")
+async def read_me(principal: CurrentPrincipal) -> UserOut:
+    """The person this request comes from."""
+    return UserOut.model_validate(principal.user)
+
+
+@router.patch("/me")
+async def change_profile(body: ProfileChange, principal: SessionPrincipal, session: WriteSession) -> UserOut:
+    """Change one's own profile."""
+    user = await session.scalar(select(User).where(User.id == principal.id))
+    assert user is not None
+    user.name = body.name
+    await session.flush()
+    return UserOut.model_validate(user)
+
+
+@router.post("/me/password", status_code=204)
+async def change_password(
+    body: ChangePassword,
+    principal: SessionPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    mailer: CurrentMailer,
+    after: BackgroundTasks,
+) -> None:
+    """Change one's password; other browsers are signed out."""
+    letter = await passwords.change_password(
+        database,
+        settings,
+        principal.user,
+        current=body.current_password.get_secret_value(),
+        new=body.new_password.get_secret_value(),
+        session_id=principal.session_id,
+        ip_address=principal.ip_address,
+    )
+    after.add_task(mailer.send, letter)
+
+
+@router.get("/me/sessions")
+async def list_sessions(principal: SessionPrincipal, session: ReadSession) -> Sessions:
+    """The browsers one is signed in with."""
+    rows = await sessions.list_sessions(session, principal.id)
+    return Sessions(
+        items=[
+            SessionOut(
+                id=row.id,
+                current=row.id == principal.session_id,
+                created_at=row.created_at,
+                last_seen_at=row.last_seen_at,
+                expires_at=min(row.expires, row.created_at + sessions.LONGEST_LIFE),
+                ip_address=row.ip_address,
+                user_agent=row.user_agent,
+            )
+            for row in rows
+        ]
+    )
+
+
+@router.delete("/me/sessions", status_code=204)
+async def end_other_sessions(principal: SessionPrincipal, session: WriteSession) -> None:
+    """Sign out everywhere else."""
+    await sessions.end_all_sessions(session, principal.id, but=principal.session_id)
+    record(
+        session,
+        "session.ended_others",
+        actor=principal.id,
+        subject=f"user:{principal.id}",
+        ip_address=principal.ip_address,
+    )
+
+
+@router.delete("/me/sessions/{session_id}", status_code=204)
+async def end_session(session_id: UUID, principal: SessionPrincipal, session: WriteSession) -> None:
+    """Sign one browser out."""
+    if not await sessions.end_session(session, principal.id, session_id):
+        raise NotFound("There is no such session.")
+    record(
+        session,
+        "session.ended",
+        actor=principal.id,
+        subject=f"session:{session_id}",
+        ip_address=principal.ip_address,
+    )
+
+
+def _token_out(row: ApiToken) -> ApiTokenOut:
+    return ApiTokenOut.model_validate(
+        {
+            "id": row.id,
+            "name": row.name,
+            "prefix": row.prefix,
+            "scopes": row.scopes.split(),
+            "created_at": row.created_at,
+            "expires_at": row.expires_at,
+            "last_used_at": row.last_used_at,
+        }
+    )
+
+
+@router.get("/me/tokens")
+async def list_tokens(principal: SessionPrincipal, session: ReadSession) -> ApiTokens:
+    """One's API tokens, without their secrets."""
+    rows = await api_tokens.list_api_tokens(session, principal.id)
+    return ApiTokens(items=[_token_out(row) for row in rows])
+
+
+@router.post("/me/tokens", status_code=201)
+async def create_token(
+    body: NewApiToken, principal: SessionPrincipal, session: WriteSession
+) -> CreatedApiToken:
+    """Create an API token; this response is the only place that shows it."""
+    token, row = await api_tokens.create_api_token(
+        session, principal, name=body.name, scopes=body.scopes, days=body.expires_in_days
+    )
+    return CreatedApiToken(token=token, api_token=_token_out(row))
+
+
+@router.delete("/me/tokens/{token_id}", status_code=204)
+async def revoke_token(token_id: UUID, principal: SessionPrincipal, session: WriteSession) -> None:
+    """Revoke an API token."""
+    await api_tokens.revoke_api_token(session, principal, token_id)

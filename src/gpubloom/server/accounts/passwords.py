@@ -1,0 +1,111 @@
+"""Signing in with a password, and what to do when it is forgotten or changed."""
+
+from uuid import UUID
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.accounts import letters
+from gpubloom.server.accounts.links import LinkRefused, issue_link, use_link
+from gpubloom.server.accounts.mail import Letter
+from gpubloom.server.accounts.registration import find_by_email
+from gpubloom.server.accounts.sessions import end_all_sessions
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.audit.service import record
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import Database
+from gpubloom.server.problems import Forbidden, InvalidInput, NotSignedIn
+from gpubloom.server.security.passwords import check_password, hash_password
+from gpubloom.server.security.rates import Rate
+from gpubloom.server.settings import Settings
+
+# Per address and place: guessing one password. Per place: guessing many accounts. Per address: many places.
+_PAIR = Rate("sign-in", limit=10, seconds=15 * 60)
+_PLACE = Rate("sign-in-place", limit=100, seconds=15 * 60)
+_ADDRESS = Rate("sign-in-address", limit=100, seconds=60 * 60)
+
+
+async def check_credentials(database: Database, *, email: str, password: str, ip_address: str | None) -> User:
+    """The person whose address and password these are; raises the same for a wrong one of either.
+
+    Opens its own short transactions: hashing takes far too long to hold one.
+    """
+    place = ip_address or "unknown"
+    await _PLACE.count(database, place)
+    await _ADDRESS.count(database, email)
+    await _PAIR.count(database, email, place)
+    async with database.read() as session:
+        user = await find_by_email(session, email)
+    right, fresh_hash = await check_password(password, user.password_hash if user else None)
+    if user is None or not right or user.disabled:
+        async with database.write() as session:
+            record(
+                session,
+                "user.sign_in_failed",
+                actor=user.id if user else None,
+                subject=f"user:{user.id}" if user else "user:unknown",
+                ip_address=ip_address,
+            )
+        raise NotSignedIn("Email address or password is wrong.", code="wrong_credentials")
+    if user.email_verified is None:
+        raise Forbidden(
+            "Confirm your email address first: open the link that was sent to it.", code="email_not_verified"
+        )
+    if fresh_hash is not None:
+        async with database.write() as session:
+            await session.execute(update(User).where(User.id == user.id).values(password_hash=fresh_hash))
+    return user
+
+
+async def forgot_password(session: AsyncSession, settings: Settings, email: str) -> Letter | None:
+    """The letter that lets somebody choose a new password; None for an unknown address."""
+    user = await find_by_email(session, email)
+    if user is None or user.disabled:
+        return None
+    secret, _ = await issue_link(session, "reset", email)
+    return letters.password_reset(settings.address, email, user.name, secret)
+
+
+async def reset_password(
+    session: AsyncSession, settings: Settings, *, token: str, password_hash: str, ip_address: str | None
+) -> Letter:
+    """A new password by letter. It proves the mailbox too, and signs every browser out."""
+    link = await use_link(session, "reset", token)
+    user = await find_by_email(session, link.identifier)
+    if user is None or user.disabled:
+        raise LinkRefused("The account of this link is not active any more.", code="account_disabled")
+    user.password_hash = password_hash
+    user.email_verified = user.email_verified or now()
+    await end_all_sessions(session, user.id)
+    record(session, "user.password_reset", actor=user.id, subject=f"user:{user.id}", ip_address=ip_address)
+    return letters.password_changed(settings.address, user.email, user.name)
+
+
+_CHANGE = Rate("change-password", limit=10, seconds=15 * 60)
+
+
+async def change_password(
+    database: Database,
+    settings: Settings,
+    user: User,
+    *,
+    current: str,
+    new: str,
+    session_id: UUID | None,
+    ip_address: str | None,
+) -> Letter:
+    """A new password for somebody who knows the old one; other browsers are signed out."""
+    await _CHANGE.count(database, str(user.id))
+    right, _ = await check_password(current, user.password_hash)
+    if not right:
+        raise InvalidInput.for_field("currentPassword", "This is not your current password.")
+    password_hash = await hash_password(new)
+    async with database.write() as session:
+        row = await session.scalar(select(User).where(User.id == user.id))
+        assert row is not None
+        row.password_hash = password_hash
+        await end_all_sessions(session, user.id, but=session_id)
+        record(
+            session, "user.password_changed", actor=user.id, subject=f"user:{user.id}", ip_address=ip_address
+        )
+    return letters.password_changed(settings.address, user.email, user.name)

@@ -1,0 +1,153 @@
+"""Who sends this request, and may they? Every route under /api asks here unless it is on the public list.
+
+A browser shows its session cookie and, to change anything, the session's CSRF token; a program shows an
+API token, whose scopes must cover the method. Routes that manage the account itself ask for
+`SessionPrincipal`: a leaked API token must not be able to make itself permanent.
+"""
+
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Depends, Request
+from sqlalchemy import select, update
+
+from gpubloom.server.accounts.cookies import read_session_cookie, set_session_cookie
+from gpubloom.server.accounts.sessions import find_session
+from gpubloom.server.accounts.tables import ApiToken, User
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import Database
+from gpubloom.server.db.session import database_of
+from gpubloom.server.problems import Forbidden, NotSignedIn
+from gpubloom.server.security.guard import SAFE_METHODS
+from gpubloom.server.security.secrets import fingerprint, looks_like_api_token
+
+CSRF_HEADER = "X-CSRF-Token"
+ALL_SCOPES = frozenset({"read", "write", "admin"})
+_USED_EVERY = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Principal:
+    """The person behind a request and how they proved it."""
+
+    user: User
+    scopes: frozenset[str]
+    session_id: UUID | None
+    csrf_token: str | None
+    ip_address: str | None
+
+    @property
+    def id(self) -> UUID:
+        return self.user.id
+
+
+def client_address(request: Request) -> str | None:
+    """The address the request came from."""
+    return request.client.host if request.client else None
+
+
+async def authenticate(request: Request) -> Principal:
+    """The principal of a request; raises when there is none or it may not use this method."""
+    cached = getattr(request.state, "principal", None)
+    if isinstance(cached, Principal):
+        return cached
+    principal = await find_principal(request)
+    if principal is None:
+        raise NotSignedIn
+    if request.method not in SAFE_METHODS:
+        _require_csrf(request, principal)
+    needed = "read" if request.method in SAFE_METHODS else "write"
+    if needed not in principal.scopes:
+        raise Forbidden(f"This API token lacks the scope {needed!r}.", code="scope_missing")
+    request.state.principal = principal
+    return principal
+
+
+async def find_principal(request: Request) -> Principal | None:
+    """The principal of a request, when it has one; a wrong API token raises."""
+    database = database_of(request)
+    authorization = request.headers.get("authorization")
+    if authorization is not None:
+        return await _from_api_token(request, database, authorization)
+    secret = read_session_cookie(request)
+    if secret is None:
+        return None
+    found = await find_session(database, secret)
+    if found is None:
+        return None
+    if found.new_secret is not None:
+        set_session_cookie(request, found.new_secret)
+    return Principal(
+        user=found.user,
+        scopes=ALL_SCOPES if found.user.role == "admin" else ALL_SCOPES - {"admin"},
+        session_id=found.row.id,
+        csrf_token=found.row.csrf_token,
+        ip_address=client_address(request),
+    )
+
+
+async def _from_api_token(request: Request, database: Database, authorization: str) -> Principal:
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not looks_like_api_token(token.strip()):
+        raise NotSignedIn(
+            "The Authorization header holds no valid API token. It should read: Bearer bloom_…",
+            code="invalid_api_token",
+        )
+    moment = now()
+    async with database.read() as session:
+        found = (
+            await session.execute(
+                select(ApiToken, User)
+                .join(User, User.id == ApiToken.user_id)
+                .where(ApiToken.fingerprint == fingerprint(token.strip()))
+            )
+        ).one_or_none()
+    if found is None or found[1].disabled:
+        raise NotSignedIn("This API token is not valid, or was revoked.", code="invalid_api_token")
+    row, user = found
+    if row.expires_at <= moment:
+        raise NotSignedIn("This API token has expired. Create a new one.", code="expired_api_token")
+    if row.last_used_at is None or row.last_used_at + _USED_EVERY <= moment:
+        async with database.write() as session:
+            await session.execute(update(ApiToken).where(ApiToken.id == row.id).values(last_used_at=moment))
+    scopes = frozenset(row.scopes.split())
+    return Principal(
+        user=user,
+        # A demoted admin's old tokens lose what their owner lost.
+        scopes=scopes if user.role == "admin" else scopes - {"admin"},
+        session_id=None,
+        csrf_token=None,
+        ip_address=client_address(request),
+    )
+
+
+def _require_csrf(request: Request, principal: Principal) -> None:
+    if principal.csrf_token is None:
+        return
+    presented = request.headers.get(CSRF_HEADER, "")
+    if not secrets.compare_digest(presented.encode(), principal.csrf_token.encode()):
+        raise Forbidden(
+            f"The {CSRF_HEADER} header is missing or wrong. Reload the page and try again.", code="csrf"
+        )
+
+
+CurrentPrincipal = Annotated[Principal, Depends(authenticate)]
+
+
+async def _require_session(principal: CurrentPrincipal) -> Principal:
+    if principal.session_id is None:
+        raise Forbidden("Sign in with a browser to do this: API tokens may not.", code="session_required")
+    return principal
+
+
+async def _require_admin(principal: CurrentPrincipal) -> Principal:
+    if "admin" not in principal.scopes:
+        raise Forbidden("Only an admin may do this.", code="admin_required")
+    return principal
+
+
+SessionPrincipal = Annotated[Principal, Depends(_require_session)]
+AdminPrincipal = Annotated[Principal, Depends(_require_admin)]

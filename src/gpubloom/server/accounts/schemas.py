@@ -1,0 +1,162 @@
+"""The JSON of accounts."""
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+from uuid import UUID
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from gpubloom.server.accounts.tables import Role
+from gpubloom.server.schema import Line, Schema
+from gpubloom.server.security.passwords import weakness
+
+Scope = Literal["read", "write", "admin"]
+
+
+def _email(text: str) -> str:
+    local, at, domain = text.rpartition("@")
+    if not (at and local and domain) or not text.isascii() or any(c in text for c in ' ,;<>()[]"\\'):
+        raise ValueError("This is not an email address.")
+    return text.lower()
+
+
+Email = Annotated[Line, Field(min_length=3, max_length=254), AfterValidator(_email)]
+Name = Annotated[Line, Field(min_length=1, max_length=120)]
+# Checked for strength where it is chosen, not where it is typed to sign in.
+Password = Annotated[SecretStr, Field(max_length=1024)]
+LinkToken = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+def _refuse_weak(password: SecretStr, *, email: str = "", name: str = "") -> None:
+    sentence = weakness(password.get_secret_value(), email=email, name=name)
+    if sentence is not None:
+        raise ValueError(sentence)
+
+
+class NewPassword(Schema):
+    """A password that somebody chooses now."""
+
+    password: Password
+
+    @model_validator(mode="after")
+    def _strong(self) -> Self:
+        _refuse_weak(self.password, email=getattr(self, "email", ""), name=getattr(self, "name", ""))
+        return self
+
+
+class SignUp(NewPassword):
+    name: Name
+    email: Email
+    invitation: LinkToken | None = None
+
+
+class Setup(NewPassword):
+    token: LinkToken
+    name: Name
+    email: Email
+
+
+class SignIn(Schema):
+    email: Email
+    password: Password
+
+
+class Verify(Schema):
+    token: LinkToken
+
+
+class EmailOnly(Schema):
+    email: Email
+
+
+class ResetPassword(NewPassword):
+    token: LinkToken
+
+
+class ChangePassword(Schema):
+    current_password: Password
+    new_password: Password
+
+    @model_validator(mode="after")
+    def _strong(self) -> Self:
+        _refuse_weak(self.new_password)
+        return self
+
+
+class ProfileChange(Schema):
+    name: Name
+
+
+class UserOut(Schema):
+    """A person, as the person and admins see them."""
+
+    id: UUID
+    name: str
+    email: str
+    email_verified: datetime | None
+    image: str | None
+    role: Role
+    created_at: datetime
+    updated_at: datetime
+
+
+class SignedIn(Schema):
+    user: UserOut
+    csrf_token: str
+
+
+class SignedUp(Schema):
+    detail: str
+    verification_required: bool
+
+
+class AuthState(Schema):
+    """What the web app must know before anybody signed in."""
+
+    setup_required: bool
+    signup: Literal["open", "closed"]
+    mail: Literal["smtp", "outbox"]
+    oauth_providers: list[Literal["github", "google"]]
+    user: UserOut | None
+    csrf_token: str | None
+
+
+class SessionOut(Schema):
+    id: UUID
+    current: bool
+    created_at: datetime
+    last_seen_at: datetime
+    expires_at: datetime
+    ip_address: str | None
+    user_agent: str | None
+
+
+class Sessions(Schema):
+    items: list[SessionOut]
+
+
+class NewApiToken(Schema):
+    name: Name
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=3)]
+    expires_in_days: Annotated[int, Field(ge=1, le=365)] = 90
+
+
+class ApiTokenOut(Schema):
+    id: UUID
+    name: str
+    prefix: str
+    scopes: list[Scope]
+    created_at: datetime
+    expires_at: datetime
+    last_used_at: datetime | None
+
+
+class ApiTokens(Schema):
+    items: list[ApiTokenOut]
+
+
+class CreatedApiToken(Schema):
+    """The only response that ever holds the token itself."""
+
+    token: str
+    api_token: ApiTokenOut

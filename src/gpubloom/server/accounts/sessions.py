@@ -1,0 +1,170 @@
+"""Browser sessions: opaque, stored as fingerprints, and renewed while they are used.
+
+The rule that makes renewal safe: a session has a current secret and, now and then, a next one. The next one
+is sent to the browser while the current one still works; it takes over when the browser first uses it. So a
+lost response signs nobody out. The replaced secret works for a minute more, for requests that were already
+under way; after that, somebody else holds a copy, and the whole session ends.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from sqlalchemy import delete, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.accounts.tables import BrowserSession, User
+from gpubloom.server.audit.service import record
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import Database
+from gpubloom.server.security.secrets import fingerprint, new_secret
+
+IDLE_LIFE = timedelta(days=14)
+LONGEST_LIFE = timedelta(days=90)
+RENEW_AFTER = timedelta(hours=1)
+RESEND_AFTER = timedelta(minutes=5)
+GRACE = timedelta(minutes=1)
+SEEN_EVERY = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class OpenedSession:
+    """A new session and the secret that goes into the cookie."""
+
+    row: BrowserSession
+    secret: str
+
+
+@dataclass(frozen=True)
+class FoundSession:
+    """A session that a request presented; `new_secret` is to be sent back when there is one."""
+
+    row: BrowserSession
+    user: User
+    new_secret: str | None = None
+
+
+def open_session(
+    session: AsyncSession, user: User, *, ip_address: str | None, user_agent: str | None
+) -> OpenedSession:
+    """Sign a browser in."""
+    secret = new_secret()
+    row = BrowserSession(
+        user_id=user.id,
+        fingerprint=fingerprint(secret),
+        csrf_token=new_secret(),
+        expires=now() + IDLE_LIFE,
+        ip_address=ip_address,
+        user_agent=(user_agent or "")[:300] or None,
+    )
+    session.add(row)
+    return OpenedSession(row, secret)
+
+
+async def find_session(database: Database, secret: str) -> FoundSession | None:
+    """The session that a cookie's secret belongs to, renewed when it is time; None when it is not valid."""
+    presented = fingerprint(secret)
+    moment = now()
+    async with database.read() as session:
+        found = (
+            await session.execute(
+                select(BrowserSession, User)
+                .join(User, User.id == BrowserSession.user_id)
+                .where(
+                    or_(
+                        BrowserSession.fingerprint == presented,
+                        BrowserSession.next_fingerprint == presented,
+                        BrowserSession.previous_fingerprint == presented,
+                    )
+                )
+            )
+        ).one_or_none()
+    if found is None:
+        return None
+    row, user = found
+    if row.expires <= moment or row.created_at + LONGEST_LIFE <= moment or user.disabled:
+        return None
+    if presented == row.previous_fingerprint:
+        if row.renewed_at + GRACE > moment:
+            return FoundSession(row, user)
+        await _end_stolen(database, row)
+        return None
+    return FoundSession(row, user, await _keep_fresh(database, row, presented))
+
+
+async def _keep_fresh(database: Database, row: BrowserSession, presented: str) -> str | None:
+    moment = now()
+    mine = BrowserSession.id == row.id
+    if presented == row.next_fingerprint:
+        async with database.write() as session:
+            await session.execute(
+                update(BrowserSession)
+                .where(mine, BrowserSession.next_fingerprint == presented)
+                .values(
+                    fingerprint=presented,
+                    previous_fingerprint=row.fingerprint,
+                    next_fingerprint=None,
+                    next_issued_at=None,
+                    renewed_at=moment,
+                    last_seen_at=moment,
+                    expires=moment + IDLE_LIFE,
+                )
+            )
+        return None
+    due = row.renewed_at + RENEW_AFTER <= moment
+    if due and (row.next_issued_at is None or row.next_issued_at + RESEND_AFTER <= moment):
+        secret = new_secret()
+        async with database.write() as session:
+            renewed = await session.execute(
+                update(BrowserSession)
+                # Of several requests at once, one renews.
+                .where(mine, BrowserSession.next_fingerprint.is_not_distinct_from(row.next_fingerprint))
+                .where(BrowserSession.fingerprint == presented)
+                .values(next_fingerprint=fingerprint(secret), next_issued_at=moment, last_seen_at=moment)
+                .returning(BrowserSession.id)
+            )
+            return secret if renewed.one_or_none() is not None else None
+    if row.last_seen_at + SEEN_EVERY <= moment:
+        async with database.write() as session:
+            await session.execute(update(BrowserSession).where(mine).values(last_seen_at=moment))
+    return None
+
+
+async def _end_stolen(database: Database, row: BrowserSession) -> None:
+    async with database.write() as session:
+        await session.execute(delete(BrowserSession).where(BrowserSession.id == row.id))
+        record(
+            session,
+            "session.reused_secret",
+            actor=row.user_id,
+            subject=f"session:{row.id}",
+            ip_address=row.ip_address,
+        )
+
+
+async def list_sessions(session: AsyncSession, user_id: UUID) -> list[BrowserSession]:
+    """A person's living sessions, the one seen last first."""
+    rows = await session.scalars(
+        select(BrowserSession)
+        .where(BrowserSession.user_id == user_id, BrowserSession.expires > now())
+        .order_by(BrowserSession.last_seen_at.desc())
+    )
+    return list(rows)
+
+
+async def end_session(session: AsyncSession, user_id: UUID, session_id: UUID) -> bool:
+    """End one of a person's sessions; says whether there was one."""
+    ended = await session.execute(
+        delete(BrowserSession)
+        .where(BrowserSession.id == session_id, BrowserSession.user_id == user_id)
+        .returning(BrowserSession.id)
+    )
+    return ended.one_or_none() is not None
+
+
+async def end_all_sessions(session: AsyncSession, user_id: UUID, *, but: UUID | None = None) -> None:
+    """End a person's sessions everywhere, perhaps but one."""
+    statement = delete(BrowserSession).where(BrowserSession.user_id == user_id)
+    if but is not None:
+        statement = statement.where(BrowserSession.id != but)
+    await session.execute(statement)

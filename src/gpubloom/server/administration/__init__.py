@@ -1,0 +1,1 @@
+"""What admins see and decide: the people of this server, invitations, the audit trail."""

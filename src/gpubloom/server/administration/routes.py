@@ -1,0 +1,102 @@
+"""The addresses of administration."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, BackgroundTasks, Query
+
+import gpubloom
+from gpubloom.server.accounts.entry_routes import CurrentMailer, CurrentSettings
+from gpubloom.server.accounts.principal import AdminPrincipal
+from gpubloom.server.accounts.schemas import UserOut
+from gpubloom.server.administration import service
+from gpubloom.server.administration.schemas import (
+    ActorOut,
+    AuditEventOut,
+    AuditEvents,
+    InvitationIn,
+    InvitationOut,
+    People,
+    PersonChange,
+    PersonOut,
+    ServerOut,
+)
+from gpubloom.server.db.session import ReadSession, WriteSession
+
+router = APIRouter(tags=["administration"])
+
+
+@router.get("/server")
+async def read_server(settings: CurrentSettings) -> ServerOut:
+    """What this server is and which data folders it may read."""
+    return ServerOut(
+        version=gpubloom.__version__,
+        signup=settings.signup,
+        uploads_folder=str(settings.uploads),
+        data_roots=[str(root) for root in settings.data_roots],
+    )
+
+
+@router.get("/users")
+async def list_people(principal: AdminPrincipal, session: ReadSession) -> People:
+    """Everybody with an account here."""
+    rows = await service.list_people(session)
+    return People(
+        items=[
+            PersonOut(**UserOut.model_validate(user).model_dump(), disabled=user.disabled, last_seen_at=seen)
+            for user, seen in rows
+        ]
+    )
+
+
+@router.patch("/users/{user_id}")
+async def change_person(
+    user_id: UUID, body: PersonChange, principal: AdminPrincipal, session: WriteSession
+) -> UserOut:
+    """Change somebody's role, or disable and enable their account."""
+    user = await service.change_person(session, principal, user_id, role=body.role, disabled=body.disabled)
+    return UserOut.model_validate(user)
+
+
+@router.post("/invitations", status_code=201)
+async def invite(
+    body: InvitationIn,
+    principal: AdminPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+    mailer: CurrentMailer,
+    after: BackgroundTasks,
+) -> InvitationOut:
+    """Invite somebody by a one-time link."""
+    letter, link = await service.invite(
+        session, principal, settings.address, email=body.email, role=body.role
+    )
+    assert letter.link is not None
+    after.add_task(mailer.send, letter)
+    return InvitationOut(email=body.email, role=body.role, link=letter.link, expires_at=link.expires)
+
+
+@router.get("/audit-events")
+async def list_audit_events(
+    principal: AdminPrincipal,
+    session: ReadSession,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: UUID | None = None,
+) -> AuditEvents:
+    """Who did what, newest first."""
+    rows = await service.list_audit_events(session, limit=limit, before=before)
+    items = [
+        AuditEventOut(
+            id=event.id,
+            at=event.at,
+            actor=None
+            if actor is None
+            else ActorOut.model_validate(actor, from_attributes=True, extra="ignore"),
+            action=event.action,
+            subject=event.subject,
+            ip_address=event.ip_address,
+            details=event.details,
+        )
+        for event, actor in rows
+    ]
+    return AuditEvents(items=items, next_before=items[-1].id if len(items) == limit else None)

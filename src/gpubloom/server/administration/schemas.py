@@ -1,0 +1,69 @@
+"""The JSON of administration."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from gpubloom.server.accounts.schemas import Email, UserOut
+from gpubloom.server.accounts.tables import Role
+from gpubloom.server.schema import Schema
+
+
+class PersonOut(UserOut):
+    disabled: bool
+    last_seen_at: datetime | None
+
+
+class People(Schema):
+    items: list[PersonOut]
+
+
+class PersonChange(Schema):
+    role: Role | None = None
+    disabled: bool | None = None
+
+
+class InvitationIn(Schema):
+    email: Email
+    role: Role = "member"
+
+
+class InvitationOut(Schema):
+    """The link is shown to the admin too, who may hand it over another way."""
+
+    email: str
+    role: Role
+    link: str
+    expires_at: datetime
+
+
+class ActorOut(Schema):
+    id: UUID
+    name: str
+    email: str
+
+
+class AuditEventOut(Schema):
+    id: UUID
+    at: datetime
+    actor: ActorOut | None
+    action: str
+    subject: str
+    ip_address: str | None
+    details: dict[str, Any]
+
+
+class AuditEvents(Schema):
+    """`next_before` asks for the page of older events; null at the end."""
+
+    items: list[AuditEventOut]
+    next_before: UUID | None
+
+
+class ServerOut(Schema):
+    """What a signed-in person may know of this server."""
+
+    version: str
+    signup: str
+    uploads_folder: str
+    data_roots: list[str]

@@ -1,0 +1,102 @@
+"""People and the audit trail, for admins."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.accounts import letters
+from gpubloom.server.accounts.links import issue_link
+from gpubloom.server.accounts.mail import Letter
+from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.accounts.registration import find_by_email
+from gpubloom.server.accounts.sessions import end_all_sessions
+from gpubloom.server.accounts.tables import BrowserSession, OneTimeLink, Role, User
+from gpubloom.server.audit.service import record
+from gpubloom.server.audit.tables import AuditEvent
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+
+
+async def list_people(session: AsyncSession) -> list[tuple[User, datetime | None]]:
+    """Everybody with an account, and when a browser of theirs was last seen."""
+    seen = func.max(BrowserSession.last_seen_at)
+    rows = await session.execute(
+        select(User, seen)
+        .outerjoin(BrowserSession, BrowserSession.user_id == User.id)
+        .group_by(User.id)
+        .order_by(User.created_at, User.id)
+    )
+    return [(user, last) for user, last in rows]
+
+
+async def change_person(
+    session: AsyncSession, principal: Principal, user_id: UUID, *, role: Role | None, disabled: bool | None
+) -> User:
+    """Change somebody's role, or disable and enable an account."""
+    # All admins' rows are locked, so that two admins cannot demote each other at the same moment.
+    admins = list(
+        await session.scalars(
+            select(User)
+            .where(User.role == "admin", User.disabled.is_(False))
+            .order_by(User.id)
+            .with_for_update()
+        )
+    )
+    user = await session.scalar(select(User).where(User.id == user_id))
+    if user is None:
+        raise NotFound("There is no such person.")
+    loses_admin = role == "member" or disabled is True
+    if loses_admin and [admin.id for admin in admins] == [user.id]:
+        raise Conflict("This is the only admin. Make somebody else an admin first.", code="last_admin")
+    if role is not None:
+        user.role = role
+    if disabled is not None:
+        user.disabled = disabled
+    if user.disabled:
+        await end_all_sessions(session, user.id)
+    await session.flush()
+    record(
+        session,
+        "user.changed",
+        actor=principal.id,
+        subject=f"user:{user.id}",
+        ip_address=principal.ip_address,
+        role=user.role,
+        disabled=user.disabled,
+    )
+    return user
+
+
+async def invite(
+    session: AsyncSession, principal: Principal, address: str, *, email: str, role: Role
+) -> tuple[Letter, OneTimeLink]:
+    """A link with which one person can create an account, even while sign-up is closed."""
+    if await find_by_email(session, email) is not None:
+        raise InvalidInput.for_field("email", "This address already has an account.")
+    secret, link = await issue_link(session, "invite", email, role=role)
+    record(
+        session,
+        "user.invited",
+        actor=principal.id,
+        subject=f"email:{email}",
+        ip_address=principal.ip_address,
+        role=role,
+    )
+    return letters.invitation(address, email, principal.user.name, secret), link
+
+
+async def list_audit_events(
+    session: AsyncSession, *, limit: int, before: UUID | None
+) -> list[tuple[AuditEvent, User | None]]:
+    """The trail, newest first, from just before a given event."""
+    statement = select(AuditEvent, User).outerjoin(User, User.id == AuditEvent.actor_id)
+    if before is not None:
+        anchor = await session.scalar(select(AuditEvent).where(AuditEvent.id == before))
+        if anchor is None:
+            raise NotFound("There is no such audit event.")
+        statement = statement.where(
+            or_(AuditEvent.at < anchor.at, and_(AuditEvent.at == anchor.at, AuditEvent.id < anchor.id))
+        )
+    rows = await session.execute(statement.order_by(AuditEvent.at.desc(), AuditEvent.id.desc()).limit(limit))
+    return [(event, actor) for event, actor in rows]

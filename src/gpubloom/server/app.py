@@ -1,0 +1,80 @@
+"""Assembles the server: middleware, subjects, the web app.
+
+Default-deny: everything under /api asks `authenticate` first. What strangers may call is included in
+`public` below, and nowhere else; a test walks all routes and compares them with this list.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.middleware import Middleware
+
+import gpubloom
+from gpubloom.server import health
+from gpubloom.server.accounts import entry_routes, me_routes, oauth_routes
+from gpubloom.server.accounts.cookies import SessionCookie
+from gpubloom.server.accounts.mail import Mailer
+from gpubloom.server.accounts.oauth import configured_providers
+from gpubloom.server.accounts.principal import authenticate
+from gpubloom.server.administration import routes as administration_routes
+from gpubloom.server.db.database import Database
+from gpubloom.server.db.migrate import upgrade
+from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, install_problem_handlers
+from gpubloom.server.projects import routes as project_routes
+from gpubloom.server.security.body_limit import BodyLimit
+from gpubloom.server.security.guard import RequestGuard
+from gpubloom.server.security.headers import SecurityHeaders
+from gpubloom.server.settings import Settings
+from gpubloom.server.web.routes import install_web_app
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The whole web service for one set of settings."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        settings.uploads.mkdir(exist_ok=True)
+        await anyio.to_thread.run_sync(upgrade, settings.database)
+        app.state.database = Database(settings.database)
+        yield
+        await app.state.database.close()
+
+    app = FastAPI(
+        title="GPU Bloom",
+        version=gpubloom.__version__,
+        openapi_url="/api/openapi.json",
+        # The interactive pages load scripts from elsewhere; nothing here does.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        middleware=[
+            Middleware(SecurityHeaders, secure=settings.secure),
+            Middleware(RequestGuard, hosts=settings.hosts),
+            Middleware(BodyLimit),
+            Middleware(SessionCookie, settings=settings),
+        ],
+        responses={"4XX": {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "A problem"}},
+    )
+    app.state.settings = settings
+    app.state.mailer = Mailer(settings)
+    app.state.oauth = configured_providers(settings)
+    install_problem_handlers(app)
+
+    public = APIRouter(prefix="/api")
+    public.include_router(health.router)
+    public.include_router(entry_routes.router)
+    public.include_router(oauth_routes.router)
+    app.include_router(public)
+
+    private = APIRouter(prefix="/api", dependencies=[Depends(authenticate)])
+    private.include_router(me_routes.router)
+    private.include_router(project_routes.router)
+    private.include_router(administration_routes.router)
+    app.include_router(private)
+
+    install_web_app(app)
+    return app

@@ -1,0 +1,1 @@
+"""The database: one engine to write, one to read, migrations. It knows no subject and no table's meaning."""

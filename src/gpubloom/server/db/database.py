@@ -1,0 +1,85 @@
+"""Opens the database: `write()` for one serialised transaction, `read()` for a plain snapshot.
+
+SQLite has one writer at a time. A transaction that begins as a reader and writes later can fail at once
+with "database is locked", so writing ones say so from the start (BEGIN IMMEDIATE) and wait their turn;
+readers use a second engine and never take the lock. On PostgreSQL the same two names are ordinary
+transactions, the reading one declared read-only.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import event, make_url
+from sqlalchemy.engine import URL, Connection
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+
+# How long a writer waits for the one before it. Transactions take milliseconds: no network call and no
+# password hashing happens inside one.
+SQLITE_BUSY_SECONDS = 15
+
+
+class Database:
+    """The two engines and their sessions."""
+
+    def __init__(self, address: str) -> None:
+        self.url: URL = make_url(address)
+        self.kind = self.url.get_backend_name()
+        if self.kind == "sqlite":
+            if self.url.database:
+                Path(self.url.database).parent.mkdir(parents=True, exist_ok=True)
+            self._writer = _sqlite_engine(self.url, begin="BEGIN IMMEDIATE", read_only=False)
+            self._reader = _sqlite_engine(self.url, begin="BEGIN", read_only=True)
+        elif self.kind == "postgresql":
+            self._writer = create_async_engine(self.url, pool_pre_ping=True, pool_size=10, max_overflow=10)
+            self._reader = self._writer.execution_options(postgresql_readonly=True)
+        else:
+            raise ValueError(
+                f"BLOOM_DATABASE_URL names {self.kind!r}. "
+                "Use sqlite+aiosqlite:///file or postgresql+psycopg://host/name."
+            )
+        self._write_sessions = async_sessionmaker(self._writer, expire_on_commit=False)
+        self._read_sessions = async_sessionmaker(self._reader, expire_on_commit=False)
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncSession]:
+        """One transaction: committed when the block ends, rolled back when it raises."""
+        async with self._write_sessions() as session, session.begin():
+            yield session
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncSession]:
+        """One consistent snapshot that cannot write."""
+        async with self._read_sessions() as session, session.begin():
+            yield session
+
+    async def close(self) -> None:
+        """Give all connections back."""
+        await self._writer.dispose()
+        if self._reader.sync_engine is not self._writer.sync_engine:
+            await self._reader.dispose()
+
+
+def _sqlite_engine(url: URL, *, begin: str, read_only: bool) -> AsyncEngine:
+    engine = create_async_engine(url, connect_args={"timeout": SQLITE_BUSY_SECONDS})
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def _configure(connection: Any, record: object) -> None:
+        # The driver must not open transactions by itself; `_begin` below does.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=NORMAL",
+            "foreign_keys=ON",
+            f"query_only={'ON' if read_only else 'OFF'}",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine

@@ -1,0 +1,106 @@
+"""Brings a database to the newest schema, once, however many servers start at the same time.
+
+Servers take turns: an advisory lock on PostgreSQL, a locked file beside the database on SQLite. The second
+one finds the work done.
+"""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.pool import NullPool
+
+# Any number will do, as long as every version of this program uses the same one.
+ADVISORY_LOCK = 4_170_301_102
+
+
+def _alembic() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    return config
+
+
+def _sync_url(address: str) -> URL:
+    url = make_url(address)
+    if url.get_backend_name() == "sqlite":
+        if url.database:
+            Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+        return url.set(drivername="sqlite")
+    return url.set(drivername="postgresql+psycopg")
+
+
+def _engine(url: URL) -> Engine:
+    engine = create_engine(url, poolclass=NullPool)
+    if url.get_backend_name() == "sqlite":
+
+        @event.listens_for(engine, "connect")
+        def _manual_transactions(connection: object, record: object) -> None:
+            connection.isolation_level = None  # type: ignore[attr-defined]
+
+        @event.listens_for(engine, "begin")
+        def _begin(connection: Connection) -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+@contextmanager
+def _locked(url: URL, connection: Connection) -> Iterator[None]:
+    if url.get_backend_name() == "sqlite":
+        if not url.database:
+            yield
+            return
+        with Path(f"{url.database}.migrating").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        return
+    connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": ADVISORY_LOCK})
+    connection.commit()
+    try:
+        yield
+    finally:
+        connection.rollback()
+        connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": ADVISORY_LOCK})
+        connection.commit()
+
+
+def current_revision(address: str) -> str | None:
+    """The revision the database is at; None when it is empty."""
+    with _engine(_sync_url(address)).connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def newest_revision() -> str:
+    """The revision this program was written for."""
+    head = ScriptDirectory.from_config(_alembic()).get_current_head()
+    assert head is not None
+    return head
+
+
+def upgrade(address: str, revision: str = "head") -> bool:
+    """Bring the database up; says whether there was anything to do."""
+    return _migrate(address, revision, down=False)
+
+
+def downgrade(address: str, revision: str) -> bool:
+    """Take the database down to a revision; `base` empties it."""
+    return _migrate(address, revision, down=True)
+
+
+def _migrate(address: str, revision: str, *, down: bool) -> bool:
+    url = _sync_url(address)
+    with _engine(url).connect() as connection, _locked(url, connection):
+        before = MigrationContext.configure(connection).get_current_revision()
+        connection.rollback()
+        config = _alembic()
+        config.attributes["connection"] = connection
+        (command.downgrade if down else command.upgrade)(config, revision)
+        after = MigrationContext.configure(connection).get_current_revision()
+        connection.rollback()
+    return before != after

@@ -1,0 +1,1 @@
+"""The schema's history, one file a step; `gpubloom.server.db.migrate` walks it."""

@@ -1,0 +1,32 @@
+"""How the server writes its log: one line an event on standard error, for people or for machines."""
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+
+def configure_logs(form: Literal["text", "json"]) -> None:
+    """Set up structlog and let other libraries' warnings through."""
+    renderer = (
+        structlog.processors.JSONRenderer()
+        if form == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info if form == "json" else _unchanged,
+            renderer,
+        ],
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+
+
+def _unchanged(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    # The console renderer draws tracebacks itself.
+    return event

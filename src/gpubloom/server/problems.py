@@ -1,0 +1,195 @@
+"""Errors that reach a client, all as `application/problem+json` (RFC 9457).
+
+    Problem                       anything a client is told
+    ├── InvalidInput         422  with one sentence per field
+    ├── MalformedRequest     400
+    ├── NotSignedIn          401
+    ├── Forbidden            403
+    ├── NotFound             404  also for what exists but belongs to somebody else
+    ├── Conflict             409
+    ├── TooLarge             413
+    └── TooManyRequests      429  carries Retry-After
+
+`code` is stable and meant for programs; `detail` is a sentence that a person can act on.
+"""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+log = structlog.get_logger("bloom")
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class FieldError(BaseModel):
+    """What is wrong with one field of the request."""
+
+    field: str
+    message: str
+
+
+class ProblemBody(BaseModel):
+    """The body of every error response."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: str
+    detail: str
+    errors: list[FieldError] = []
+
+
+class Problem(Exception):
+    """Base of all errors that a client is told."""
+
+    status: ClassVar[int] = 500
+    code: str = "internal_error"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        code: str | None = None,
+        errors: Sequence[FieldError] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.code = code or type(self).code
+        self.errors = list(errors)
+        self.headers = dict(headers or {})
+
+
+class MalformedRequest(Problem):
+    status, code = 400, "malformed_request"
+
+
+class NotSignedIn(Problem):
+    status, code = 401, "not_signed_in"
+
+    def __init__(self, detail: str = "Sign in to continue.", *, code: str | None = None) -> None:
+        super().__init__(detail, code=code, headers={"WWW-Authenticate": "Bearer"})
+
+
+class Forbidden(Problem):
+    status, code = 403, "forbidden"
+
+
+class NotFound(Problem):
+    status, code = 404, "not_found"
+
+
+class Conflict(Problem):
+    status, code = 409, "conflict"
+
+
+class TooLarge(Problem):
+    status, code = 413, "too_large"
+
+
+class InvalidInput(Problem):
+    status, code = 422, "invalid_input"
+
+    @classmethod
+    def for_field(cls, field: str, message: str) -> "InvalidInput":
+        """The usual case: one field, one sentence."""
+        return cls(message, errors=[FieldError(field=field, message=message)])
+
+
+class TooManyRequests(Problem):
+    status, code = 429, "too_many_requests"
+
+    def __init__(self, detail: str, *, retry_after: int) -> None:
+        super().__init__(detail, headers={"Retry-After": str(retry_after)})
+
+
+def problem_response(problem: Problem) -> JSONResponse:
+    """The response that tells a client about a problem."""
+    body = ProblemBody(
+        title=HTTPStatus(problem.status).phrase,
+        status=problem.status,
+        code=problem.code,
+        detail=problem.detail,
+        errors=problem.errors,
+    )
+    return JSONResponse(
+        body.model_dump(), status_code=problem.status, media_type=MEDIA_TYPE, headers=problem.headers
+    )
+
+
+# pydantic's words for the commonest mistakes, in a person's words.
+_MESSAGES = {
+    "missing": "This field is required.",
+    "extra_forbidden": "This field is not known here.",
+    "string_too_short": "This must not be empty.",
+    "json_invalid": "The body is not valid JSON.",
+}
+
+
+def _field_name(location: Sequence[int | str]) -> str:
+    parts = [str(part) for part in location if part not in {"body", "query", "path", "header"}]
+    return ".".join(parts)
+
+
+def _validation_problem(error: RequestValidationError) -> Problem:
+    items: Sequence[dict[str, Any]] = error.errors()
+    if any(item["type"] == "json_invalid" for item in items):
+        return MalformedRequest("The body is not valid JSON.", code="malformed_json")
+    if any(item["loc"][:1] == ("path",) for item in items):
+        # An id that cannot exist is simply not found.
+        return NotFound("There is nothing at this address.")
+    errors = []
+    for item in items:
+        message = _MESSAGES.get(item["type"], str(item["msg"]).removeprefix("Value error, "))
+        if item["type"] == "string_too_short" and item.get("ctx", {}).get("min_length", 1) > 1:
+            message = f"This needs at least {item['ctx']['min_length']} characters."
+        errors.append(FieldError(field=_field_name(item["loc"]), message=message))
+    first = errors[0]
+    detail = f"{first.field}: {first.message}" if first.field else first.message
+    return InvalidInput(detail, errors=errors)
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    """Make every error of the app a problem document."""
+
+    @app.exception_handler(Problem)
+    async def _problem(request: Request, error: Problem) -> JSONResponse:
+        return problem_response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        return problem_response(_validation_problem(error))
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> JSONResponse:
+        body = ProblemBody(
+            title=HTTPStatus(error.status_code).phrase,
+            status=error.status_code,
+            code=HTTPStatus(error.status_code).name.lower(),
+            detail=_HTTP_DETAILS.get(error.status_code, str(error.detail)),
+        )
+        return JSONResponse(
+            body.model_dump(), status_code=error.status_code, media_type=MEDIA_TYPE, headers=error.headers
+        )
+
+    @app.exception_handler(Exception)
+    async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+        log.exception("request failed", method=request.method, path=request.url.path)
+        return problem_response(
+            Problem("Something went wrong on the server. It was logged; please try again.")
+        )
+
+
+_HTTP_DETAILS = {
+    400: "The request could not be read.",
+    404: "There is nothing at this address.",
+    405: "This address does not take that method.",
+}

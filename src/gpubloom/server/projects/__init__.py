@@ -1,0 +1,1 @@
+"""Projects: what somebody wants to train, and with which data."""

@@ -1,0 +1,57 @@
+"""Which training data a project may name.
+
+A remote address is only a reference here. A local path must lie in the uploads folder or in a root that the
+operator allowed (BLOOM_DATA_ROOTS): otherwise anybody with an account could have this machine's files read
+to them by a training job. The roots come from the environment, not from the web app, so that a stolen admin
+session cannot widen them.
+"""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from gpubloom.server.settings import Settings
+
+REMOTE_SCHEMES = frozenset({"s3", "gs", "az", "hf", "https"})
+
+
+class DataPathRefused(ValueError):
+    """A path that a project may not name; says why."""
+
+
+def check_data_path(path: str, settings: Settings) -> str:
+    """The path as it is stored; raises when it may not be used."""
+    if "://" in path:
+        return _check_remote(path)
+    # `%2e%2e/` and `..\` are never honest, whatever would decode them later.
+    decoded = unquote(unquote(path))
+    if ".." in decoded.replace("\\", "/").split("/"):
+        raise DataPathRefused("A data path cannot contain '..'.")
+    roots = [settings.uploads, *settings.data_roots]
+    candidate = Path(path).expanduser() if path.startswith("/") else settings.uploads / path
+    try:
+        # Symbolic links are followed: what counts is where the data lies in the end.
+        inside = any(candidate.resolve().is_relative_to(root.resolve()) for root in roots)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise DataPathRefused("This path cannot be read.") from error
+    if not inside:
+        raise DataPathRefused(
+            "This path is outside the folders that this server may read. Use a path in the uploads folder, "
+            "a remote address such as s3://bucket/folder/, or ask the operator to add the folder to "
+            "BLOOM_DATA_ROOTS."
+        )
+    return path
+
+
+def _check_remote(path: str) -> str:
+    try:
+        parts = urlsplit(path)
+    except ValueError as error:
+        raise DataPathRefused("This is not a valid address.") from error
+    if parts.scheme not in REMOTE_SCHEMES:
+        allowed = ", ".join(f"{scheme}://" for scheme in sorted(REMOTE_SCHEMES))
+        raise DataPathRefused(f"Addresses of this kind are not allowed. Use one of {allowed} or a path.")
+    if not parts.netloc:
+        raise DataPathRefused("The address names no bucket or host.")
+    if parts.username or parts.password:
+        raise DataPathRefused("Leave user name and password out of the address: it is stored as it is.")
+    return path

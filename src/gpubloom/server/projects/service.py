@@ -1,0 +1,95 @@
+"""What can be done with projects. Whose they are is part of every query."""
+
+from uuid import UUID, uuid4
+
+from sqlalchemy import Select, delete, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.audit.service import record
+from gpubloom.server.problems import InvalidInput, NotFound
+from gpubloom.server.projects.data_paths import DataPathRefused, check_data_path
+from gpubloom.server.projects.schemas import ProjectIn
+from gpubloom.server.projects.tables import Project
+from gpubloom.server.settings import Settings
+
+
+def visible_to(principal: Principal) -> Select[Project]:
+    """The projects a person may see: their own."""
+    return select(Project).where(Project.user_id == principal.id)
+
+
+async def list_projects(
+    session: AsyncSession, principal: Principal, *, search: str, limit: int, offset: int
+) -> tuple[list[Project], int]:
+    """A page of a person's projects, the one changed last first, and how many there are."""
+    statement = visible_to(principal)
+    if search:
+        statement = statement.where(
+            Project.name.icontains(search, autoescape=True)
+            | Project.description.icontains(search, autoescape=True)
+        )
+    total = await session.scalar(select(func.count()).select_from(statement.subquery()))
+    rows = await session.scalars(
+        statement.order_by(Project.updated_at.desc(), Project.id).limit(limit).offset(offset)
+    )
+    return list(rows), total or 0
+
+
+async def get_project(session: AsyncSession, principal: Principal, project_id: UUID) -> Project:
+    """One project; somebody else's does not exist."""
+    project = await session.scalar(visible_to(principal).where(Project.id == project_id))
+    if project is None:
+        raise NotFound("There is no such project.")
+    return project
+
+
+def _fields(body: ProjectIn, settings: Settings) -> dict[str, object]:
+    fields = body.model_dump()
+    if body.training_data_path is not None:
+        try:
+            fields["training_data_path"] = check_data_path(body.training_data_path, settings)
+        except DataPathRefused as refusal:
+            raise InvalidInput.for_field("trainingDataPath", str(refusal)) from refusal
+    return fields
+
+
+def _record(session: AsyncSession, principal: Principal, action: str, project: Project) -> None:
+    record(
+        session,
+        action,
+        actor=principal.id,
+        subject=f"project:{project.id}",
+        ip_address=principal.ip_address,
+        name=project.name,
+    )
+
+
+async def create_project(
+    session: AsyncSession, principal: Principal, body: ProjectIn, settings: Settings
+) -> Project:
+    """A new project of this person's."""
+    project = Project(id=uuid4(), user_id=principal.id, **_fields(body, settings))
+    session.add(project)
+    await session.flush()
+    _record(session, principal, "project.created", project)
+    return project
+
+
+async def replace_project(
+    session: AsyncSession, principal: Principal, project_id: UUID, body: ProjectIn, settings: Settings
+) -> Project:
+    """Change what a project says."""
+    project = await get_project(session, principal, project_id)
+    for field, value in _fields(body, settings).items():
+        setattr(project, field, value)
+    await session.flush()
+    _record(session, principal, "project.changed", project)
+    return project
+
+
+async def delete_project(session: AsyncSession, principal: Principal, project_id: UUID) -> None:
+    """Remove a project and what belongs to it."""
+    project = await get_project(session, principal, project_id)
+    await session.execute(delete(Project).where(Project.id == project.id))
+    _record(session, principal, "project.deleted", project)

@@ -1,0 +1,55 @@
+"""Refuses bodies that are larger than any honest request, without reading them to their end."""
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gpubloom.server.problems import TooLarge, problem_response
+
+LARGEST_BODY = 1024 * 1024
+
+
+class BodyLimit:
+    """ASGI middleware; counts what arrives, whatever Content-Length says."""
+
+    def __init__(self, app: ASGIApp, *, largest: int = LARGEST_BODY) -> None:
+        self.app = app
+        self.largest = largest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refusal = problem_response(
+            TooLarge(f"The request is larger than {self.largest // 1024} KiB. Send less at once.")
+        )
+        declared = Headers(scope=scope).get("content-length", "0")
+        if not declared.isdecimal() or int(declared) > self.largest:
+            await refusal(scope, receive, send)
+            return
+        received = 0
+        too_large = False
+        answering = False
+
+        async def counted() -> Message:
+            nonlocal received, too_large
+            message = await receive()
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                if received > self.largest:
+                    # The app sees a client that left; the real one gets the refusal.
+                    too_large = True
+                    return {"type": "http.disconnect"}
+            return message
+
+        async def watched(message: Message) -> None:
+            nonlocal answering
+            if too_large and not answering:
+                return
+            answering = True
+            await send(message)
+
+        try:
+            await self.app(scope, counted, watched)
+        finally:
+            if too_large and not answering:
+                await refusal(scope, receive, send)

@@ -1,0 +1,68 @@
+"""Counts how often something happens, in the database, so that all servers count together.
+
+Fixed windows: one row per key and window, raised by one statement. The count is committed before the
+attempt is looked at, so a request that fails or dies is counted too.
+"""
+
+from datetime import datetime
+from hashlib import sha256
+
+from sqlalchemy import BigInteger, delete
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gpubloom.server.clock import now
+from gpubloom.server.db.base import Table
+from gpubloom.server.db.database import Database
+from gpubloom.server.problems import TooManyRequests
+
+
+class RateCount(Table):
+    """How often a key was seen in the window that began at `window`."""
+
+    __tablename__ = "rate_counts"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    window: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    count: Mapped[int]
+    expires: Mapped[datetime]
+
+
+class Rate:
+    """At most `limit` times per `seconds` for one key."""
+
+    def __init__(self, name: str, *, limit: int, seconds: int) -> None:
+        self.name = name
+        self.limit = limit
+        self.seconds = seconds
+
+    async def count(self, database: Database, *key: str) -> None:
+        """Count one more; raises when it is one too many."""
+        moment = now()
+        window = int(moment.timestamp()) // self.seconds
+        ends = (window + 1) * self.seconds
+        insert = sqlite_insert if database.kind == "sqlite" else postgresql_insert
+        # Hashed, so that the table tells nobody who tried to sign in.
+        hashed = sha256("\x1f".join((self.name, *key)).encode(errors="replace")).hexdigest()
+        statement = (
+            insert(RateCount)
+            .values(
+                key=hashed, window=window, count=1, expires=datetime.fromtimestamp(ends, tz=moment.tzinfo)
+            )
+            .on_conflict_do_update(
+                index_elements=[RateCount.key, RateCount.window], set_={"count": RateCount.count + 1}
+            )
+            .returning(RateCount.count)
+        )
+        async with database.write() as session:
+            seen = (await session.execute(statement)).scalar_one()
+            if seen == 1:
+                await session.execute(delete(RateCount).where(RateCount.expires < moment))
+        if seen > self.limit:
+            wait = max(1, ends - int(moment.timestamp()))
+            minutes = -(-wait // 60)
+            raise TooManyRequests(
+                f"Too many attempts. Try again in {minutes} minute{'s' if minutes > 1 else ''}.",
+                retry_after=wait,
+            )

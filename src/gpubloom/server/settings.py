@@ -1,0 +1,112 @@
+"""Everything an operator can set, read from BLOOM_* environment variables and a `.env` file."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+
+
+class SettingsError(ValueError):
+    """A BLOOM_* variable has a value that cannot be used."""
+
+
+class Settings(BaseSettings):
+    """One instance per process; nothing reads the environment behind its back."""
+
+    model_config = SettingsConfigDict(env_prefix="BLOOM_", env_file=".env", extra="ignore", frozen=True)
+
+    home: Path = Field(default_factory=lambda: Path.home() / ".gpubloom")
+    database_url: str | None = None
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535)
+    public_url: str | None = None
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    signup: Literal["open", "closed"] = "closed"
+    data_roots: Annotated[tuple[Path, ...], NoDecode] = ()
+    smtp_url: SecretStr | None = None
+    mail_from: str = "GPU Bloom <bloom@localhost>"
+    github_client_id: str | None = None
+    github_client_secret: SecretStr | None = None
+    google_client_id: str | None = None
+    google_client_secret: SecretStr | None = None
+    log_format: Literal["text", "json"] = "text"
+
+    @field_validator("home", mode="after")
+    @classmethod
+    def _absolute_home(cls, home: Path) -> Path:
+        return home.expanduser().absolute()
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split_hosts(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(host.strip().lower() for host in value.split(",") if host.strip())
+        return value
+
+    @field_validator("data_roots", mode="before")
+    @classmethod
+    def _split_roots(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = tuple(part for part in value.split(os.pathsep) if part)
+        if isinstance(value, tuple | list):
+            roots = tuple(Path(root).expanduser() for root in value)
+            for root in roots:
+                if not root.is_absolute():
+                    raise ValueError(f"{str(root)!r} is not an absolute path")
+            return roots
+        return value
+
+    @field_validator("public_url", mode="after")
+    @classmethod
+    def _plain_origin(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/"):
+            raise ValueError("give scheme and host only, for example https://bloom.example.org")
+        return f"{parts.scheme}://{parts.netloc}".lower()
+
+    @property
+    def database(self) -> str:
+        """The SQLAlchemy address; an embedded SQLite file unless another one is set."""
+        return self.database_url or f"sqlite+aiosqlite:///{self.home / 'bloom.db'}"
+
+    @property
+    def uploads(self) -> Path:
+        """Where uploaded training data lies."""
+        return self.home / "datasets"
+
+    @property
+    def address(self) -> str:
+        """The address people type: the public one, or the one this process listens on."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.public_url or f"http://{host}:{self.port}"
+
+    @property
+    def secure(self) -> bool:
+        """Whether browsers reach this server over TLS, so that cookies may demand it."""
+        return self.address.startswith("https://")
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Host names this server answers to; anything else may be a DNS-rebinding attack."""
+        own = urlsplit(self.address).hostname or ""
+        own = f"[{own}]" if ":" in own else own
+        return frozenset({*LOOPBACK_HOSTS, *self.allowed_hosts, own})
+
+
+def load_settings() -> Settings:
+    """Read the environment, or say in one sentence per variable what is wrong with it."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        lines = [
+            f"BLOOM_{'_'.join(str(part) for part in item['loc']).upper()}: {item['msg']}"
+            for item in error.errors()
+        ]
+        raise SettingsError("; ".join(lines)) from error

@@ -1,0 +1,46 @@
+"""The web app's files. Anything that is no file and no API address is a page of the app."""
+
+from pathlib import Path
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import FileResponse, HTMLResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+STATIC = Path(__file__).parent / "static"
+
+# Built files carry a hash in their names; they never change under one name.
+_FOREVER = "public, max-age=31536000, immutable"
+
+_NOT_BUILT = """<!doctype html><html lang="en"><title>GPU Bloom</title>
+<p>The web app is not built. Run <code>make ui</code> in the checkout, then reload.
+The API is at <code>/api</code>.</p></html>"""
+
+
+class _Assets(StaticFiles):
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.setdefault("Cache-Control", _FOREVER)
+        return response
+
+
+def install_web_app(app: FastAPI, static: Path = STATIC) -> None:
+    """Serve the built app; must come after every other route."""
+    if (static / "assets").is_dir():
+        app.mount("/assets", _Assets(directory=static / "assets"), name="assets")
+    pages = APIRouter(include_in_schema=False)
+
+    @pages.get("/{path:path}")
+    async def page(request: Request, path: str) -> Response:
+        if path == "api" or path.startswith(("api/", "assets/")):
+            raise HTTPException(404)
+        index = static / "index.html"
+        # Only names at the top of the built folder; the folder holds nothing secret.
+        if path and "/" not in path and path != "index.html" and (static / path).is_file():
+            return FileResponse(static / path, headers={"Cache-Control": "public, max-age=3600"})
+        if not index.is_file():
+            return HTMLResponse(_NOT_BUILT, status_code=503)
+        return FileResponse(index, media_type="text/html", headers={"Cache-Control": "no-cache"})
+
+    app.include_router(pages)
