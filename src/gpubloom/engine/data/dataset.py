@@ -1,0 +1,168 @@
+"""Dataset: the tokens of a run, split into training and evaluation, and the tokenizer that made them.
+
+A dataset is a value: opening the same files with the same config gives the same dataset.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gpubloom.engine.data.text import Texts, only_tokens, read_texts
+from gpubloom.engine.data.tokenizer import Tokenizer, Tokens
+from gpubloom.plan import DataConfig, find_files
+
+_FINGERPRINT_TOKENS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A flat token array seen as windows of inputs and targets, one position apart."""
+
+    tokens: Tokens
+    length: int
+
+    def __len__(self) -> int:
+        return (len(self.tokens) - 1) // self.length
+
+    @property
+    def slack(self) -> int:
+        """How far the windows can be moved without losing one."""
+        return len(self.tokens) - 1 - len(self) * self.length
+
+    def rows(self, numbers: npt.NDArray[np.int64], offset: int = 0) -> npt.NDArray[np.int64]:
+        """Windows by number, each with one more token than its length: the last target."""
+        starts = offset + numbers * self.length
+        rows: npt.NDArray[np.int64] = self.tokens[starts[:, None] + np.arange(self.length + 1)].astype(
+            np.int64
+        )
+        return rows
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a run trains on and what it is evaluated on."""
+
+    train: Windows
+    eval: Windows | None
+    tokenizer: Tokenizer
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def open(
+        cls, config: DataConfig, context_length: int, *, tokenizer: Tokenizer | None = None
+    ) -> "Dataset":
+        """Reads and tokenizes. A resumed run brings the tokenizer of its checkpoint."""
+        if config.train_path is None:
+            raise ValueError("There is no training data: set data.train_path to a file, a folder or a glob.")
+        train, tokenizer, notes = _tokens(config.train_path, config, tokenizer)
+        if config.eval_path is not None:
+            evaluation, _, more = _tokens(config.eval_path, config, tokenizer)
+            _must_hold(evaluation, context_length, config.eval_path)
+            notes += more
+        else:
+            train, evaluation = _split(train, config, context_length)
+        _must_hold(train, context_length, config.train_path)
+        return cls(
+            train=Windows(train, context_length),
+            eval=Windows(evaluation, context_length) if len(evaluation) else None,
+            tokenizer=tokenizer,
+            notes=notes,
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        return self.tokenizer.vocab_size
+
+    def fingerprint(self) -> str:
+        """Changes when the data does; looks at the ends and the middle, so that huge files stay cheap."""
+        digest = hashlib.sha256()
+        for windows in (self.train, self.eval):
+            if windows is not None:
+                tokens, middle = windows.tokens, len(windows.tokens) // 2
+                digest.update(f"{len(tokens)} {windows.length} {tokens.dtype};".encode())
+                for part in (tokens[:_FINGERPRINT_TOKENS], tokens[middle:][:_FINGERPRINT_TOKENS]):
+                    digest.update(np.ascontiguousarray(part).tobytes())
+                digest.update(np.ascontiguousarray(tokens[-_FINGERPRINT_TOKENS:]).tobytes())
+        return digest.hexdigest()
+
+
+def _tokens(
+    path: str, config: DataConfig, tokenizer: Tokenizer | None
+) -> tuple[Tokens, Tokenizer, tuple[str, ...]]:
+    if (files := only_tokens(path)) is not None:
+        tokenizer = tokenizer or _tokenizer_of_token_files(config)
+        return _read_token_files(files, config.token_dtype, tokenizer.vocab_size), tokenizer, ()
+    texts = read_texts(path, find_files(path))
+    tokenizer = tokenizer or Tokenizer.create(config.tokenizer, texts.documents)
+    return _join(texts.documents, tokenizer), tokenizer, _notes(path, texts)
+
+
+def _tokenizer_of_token_files(config: DataConfig) -> Tokenizer:
+    if config.tokenizer.kind == "bpe":
+        raise ValueError(
+            "A BPE cannot be trained on .bin token files: set data.tokenizer.kind to file and "
+            "data.tokenizer.path to the tokenizer.json that made them."
+        )
+    return Tokenizer.create(config.tokenizer, ())
+
+
+def _read_token_files(files: Sequence[Path], dtype: str, vocab_size: int) -> Tokens:
+    arrays = []
+    for file in files:
+        size, width = file.stat().st_size, np.dtype(dtype).itemsize
+        if size == 0:
+            raise ValueError(f"{file} is empty: there is nothing to train on.")
+        if size % width:
+            raise ValueError(f"{file} holds {size:,} bytes, which is not a whole number of {dtype} tokens.")
+        array = np.memmap(file, dtype=np.dtype(dtype).newbyteorder("<"), mode="r")
+        if (largest := int(array.max())) >= vocab_size:
+            raise ValueError(
+                f"{file} holds token {largest}, but the tokenizer has only {vocab_size} tokens: "
+                "set data.tokenizer.kind=file and data.tokenizer.path, or check data.token_dtype."
+            )
+        arrays.append(array)
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _join(documents: Sequence[str], tokenizer: Tokenizer) -> Tokens:
+    """One array, documents closed by end-of-text where the tokenizer has such a token."""
+    parts: list[Tokens] = []
+    for document in documents:
+        encoded = tokenizer.encode(document)
+        parts.append(encoded)
+        if tokenizer.end_of_text is not None:
+            parts.append(np.array([tokenizer.end_of_text], dtype=encoded.dtype))
+    return np.concatenate(parts)
+
+
+def _split(tokens: Tokens, config: DataConfig, context_length: int) -> tuple[Tokens, Tokens]:
+    """Training tokens and the tail kept for evaluation: at least one window, however short the text."""
+    if config.eval_fraction == 0:
+        return tokens, tokens[:0]
+    kept = max(int(len(tokens) * config.eval_fraction), context_length + 1)
+    if len(tokens) < kept + context_length + 1:
+        raise ValueError(
+            f"{config.train_path} is too short: {len(tokens):,} tokens, but training and evaluation need "
+            f"{context_length + 1:,} each; use more text or a smaller model.context_length."
+        )
+    return tokens[:-kept], tokens[-kept:]
+
+
+def _must_hold(tokens: Tokens, context_length: int, path: str) -> None:
+    if len(tokens) < context_length + 1:
+        raise ValueError(
+            f"{path} is too short: {len(tokens):,} tokens, but one window needs {context_length + 1:,}; "
+            "use more text or a smaller model.context_length."
+        )
+
+
+def _notes(path: str, texts: Texts) -> tuple[str, ...]:
+    if not texts.skipped:
+        return ()
+    names = ", ".join(file.name for file in texts.skipped[:3])
+    more = ", …" if len(texts.skipped) > 3 else ""
+    return (f"{path}: {len(texts.skipped)} files are not UTF-8 text and were skipped ({names}{more})",)

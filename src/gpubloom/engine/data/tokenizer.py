@@ -1,0 +1,126 @@
+"""Tokenizers: plain bytes, a BPE trained on the run's own text, or a tokenizer.json from elsewhere.
+
+All three are one `tokenizers.Tokenizer` underneath, so that what a run exports is what it trained with.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from gpubloom.plan import TokenizerConfig
+
+END_OF_TEXT = "<|endoftext|>"
+Tokens = npt.NDArray[np.unsignedinteger]
+
+
+class Tokenizer:
+    """Text to token ids and back."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, *, is_bytes: bool) -> None:
+        self._backend = backend
+        self._is_bytes = is_bytes
+        self.vocab_size: int = backend.get_vocab_size()
+        end = backend.token_to_id(END_OF_TEXT)
+        self.end_of_text: int | None = end
+
+    @classmethod
+    def create(cls, config: TokenizerConfig, documents: Iterable[str]) -> "Tokenizer":
+        """The tokenizer that a config asks for; documents are only looked at when it must be trained."""
+        match config.kind:
+            case "bytes":
+                return cls(_byte_backend(), is_bytes=True)
+            case "bpe":
+                return cls(_trained_backend(documents, config.vocab_size), is_bytes=False)
+            case "file":
+                assert config.path is not None
+                return cls.load(Path(config.path))
+
+    @classmethod
+    def load(cls, path: Path) -> "Tokenizer":
+        if not path.is_file():
+            raise ValueError(f"There is no tokenizer file {path}.")
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as problem:  # noqa: BLE001 - the library raises bare Exception for a bad file
+            raise ValueError(f"{path} is not a tokenizer.json: {problem}.") from None
+        return cls(backend, is_bytes=backend.to_str() == _byte_backend().to_str())
+
+    def encode(self, text: str) -> Tokens:
+        dtype = np.uint16 if self.vocab_size <= 2**16 else np.uint32
+        if self._is_bytes:
+            # The backend gives the same ids, a thousand times slower.
+            return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(dtype)
+        return np.asarray(self._backend.encode(text, add_special_tokens=False).ids, dtype=dtype)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self._backend.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
+        """Text as it becomes certain: a character cut in the middle waits for its last byte."""
+        pending: list[int] = []
+        for token in ids:
+            pending.append(token)
+            text = self.decode(pending)
+            if not text.endswith("\N{REPLACEMENT CHARACTER}") or len(pending) >= 4:
+                yield text
+                pending.clear()
+        if pending:
+            yield self.decode(pending)
+
+    def save(self, folder: Path, context_length: int) -> None:
+        """tokenizer.json and what transformers' AutoTokenizer wants beside it."""
+        self._backend.save(str(folder / "tokenizer.json"))
+        config = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": context_length,
+            "clean_up_tokenization_spaces": False,
+        }
+        if self.end_of_text is not None:
+            config |= {"eos_token": END_OF_TEXT}
+        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _byte_backend() -> tokenizers.Tokenizer:
+    """256 tokens whose id is the byte's value, and end-of-text: a BPE without merges."""
+    vocabulary = {character: byte for byte, character in enumerate(_byte_characters())}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    return _byte_level(backend)
+
+
+def _trained_backend(documents: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
+    backend = _byte_level(tokenizers.Tokenizer(models.BPE()), special=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=_byte_characters(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(documents, trainer)
+    return backend
+
+
+def _byte_level(backend: tokenizers.Tokenizer, *, special: bool = True) -> tokenizers.Tokenizer:
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    if special:
+        backend.add_special_tokens([END_OF_TEXT])
+    return backend
+
+
+def _byte_characters() -> list[str]:
+    """The printable character that stands for each byte in byte-level vocabularies, by byte value."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    characters, spare = [], 0x100
+    for byte in range(256):
+        if byte in printable:
+            characters.append(chr(byte))
+        else:
+            characters.append(chr(spare))
+            spare += 1
+    return characters

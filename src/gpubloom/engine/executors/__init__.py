@@ -1,0 +1,5 @@
+"""Ways to run a training step behind one protocol. An executor knows tensors and devices, and no run."""
+
+from gpubloom.engine.executors.protocol import Executor, ExecutorState
+
+__all__ = ["Executor", "ExecutorState"]

@@ -1,0 +1,65 @@
+"""Text from a model, token by token. Knows no run: it takes a model, a tokenizer and a prompt."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from gpubloom.engine.data import Tokenizer
+from gpubloom.engine.models import TransformerLM
+
+
+def generate(
+    model: TransformerLM,
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    max_tokens: int,
+    temperature: float = 0.8,
+    top_k: int | None = 40,
+    seed: int = 0,
+) -> Iterator[str]:
+    """Streams the continuation of a prompt; temperature 0 always takes the likeliest token."""
+    return tokenizer.decode_stream(
+        generate_tokens(
+            model, tokenizer, prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, seed=seed
+        )
+    )
+
+
+@torch.inference_mode()
+def generate_tokens(
+    model: TransformerLM,
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    max_tokens: int,
+    temperature: float,
+    top_k: int | None,
+    seed: int,
+) -> Iterator[int]:
+    """Token ids until end-of-text or max_tokens; the model sees the last context_length tokens."""
+    device = next(model.parameters()).device
+    generator = torch.Generator(device).manual_seed(seed)
+    seen = [int(token) for token in tokenizer.encode(prompt)]
+    if not seen:
+        # A document begins after the end of the one before it.
+        seen = [tokenizer.end_of_text if tokenizer.end_of_text is not None else 0]
+    for _ in range(max_tokens):
+        tokens_BT = torch.tensor([seen[-model.shape.context_length :]], device=device)
+        logits_V = model(tokens_BT)[0, -1].float()
+        token = _choose(logits_V, temperature, top_k, generator)
+        if token == tokenizer.end_of_text:
+            return
+        seen.append(token)
+        yield token
+
+
+def _choose(logits_V: Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> int:
+    if temperature == 0:
+        return int(logits_V.argmax())
+    if top_k is not None and top_k < len(logits_V):
+        least = logits_V.topk(top_k).values[-1]
+        logits_V = logits_V.masked_fill(logits_V < least, float("-inf"))
+    probabilities_V = torch.softmax(logits_V / temperature, dim=-1)
+    return int(torch.multinomial(probabilities_V, 1, generator=generator))

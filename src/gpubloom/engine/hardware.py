@@ -1,0 +1,44 @@
+"""Where and in which precision this process computes, with the reason for each choice."""
+
+import contextlib
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+
+@dataclass(frozen=True)
+class Compute:
+    """A device and a precision. Weights are FP32 in any case."""
+
+    device: torch.device
+    precision: Literal["fp32", "bf16"]
+    reason: str
+
+    def autocast(self) -> contextlib.AbstractContextManager[None]:
+        if self.precision == "fp32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def choose_compute(device: str, precision: str) -> Compute:
+    """The compute a config asks for on this machine. A GPU that was asked for is never replaced by a CPU."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"device {device} was asked for, but torch sees {torch.cuda.device_count()} GPUs on this machine."
+        )
+    if precision == "fp32":
+        return Compute(chosen, "fp32", "fp32: asked for")
+    if chosen.type == "cpu":
+        if precision == "bf16":
+            return Compute(chosen, "bf16", "bf16: asked for")
+        return Compute(chosen, "fp32", "fp32: a CPU computes it exactly and about as fast")
+    name = torch.cuda.get_device_name(chosen)
+    if torch.cuda.get_device_capability(chosen)[0] >= 8:
+        return Compute(chosen, "bf16", f"bf16: {name} supports it")
+    if precision == "bf16":
+        raise ValueError(f"precision bf16 was asked for, but {name} does not support it; use precision fp32.")
+    return Compute(chosen, "fp32", f"fp32: {name} has no bf16")

@@ -1,0 +1,163 @@
+"""TransformerLM: the Llama architecture as a list of blocks (embedding, decoder layers, head).
+
+Submodules of a layer carry the names that Hugging Face gives them, so that an export renames blocks
+only. A block maps a hidden state to a hidden state; it does not know which device it is on, who
+called it or what comes next.
+
+Shape letters: B rows, T positions, D hidden size, N heads, K key-value heads, H head size, F feed-forward
+size, V vocabulary.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpubloom.plan import ModelShape
+
+_INIT_STD = 0.02
+
+
+class Embedding(nn.Module):
+    """Tokens to hidden states."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(shape.vocab_size, shape.hidden_size))
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        return F.embedding(tokens_BT, self.weight)
+
+
+class Attention(nn.Module):
+    """Causal self-attention with rotary positions; key-value heads are shared by groups of heads."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.head_size = shape.head_size
+        kv_size = shape.kv_heads * shape.head_size
+        self.q_proj = nn.Linear(shape.hidden_size, shape.hidden_size, bias=False)
+        self.k_proj = nn.Linear(shape.hidden_size, kv_size, bias=False)
+        self.v_proj = nn.Linear(shape.hidden_size, kv_size, bias=False)
+        self.o_proj = nn.Linear(shape.hidden_size, shape.hidden_size, bias=False)
+
+    def forward(self, x_BTD: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+        q_BNTH = rotate(self._heads(self.q_proj(x_BTD)), rotary)
+        k_BKTH = rotate(self._heads(self.k_proj(x_BTD)), rotary)
+        v_BKTH = self._heads(self.v_proj(x_BTD))
+        y_BNTH = F.scaled_dot_product_attention(
+            q_BNTH, k_BKTH, v_BKTH, is_causal=True, enable_gqa=q_BNTH.shape[1] != k_BKTH.shape[1]
+        )
+        out: Tensor = self.o_proj(y_BNTH.transpose(1, 2).flatten(2))
+        return out
+
+    def _heads(self, x_BTD: Tensor) -> Tensor:
+        rows, length, _ = x_BTD.shape
+        return x_BTD.view(rows, length, -1, self.head_size).transpose(1, 2)
+
+
+class FeedForward(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(shape.hidden_size, shape.ffn_size, bias=False)
+        self.up_proj = nn.Linear(shape.hidden_size, shape.ffn_size, bias=False)
+        self.down_proj = nn.Linear(shape.ffn_size, shape.hidden_size, bias=False)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x_BTD)) * self.up_proj(x_BTD))
+        return out
+
+
+class DecoderLayer(nn.Module):
+    """Attention and feed-forward, each behind a norm and around a residual."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.input_layernorm = nn.RMSNorm(shape.hidden_size, eps=shape.norm_eps)
+        self.self_attn = Attention(shape)
+        self.post_attention_layernorm = nn.RMSNorm(shape.hidden_size, eps=shape.norm_eps)
+        self.mlp = FeedForward(shape)
+
+    def forward(self, x_BTD: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+        x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), rotary)
+        out: Tensor = x_BTD + self.mlp(self.post_attention_layernorm(x_BTD))
+        return out
+
+
+class Head(nn.Module):
+    """Final norm and the projection to the vocabulary, which may be the embedding's own weight."""
+
+    def __init__(self, shape: ModelShape, tied_to: Embedding | None) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(shape.hidden_size, eps=shape.norm_eps)
+        own_size = (shape.vocab_size, shape.hidden_size)
+        self.weight = nn.Parameter(torch.empty(own_size)) if tied_to is None else tied_to.weight
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return F.linear(self.norm(x_BTD), self.weight)
+
+
+class TransformerLM(nn.Module):
+    """A decoder-only language model in the Llama architecture."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = Embedding(shape)
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
+        self.head = Head(shape, tied_to=self.embedding if shape.tie_embeddings else None)
+
+    @classmethod
+    def create(cls, shape: ModelShape, seed: int) -> "TransformerLM":
+        """A new model whose weights depend on shape and seed only, not on torch's global generator."""
+        model = cls(shape)
+        generator = torch.Generator().manual_seed(seed)
+        # Residual branches add up over depth; shrinking their last projection keeps the sum near one.
+        residual_std = _INIT_STD / (2 * shape.layers) ** 0.5
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.ndim == 1:
+                    parameter.fill_(1.0)
+                else:
+                    std = residual_std if name.endswith(("o_proj.weight", "down_proj.weight")) else _INIT_STD
+                    parameter.normal_(0.0, std, generator=generator)
+        return model
+
+    def blocks(self) -> Iterator[tuple[str, nn.Module]]:
+        """The blocks in the order of the forward pass."""
+        yield "embedding", self.embedding
+        for index, layer in enumerate(self.layers):
+            yield f"layers.{index}", layer
+        yield "head", self.head
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        rotary = rotary_tables(self.shape, tokens_BT.shape[1], tokens_BT.device)
+        x_BTD = self.embedding(tokens_BT)
+        for layer in self.layers:
+            x_BTD = layer(x_BTD, rotary)
+        logits_BTV: Tensor = self.head(x_BTD)
+        return logits_BTV
+
+
+def rotary_tables(shape: ModelShape, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of every position's rotation, in fp32 whatever the precision of computing."""
+    pairs = torch.arange(0, shape.head_size, 2, dtype=torch.float32, device=device)
+    frequencies = shape.rope_theta ** -(pairs / shape.head_size)
+    positions = torch.arange(length, dtype=torch.float32, device=device)
+    angles_TH = torch.outer(positions, frequencies).repeat(1, 2)
+    return angles_TH.cos(), angles_TH.sin()
+
+
+def rotate(x_BNTH: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotates the pairs (i, i + H/2) of each head: the convention of Hugging Face's Llama."""
+    cos_TH, sin_TH = (table.to(x_BNTH.dtype) for table in rotary)
+    first, second = x_BNTH.chunk(2, dim=-1)
+    return x_BNTH * cos_TH + torch.cat((-second, first), dim=-1) * sin_TH
+
+
+def loss_of(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
+    """Mean cross-entropy in fp32."""
+    return F.cross_entropy(logits_BTV.flatten(0, 1).float(), targets_BT.flatten())

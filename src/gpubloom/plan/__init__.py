@@ -1,0 +1,42 @@
+"""What a person asks for (TrainConfig), what a model and a machine are, and whether they fit (plan).
+
+Both towers stand on this package. It knows no torch, no server and no run directory.
+"""
+
+from gpubloom.plan.config import (
+    CheckpointConfig,
+    DataConfig,
+    EvalConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    TokenizerConfig,
+    TrainConfig,
+)
+from gpubloom.plan.explain import explain
+from gpubloom.plan.hardware import Gpu, Hardware, detect_hardware
+from gpubloom.plan.planner import Memory, Plan, plan
+from gpubloom.plan.shapes import PRESETS, ModelShape
+from gpubloom.plan.sources import estimate_tokens, find_files
+
+__all__ = [
+    "PRESETS",
+    "CheckpointConfig",
+    "DataConfig",
+    "EvalConfig",
+    "Gpu",
+    "Hardware",
+    "Memory",
+    "ModelConfig",
+    "ModelShape",
+    "OptimizerConfig",
+    "Plan",
+    "ScheduleConfig",
+    "TokenizerConfig",
+    "TrainConfig",
+    "detect_hardware",
+    "estimate_tokens",
+    "explain",
+    "find_files",
+    "plan",
+]

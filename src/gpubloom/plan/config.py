@@ -1,0 +1,208 @@
+"""TrainConfig: what a person asks for, validated once for the command line, the server and the engine.
+
+Field names are snake_case; camelCase is accepted on input. Unknown fields are refused. A config never
+says where tensors live or how fast they move: that is the plan's answer.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AliasChoices,
+    AliasGenerator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from gpubloom.plan import limits
+from gpubloom.plan.shapes import PRESETS, ModelShape
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        protected_namespaces=(),
+        allow_inf_nan=False,
+        alias_generator=AliasGenerator(validation_alias=lambda name: AliasChoices(name, to_camel(name))),
+    )
+
+
+class ModelConfig(_Part):
+    """A preset, and the sizes that should differ from it."""
+
+    preset: str = Field("tiny", description="One of: " + ", ".join(PRESETS))
+    hidden_size: int | None = Field(None, ge=2, le=limits.MAX_HIDDEN_SIZE)
+    layers: int | None = Field(None, ge=1, le=limits.MAX_LAYERS)
+    heads: int | None = Field(None, ge=1, le=limits.MAX_HEADS)
+    kv_heads: int | None = Field(None, ge=1, le=limits.MAX_HEADS)
+    ffn_size: int | None = Field(None, ge=1, le=limits.MAX_FFN_SIZE)
+    context_length: int | None = Field(None, ge=1, le=limits.MAX_CONTEXT_LENGTH)
+    tie_embeddings: bool | None = None
+    rope_theta: float | None = Field(None, gt=0)
+    norm_eps: float | None = Field(None, gt=0, le=1)
+
+    @field_validator("preset")
+    @classmethod
+    def _preset_is_known(cls, preset: str) -> str:
+        if preset not in PRESETS:
+            raise ValueError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
+        return preset
+
+    def shape(self, vocab_size: int) -> ModelShape:
+        """The full shape, once the tokenizer has said how many tokens there are."""
+        base = PRESETS[self.preset]
+        wanted = self.model_dump(exclude={"preset"}, exclude_none=True)
+        if "heads" in wanted and "kv_heads" not in wanted:
+            wanted["kv_heads"] = wanted["heads"]
+        if "hidden_size" in wanted and "ffn_size" not in wanted:
+            # The usual 8/3 of a SwiGLU network, rounded up to what matrix kernels like.
+            wanted["ffn_size"] = -(-wanted["hidden_size"] * 8 // 3 // 16) * 16
+        fields = {name: wanted.get(name, getattr(base, name)) for name in ModelShape.__dataclass_fields__}
+        return ModelShape(**{**fields, "vocab_size": vocab_size})
+
+
+class TokenizerConfig(_Part):
+    """How text becomes tokens: bytes, BPE trained on the run's own text, or a tokenizer.json."""
+
+    kind: Literal["bytes", "bpe", "file"] = "bytes"
+    vocab_size: int = Field(4_096, ge=258, le=limits.MAX_VOCAB_SIZE, description="Size of a trained BPE.")
+    path: str | None = Field(None, description="A tokenizer.json, for kind 'file'.")
+
+    @model_validator(mode="after")
+    def _file_has_a_path(self) -> "TokenizerConfig":
+        if (self.kind == "file") != (self.path is not None):
+            raise ValueError("tokenizer.path belongs to kind 'file', and kind 'file' needs it")
+        return self
+
+
+class DataConfig(_Part):
+    """Where text comes from: a file, a folder, a glob, or a binary token file (.bin)."""
+
+    train_path: str | None = Field(None, min_length=1)
+    eval_path: str | None = Field(None, min_length=1)
+    eval_fraction: Fraction = Field(0.05, description="Kept for evaluation when there is no eval_path.")
+    token_dtype: Literal["uint16", "uint32"] = Field(
+        "uint16", description="Little-endian ids in a .bin file."
+    )
+    tokenizer: TokenizerConfig = TokenizerConfig()
+
+    @field_validator("eval_fraction")
+    @classmethod
+    def _something_is_left_to_train_on(cls, fraction: float) -> float:
+        if fraction > 0.5:
+            raise ValueError("at most half of the text can be kept for evaluation")
+        return fraction
+
+
+class OptimizerConfig(_Part):
+    """AdamW. Matrices decay; norms do not."""
+
+    name: Literal["adamw"] = "adamw"
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.95, ge=0, lt=1)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.1, ge=0)
+    clip_norm: float = Field(1.0, ge=0, description="Global gradient norm limit; 0 turns clipping off.")
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _any_spelling(cls, name: object) -> object:
+        return name.lower() if isinstance(name, str) else name
+
+
+class ScheduleConfig(_Part):
+    """Linear warm-up, then half a cosine down to a fraction of the learning rate."""
+
+    warmup_steps: int | None = Field(
+        None, ge=0, le=limits.MAX_STEPS, description="Overrides warmup_fraction."
+    )
+    warmup_fraction: Fraction = 0.03
+    final_fraction: Fraction = 0.1
+
+
+class EvalConfig(_Part):
+    """When to evaluate, besides the end of every epoch and of the run."""
+
+    every_steps: int | None = Field(None, ge=1, le=limits.MAX_STEPS)
+    max_batches: int = Field(20, ge=1, le=limits.MAX_STEPS)
+
+
+class CheckpointConfig(_Part):
+    """When to save, and what to keep. The best evaluated checkpoint is always kept."""
+
+    directory: str | None = Field(
+        None, min_length=1, description="Default: checkpoints/ in the run directory."
+    )
+    every_epochs: int = Field(1, ge=0, le=limits.MAX_EPOCHS, description="0: not by epoch.")
+    every_steps: int | None = Field(None, ge=1, le=limits.MAX_STEPS)
+    keep_last: int = Field(2, ge=1, le=1_000_000)
+
+
+class TrainConfig(_Part):
+    """One training run, as asked for."""
+
+    version: Literal[1] = 1
+    name: str = Field("train", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    seed: int = Field(0, ge=0, lt=2**63)
+    epochs: int = Field(10, ge=1, le=limits.MAX_EPOCHS)
+    max_steps: int | None = Field(None, ge=1, le=limits.MAX_STEPS, description="Ends the run early.")
+    batch_size: int = Field(
+        32, ge=1, le=limits.MAX_BATCH_SIZE, description="Rows per process and micro-batch."
+    )
+    accumulation: int = Field(1, ge=1, le=limits.MAX_ACCUMULATION, description="Micro-batches per step.")
+    learning_rate: float = Field(1e-3, gt=0, le=10)
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    eval: EvalConfig = EvalConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _optimizer_by_name(cls, optimizer: object) -> object:
+        return {"name": optimizer} if isinstance(optimizer, str) else optimizer
+
+    @model_validator(mode="after")
+    def _sizes_fit_together(self) -> "TrainConfig":
+        # Raises for shapes that no tokenizer could make possible; 257 is the smallest vocabulary.
+        shape = self.model.shape(vocab_size=257)
+        tokens = self.batch_size * self.accumulation * shape.context_length
+        if tokens > limits.MAX_TOKENS_PER_STEP:
+            raise ValueError(
+                f"a step of {tokens:,} tokens is above the limit of "
+                f"{limits.MAX_TOKENS_PER_STEP:,} (MAX_TOKENS_PER_STEP)"
+            )
+        return self
+
+    @classmethod
+    def read(cls, path: Path) -> "TrainConfig":
+        return cls.model_validate(read_json(path))
+
+    def to_json(self) -> str:
+        return json.dumps(self.model_dump(), indent=2) + "\n"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file a person named."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"There is no config file {path}.") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ValueError(f"{path} cannot be read: {problem}.") from None
+    except json.JSONDecodeError as problem:
+        raise ValueError(f"{path} is not JSON: {problem}.") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object with the fields of TrainConfig.")  # noqa: TRY004
+    return value

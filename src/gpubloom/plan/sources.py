@@ -1,0 +1,42 @@
+"""Which files a data path means, and about how many tokens they hold. Looks at names and sizes only."""
+
+import glob
+from pathlib import Path
+
+from gpubloom.plan.config import DataConfig
+
+# English and code under a BPE of a few thousand tokens; only used to predict how long a run takes.
+_BYTES_PER_BPE_TOKEN = 3.5
+
+
+def find_files(path: str) -> list[Path]:
+    """The files behind a file, folder or glob, sorted by name; hidden files and folders are left out."""
+    root = Path(path).expanduser()
+    if root.is_file():
+        return [root]
+    if root.is_dir():
+        return sorted(file for file in root.rglob("*") if file.is_file() and not _hidden(file, root))
+    if any(character in path for character in "*?["):
+        matches = (Path(match) for match in glob.glob(str(root), recursive=True))  # noqa: PTH207 - a pattern may be absolute
+        if files := sorted(match for match in matches if match.is_file()):
+            return files
+        raise ValueError(f"No file matches {path}.")
+    raise ValueError(f"There is no file or folder {path}.")
+
+
+def estimate_tokens(data: DataConfig) -> int | None:
+    """Training tokens of one epoch, roughly; None without a path."""
+    if data.train_path is None:
+        return None
+    tokens = 0.0
+    for file in find_files(data.train_path):
+        size = file.stat().st_size
+        if file.suffix == ".bin":
+            tokens += size / {"uint16": 2, "uint32": 4}[data.token_dtype]
+        else:
+            tokens += size if data.tokenizer.kind == "bytes" else size / _BYTES_PER_BPE_TOKEN
+    return int(tokens if data.eval_path else tokens * (1 - data.eval_fraction))
+
+
+def _hidden(file: Path, root: Path) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in file.relative_to(root).parts)

@@ -1,0 +1,75 @@
+"""TrainConfig: what is accepted, what is refused, and in which words."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from gpubloom.plan import TrainConfig, explain
+
+
+def refusal(fields: dict[str, object]) -> str:
+    with pytest.raises(ValidationError) as caught:
+        TrainConfig.model_validate(fields)
+    return explain(caught.value, TrainConfig)
+
+
+def test_the_sample_config_of_the_seed_is_accepted() -> None:
+    config = TrainConfig.model_validate(
+        {"learningRate": 0.0001, "batchSize": 1, "epochs": 3, "optimizer": "AdamW"}
+    )
+    assert (config.learning_rate, config.batch_size, config.epochs) == (0.0001, 1, 3)
+    assert config.optimizer.name == "adamw"
+
+
+def test_defaults_are_those_of_the_seed() -> None:
+    config = TrainConfig()
+    assert (config.epochs, config.batch_size, config.learning_rate) == (10, 32, 1e-3)
+
+
+def test_snake_case_and_camel_case_mean_the_same_at_every_depth() -> None:
+    camel = TrainConfig.model_validate(
+        {"model": {"hiddenSize": 64}, "data": {"tokenizer": {"vocabSize": 300}}}
+    )
+    snake = TrainConfig.model_validate(
+        {"model": {"hidden_size": 64}, "data": {"tokenizer": {"vocab_size": 300}}}
+    )
+    assert camel == snake
+
+
+def test_json_of_a_config_gives_the_same_config() -> None:
+    config = TrainConfig(epochs=3, optimizer={"weight_decay": 0.0})  # type: ignore[arg-type]
+    assert TrainConfig.model_validate(json.loads(config.to_json())) == config
+
+
+def test_the_schema_is_published_in_snake_case_and_closed() -> None:
+    schema = TrainConfig.model_json_schema()
+    assert "learning_rate" in schema["properties"]
+    assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"lerningRate": 1}, "unknown field lerningRate (did you mean learning_rate?)."),
+        ({"optimizer": {"lr": 1}}, "unknown field optimizer.lr (there are name, beta1"),
+        ({"model": {"hiddenSize": 10**7}}, "above the limit of 65,536 (MAX_HIDDEN_SIZE)"),
+        ({"batch_size": 10**7}, "above the limit of 65,536 (MAX_BATCH_SIZE)"),
+        ({"epochs": 10**9}, "above the limit of 100,000 (MAX_EPOCHS)"),
+        ({"batch_size": 60_000, "accumulation": 60_000}, "(MAX_TOKENS_PER_STEP)"),
+        ({"model": {"hidden_size": 65_536, "layers": 1_024, "ffn_size": 524_288}}, "(MAX_PARAMETERS)"),
+        ({"epochs": 0}, "epochs 0 is below the least possible value, 1."),
+        ({"epochs": "many"}, "epochs 'many': input should be a valid integer"),
+        ({"learning_rate": float("nan")}, "learning_rate nan: input should be a finite number"),
+        ({"optimizer": "sgd"}, "optimizer.name 'sgd': input should be 'adamw'."),
+        ({"model": {"heads": 3}}, "choose a multiple of model.heads"),
+        ({"model": {"preset": "huge"}}, "unknown preset 'huge'; there are nano, tiny"),
+        ({"version": 2}, "version 2: input should be 1."),
+        ({"name": "../up"}, "name '../up'"),
+        ({"device": "tpu"}, "device 'tpu'"),
+    ],
+)
+def test_a_refusal_is_one_sentence_that_names_field_and_limit(fields: dict[str, object], words: str) -> None:
+    sentence = refusal(fields)
+    assert words in sentence
+    assert "\n" not in sentence

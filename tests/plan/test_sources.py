@@ -1,0 +1,39 @@
+"""Which files a data path means."""
+
+from pathlib import Path
+
+import pytest
+
+from gpubloom.plan import DataConfig, estimate_tokens, find_files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "b.txt").write_text("bb")
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "deep" / "c.md").write_text("ccc")
+    (tmp_path / ".hidden").write_text("secret")
+    return tmp_path
+
+
+def test_a_folder_means_all_its_visible_files_in_a_fixed_order(folder: Path) -> None:
+    assert [file.name for file in find_files(str(folder))] == ["a.txt", "b.txt", "c.md"]
+
+
+def test_a_glob_means_its_matches_in_a_fixed_order(folder: Path) -> None:
+    assert [file.name for file in find_files(str(folder / "*.txt"))] == ["a.txt", "b.txt"]
+    assert [file.name for file in find_files(str(folder / "**" / "*.md"))] == ["c.md"]
+
+
+def test_what_is_not_there_is_named(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"There is no file or folder .*gone\.txt"):
+        find_files(str(folder / "gone.txt"))
+    with pytest.raises(ValueError, match=r"No file matches .*\*\.gone"):
+        find_files(str(folder / "*.gone"))
+
+
+def test_tokens_are_estimated_from_sizes(folder: Path) -> None:
+    assert estimate_tokens(DataConfig(train_path=str(folder), eval_fraction=0.0)) == 6
+    (folder / "t.bin").write_bytes(bytes(400))
+    assert estimate_tokens(DataConfig(train_path=str(folder / "t.bin"), eval_fraction=0.5)) == 100
