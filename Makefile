@@ -1,0 +1,61 @@
+# GPU Bloom: `make run` and `make test` do everything on a fresh machine.
+# Needed: Python 3.11 or newer, Node.js 20 or newer, make.
+
+PYTHON ?= python3
+BIN := .venv/bin
+NPM := npm --prefix ui --silent run
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-long setup ui check check-python check-ui check-api format api wheel clean
+
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## Set up what is missing and serve the app at 127.0.0.1:PORT (8000)
+	@$(PYTHON) tools/prepare.py run
+	@exec $(BIN)/bloom serve $(if $(PORT),--port $(PORT))
+
+test: setup check ## Set up what is missing and run every check and test (under 15 minutes)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long" --durations 10
+
+test-long: setup ## Run the tests that take minutes each
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long --timeout 1800
+
+setup: ## Prepare this checkout for tests: packages, browser, PostgreSQL
+	@$(PYTHON) tools/prepare.py test
+
+ui: ## Build the web app
+	@$(PYTHON) tools/prepare.py run
+
+check: check-python check-api check-ui ## Format, lint, types, import floors; Python and web app
+
+check-python:
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check-api:
+	@$(BIN)/bloom openapi | diff -q - ui/openapi.json > /dev/null \
+	  || { echo "ui/openapi.json is not what the server offers. Run: make api"; exit 1; }
+	@cd ui && node_modules/.bin/openapi-typescript openapi.json --output src/api/schema.d.ts --check > /dev/null \
+	  || { echo "ui/src/api/schema.d.ts is not made from ui/openapi.json. Run: make api"; exit 1; }
+
+check-ui:
+	$(NPM) lint
+	$(NPM) check
+	$(NPM) test
+
+api: ## Write the API's description and the web app's types anew
+	$(BIN)/bloom openapi > ui/openapi.json.new && mv ui/openapi.json.new ui/openapi.json
+	$(NPM) types
+
+format: ## Format the Python sources
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+wheel: setup ## Build the wheel, with the web app in it, into dist/
+	$(BIN)/python -m build --wheel
+
+clean: ## Remove everything that set-up and builds made (not your data)
+	rm -rf .venv ui/node_modules src/gpubloom/server/web/static dist .mypy_cache .ruff_cache
