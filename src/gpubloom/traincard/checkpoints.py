@@ -1,0 +1,86 @@
+"""The index of a run's checkpoints: what was saved when, how large it is, and which one is best."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from gpubloom.traincard.layout import PROTOCOL_VERSION
+from gpubloom.traincard.names import series_name
+from gpubloom.traincard.numbers_on_disk import decode_number, to_json
+from gpubloom.traincard.whole_files import read_json_object, replace_file
+
+
+class CheckpointIndex:
+    """checkpoints.json of one run. Changes are kept until `save` could write them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # Attempts share the index: what an earlier one saved is still there.
+        before = read_json_object(path) or {}
+        self._changed = False
+        self._entries: list[dict[str, Any]] = list(before.get("checkpoints") or [])
+        self._said_best: str | None = before.get("best") if before.get("best_was_said") else None
+
+    def add(self, record: dict[str, Any], attempt: int) -> None:
+        """Takes in a `checkpoint` event; saving to the same path again replaces the entry."""
+        entry = {key: record.get(key) for key in ("step", "path", "size", "t", "metrics", "metadata")}
+        entry["attempt"] = attempt
+        self._entries = [old for old in self._entries if old["path"] != entry["path"]] + [entry]
+        if record.get("best"):
+            self._said_best = entry["path"]
+        self._changed = True
+
+    def remove(self, path: str) -> None:
+        """Takes in a `checkpoint_removed` event."""
+        self._entries = [old for old in self._entries if old["path"] != path]
+        if self._said_best == path:
+            self._said_best = None
+        self._changed = True
+
+    def best(self) -> str | None:
+        if self._said_best is not None:
+            return self._said_best
+        losses = [(loss, entry["path"]) for entry in self._entries if (loss := _eval_loss(entry)) is not None]
+        return min(losses)[1] if losses else None
+
+    def save(self) -> None:
+        """Writes the index if it changed; OSError leaves the change for the next time."""
+        if not self._changed:
+            return
+        content = {
+            "v": PROTOCOL_VERSION,
+            "best": self.best(),
+            "best_was_said": self._said_best is not None,
+            "checkpoints": self._entries,
+        }
+        replace_file(self._path, to_json(content))
+        self._changed = False
+
+
+def _eval_loss(entry: dict[str, Any]) -> float | None:
+    for name, value in (entry.get("metrics") or {}).items():
+        loss = decode_number(value)
+        if series_name(name) == "eval/loss" and isinstance(loss, (int, float)) and loss == loss:
+            return float(loss)
+    return None
+
+
+def size_on_disk(path: Path) -> int | None:
+    """Bytes of a checkpoint file or folder; None when it cannot be seen from here (a bucket)."""
+    try:
+        if path.is_dir():
+            return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+def path_in_run(path: str | os.PathLike[str], run_dir: Path) -> str:
+    """A checkpoint's path as the protocol stores it: relative inside the run, so that a run can be moved."""
+    text = os.fspath(path)
+    if "://" in text:
+        return text
+    try:
+        return Path(text).absolute().relative_to(run_dir.absolute()).as_posix()
+    except ValueError:
+        return str(Path(text).absolute())

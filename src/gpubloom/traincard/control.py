@@ -1,0 +1,141 @@
+"""What a run is told: control.json.
+
+It holds the desired state, not a queue of commands, with a version that grows by one. `ControlFile` changes
+it (server, command line); `Control` looks at it between two steps (trainer), for the price of one `stat`.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles
+from gpubloom.traincard.numbers_on_disk import plain, to_json
+from gpubloom.traincard.whole_files import read_json_object, replace_file
+
+try:
+    import fcntl
+except ImportError:  # a system without flock: one writer at a time, as the protocol says
+    fcntl = None  # type: ignore[assignment]
+
+Want = Literal["run", "pause", "cancel"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """The desired state at one version. `save_now`: a checkpoint was asked for since the last look."""
+
+    version: int
+    want: Want = "run"
+    set: Mapping[str, Any] = field(default_factory=dict)
+    save: int = 0
+    save_now: bool = False
+
+
+class ControlFile:
+    """Changes what a run is told. Safe with any number of writers on one machine."""
+
+    def __init__(self, run_dir: str | os.PathLike[str]) -> None:
+        self._files = RunFiles(run_dir)
+
+    def read(self) -> Command:
+        """The desired state now; version 0 when nobody has said anything; ValueError: damaged file."""
+        return _parse(read_json_object(self._files.control))
+
+    def want(self, state: Want) -> Command:
+        """Asks the run to go on, to pause (save and stop), or to cancel."""
+        if state not in get_args(Want):
+            raise ValueError(f"a run can be told to {', '.join(get_args(Want))}; not {state!r}")
+        return self._change(want=state)
+
+    def set(self, settings: Mapping[str, Any]) -> Command:
+        """Changes settings while the run goes on, such as {"learning_rate": 1e-4}."""
+        return self._change(settings=settings)
+
+    def save(self) -> Command:
+        """Asks for a checkpoint at the next step boundary."""
+        return self._change(saves=1)
+
+    def _change(
+        self, want: Want | None = None, settings: Mapping[str, Any] | None = None, saves: int = 0
+    ) -> Command:
+        path = self._files.control
+        with self._alone():
+            before = self.read()
+            after = Command(
+                version=before.version + 1,
+                want=want or before.want,
+                set={**before.set, **plain(settings or {})},
+                save=before.save + saves,
+            )
+            content = {
+                "v": PROTOCOL_VERSION,
+                "version": after.version,
+                "want": after.want,
+                "set": after.set,
+                "save": after.save,
+            }
+            # Readers look at the file's time first. Clocks tick coarsely and inode numbers come back, so
+            # two quick changes could look alike; a time that always grows cannot.
+            now = time.time_ns()
+            modified = max(now, path.stat().st_mtime_ns + 1) if path.exists() else now
+            replace_file(path, to_json(content), durable=True, modified_ns=modified)
+        return after
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._files.folder.mkdir(parents=True, exist_ok=True)
+        with self._files.control_lock.open("a") as lock:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+class Control:
+    """The trainer's view of control.json. Reads only; `poll` costs one `stat` while nothing changes."""
+
+    def __init__(self, run_dir: str | os.PathLike[str]) -> None:
+        self._path = RunFiles(run_dir).control
+        self._seen: tuple[int, int, int] | None = None
+        self._version = 0
+        self.problem: str | None = None
+        # Saves asked for before this attempt began were meant for another one.
+        try:
+            self._saves = _parse(read_json_object(self._path)).save
+        except (OSError, ValueError):
+            self._saves = 0
+
+    def poll(self) -> Command | None:
+        """The desired state if it changed since the last look, else None. Never raises: see `problem`."""
+        try:
+            found = self._path.stat()
+            mark = (found.st_mtime_ns, found.st_ino, found.st_size)
+            if mark == self._seen:
+                return None
+            command = _parse(read_json_object(self._path))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as problem:
+            self.problem = f"control.json cannot be read and changes nothing: {problem}"
+            return None
+        self._seen = mark
+        self.problem = None
+        if command.version <= self._version:
+            return None
+        save_now = command.save > self._saves
+        self._version, self._saves = command.version, command.save
+        return Command(command.version, command.want, command.set, command.save, save_now)
+
+
+def _parse(content: dict[str, Any] | None) -> Command:
+    if content is None:
+        return Command(version=0)
+    version, want = content.get("version"), content.get("want", "run")
+    settings, save = content.get("set", {}), content.get("save", 0)
+    if want not in get_args(Want):
+        raise ValueError(f"control.json wants {want!r}; known are {', '.join(get_args(Want))}")
+    if isinstance(version, int) and isinstance(save, int) and isinstance(settings, dict):
+        return Command(version, want, settings, save)
+    raise ValueError("control.json needs whole numbers in version and save, and an object in set")

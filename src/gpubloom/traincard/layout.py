@@ -1,0 +1,101 @@
+"""Where things lie in a run directory, and which directory a Reporter belongs to."""
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PROTOCOL_VERSION = 1
+
+_SEGMENT_NAME = re.compile(r"a(\d+)\.r(\d+)\.s(\d+)\.jsonl")
+_TAIL_NAME = re.compile(r"events(?:\.rank(\d+))?\.jsonl")
+
+
+@dataclass(frozen=True, order=True)
+class StreamId:
+    """Names one file's worth of events for good, whether it is still the open tail or already sealed."""
+
+    attempt: int
+    rank: int
+    segment: int
+
+    def __str__(self) -> str:
+        return f"a{self.attempt:04d}.r{self.rank:04d}.s{self.segment:04d}"
+
+
+class RunFiles:
+    """The paths of one run directory. Creates nothing."""
+
+    def __init__(self, run_dir: str | os.PathLike[str]) -> None:
+        self.run_dir = Path(run_dir)
+        self.folder = self.run_dir / "traincard"
+        self.segments = self.folder / "segments"
+        self.attempts = self.folder / "attempts"
+        self.latest = self.folder / "latest.json"
+        self.checkpoints = self.folder / "checkpoints.json"
+        self.control = self.folder / "control.json"
+        self.control_lock = self.folder / "control.lock"
+
+    def tail(self, rank: int) -> Path:
+        return self.folder / ("events.jsonl" if rank == 0 else f"events.rank{rank}.jsonl")
+
+    def lock(self, rank: int) -> Path:
+        return self.folder / ("lock" if rank == 0 else f"lock.rank{rank}")
+
+    def attempt_claim(self, attempt: int, rank: int) -> Path:
+        return self.attempts / (f"{attempt:04d}" if rank == 0 else f"{attempt:04d}.rank{rank}")
+
+    def segment(self, stream: StreamId) -> Path:
+        return self.segments / f"{stream}.jsonl"
+
+    def sealed(self) -> dict[StreamId, Path]:
+        """Sealed segments by what they hold, oldest attempt first; files of unknown names are left alone."""
+        found = {}
+        for entry in _entries(self.segments):
+            if match := _SEGMENT_NAME.fullmatch(entry):
+                attempt, rank, segment = (int(part) for part in match.groups())
+                found[StreamId(attempt, rank, segment)] = self.segments / entry
+        return dict(sorted(found.items()))
+
+    def tails(self) -> list[Path]:
+        return [self.folder / entry for entry in _entries(self.folder) if _TAIL_NAME.fullmatch(entry)]
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def find_run_dir(given: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> tuple[Path, bool]:
+    """Argument, BLOOM_RUN_DIR, or a new ./runs/<time>; and whether it had to be invented."""
+    if given is not None:
+        return Path(given).absolute(), False
+    if named := environment.get("BLOOM_RUN_DIR"):
+        return Path(named).absolute(), False
+    first = Path("runs", time.strftime("%Y%m%d-%H%M%S")).absolute()
+    candidate, number = first, 1
+    while candidate.exists():
+        number += 1
+        candidate = first.with_name(f"{first.name}-{number}")
+    return candidate, True
+
+
+def find_rank(environment: Mapping[str, str]) -> int:
+    """This process's rank as torchrun, Slurm or MPI say it; 0 without any of them."""
+    return _first_number(environment, ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"), default=0)
+
+
+def find_world_size(environment: Mapping[str, str]) -> int:
+    """How many processes train together; 1 when nobody says."""
+    return _first_number(environment, ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"), default=1)
+
+
+def _first_number(environment: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
+    for name in names:
+        if (text := environment.get(name, "")).isdecimal():
+            return int(text)
+    return default

@@ -1,0 +1,106 @@
+"""One trainer per run directory.
+
+The lock is the kernel's (`flock`), held on an open file: it goes when the process goes, however that
+happens, so no lock is ever stale. The file's text only says whom to look for.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Self
+
+from gpubloom.traincard.layout import RunFiles
+
+try:
+    import fcntl
+
+    HAS_FLOCK = True
+except ImportError:
+    # The protocol: a system without flock has no lock.
+    HAS_FLOCK = False
+
+
+class RunInUseError(RuntimeError):
+    """Another process trains in this run directory."""
+
+    def __init__(self, run_dir: Path, holder: str) -> None:
+        self.run_dir = run_dir
+        self.holder = holder
+        super().__init__(
+            f"{run_dir} is in use: {holder} trains there. Wait for it, stop it, or use another directory."
+        )
+
+
+class RunLock:
+    """The right to write a rank's files in a run directory; held until `release` or the process ends."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def acquire(cls, run_dir: str | os.PathLike[str], rank: int = 0) -> Self:
+        """Takes the lock or raises RunInUseError; OSError when the folder cannot be written."""
+        files = RunFiles(run_dir)
+        files.folder.mkdir(parents=True, exist_ok=True)
+        path = files.lock(rank)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if not _lock_soon(descriptor):
+                raise RunInUseError(files.run_dir, _holder_text(path))
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(path, descriptor)
+
+    @staticmethod
+    def holder(run_dir: str | os.PathLike[str], rank: int = 0) -> str | None:
+        """Who trains here ("process 4711 on host"), or None when nobody on this machine does."""
+        path = RunFiles(run_dir).lock(rank)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            if HAS_FLOCK:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _holder_text(path)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        return None
+
+    def release(self) -> None:
+        """Lets the next trainer in. In a forked child it closes the copy; the parent's lock stays."""
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _lock_soon(descriptor: int) -> bool:
+    if not HAS_FLOCK:
+        return True
+    # A viewer that asks for the holder has the lock, shared, for some microseconds; it must not turn a
+    # trainer away.
+    for _ in range(20):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.01)
+        else:
+            return True
+    return False
+
+
+def _holder_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip() or "another process"
+    except OSError:
+        return "another process"

@@ -1,0 +1,145 @@
+"""From what a training loop hands over to JSON, and back.
+
+The training thread never waits here: a value that lives on a device is only *kept* by the caller (`keep`),
+and read by the writer thread (`number`).
+"""
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+Number = int | float
+
+PLAIN_TYPES = frozenset({float, int, bool})
+
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class NotANumberError(ValueError):
+    """A reported value that cannot be recorded; the message says why."""
+
+
+class OnDevice:
+    """A tensor on an accelerator, whose value the writer thread fetches once it is there.
+
+    CUDA works behind the caller's back: when `metric` is called, the kernels that compute the value are
+    only queued. `.item()` on the training thread would wait for all of them. So the caller records an event
+    behind them (it queues, it does not wait), and the writer asks the event whether they are done. Only
+    then does it copy, on a stream of its own: on the default stream the copy would line up behind the
+    *next* step's kernels, and behind a hung collective it would never return, just when a last record is
+    needed most. One limit: while the training thread captures a CUDA graph in the (default) global mode, a
+    copy by any thread breaks the capture; report after it, or capture with
+    `capture_error_mode="thread_local"`.
+    """
+
+    __slots__ = ("_event", "_tensor", "_version")
+
+    def __init__(self, tensor: Any) -> None:
+        # detach: keeping a loss must not keep its graph, and with it a step's activations, alive.
+        self._tensor = tensor.detach()
+        # detach() shares the version counter, so a change in place after the call can be noticed.
+        self._version = getattr(tensor, "_version", 0)
+        self._event: Any = None
+        if getattr(tensor, "is_cuda", False):
+            cuda = sys.modules["torch"].cuda
+            self._event = cuda.Event()
+            self._event.record(cuda.current_stream(tensor.device))
+
+    def ready(self) -> bool:
+        """Whether `read` returns at once. Without events (mps, xpu) the answer is yes, and `read` waits."""
+        return self._event is None or bool(self._event.query())
+
+    def read(self) -> Number:
+        if self._event is None:
+            value: Number = self._tensor.item()
+        else:
+            cuda = sys.modules["torch"].cuda
+            with cuda.stream(_own_stream(cuda, self._tensor.device)):
+                value = self._tensor.item()
+        if getattr(self._tensor, "_version", 0) != self._version:
+            raise NotANumberError(
+                "the tensor was changed in place after it was reported; report tensor.clone()"
+            )
+        return value
+
+
+_streams: dict[Any, Any] = {}
+
+
+def _own_stream(cuda: Any, device: Any) -> Any:
+    if device not in _streams:
+        _streams[device] = cuda.Stream(device)
+    return _streams[device]
+
+
+class Unreadable:
+    """Takes the place of a value that cannot become a number, with the reason for the log."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def keep(value: Any) -> Any:
+    """What the calling thread does with a value: cheap, never waits for a device, never raises."""
+    if type(value) in PLAIN_TYPES:
+        return value
+    try:
+        if hasattr(value, "detach"):
+            # On the host there is nothing to wait for, and reading now is exact whatever happens to it later.
+            return value.item() if value.device.type == "cpu" else OnDevice(value)
+        if hasattr(value, "item"):
+            return value.item()
+        return float(value)
+    except Exception as problem:  # noqa: BLE001 - any library's number type may fail in any way; the loop goes on
+        return Unreadable(f"{type(problem).__name__}: {problem}")
+
+
+def number(kept: Any) -> Number:
+    """The number of a kept value, on the writer thread; NotANumberError says why there is none."""
+    if type(kept) in PLAIN_TYPES:
+        return kept  # type: ignore[no-any-return]
+    if isinstance(kept, Unreadable):
+        raise NotANumberError(kept.reason)
+    if isinstance(kept, OnDevice):
+        try:
+            kept = kept.read()
+        except RuntimeError as problem:
+            raise NotANumberError(str(problem)) from problem
+    if isinstance(kept, (int, float)):
+        return kept
+    raise NotANumberError(f"{type(kept).__name__} is not a number")
+
+
+def encode_number(value: Number) -> Number | str:
+    """A number as JSON may hold it: NaN and the infinities become the strings of the protocol."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def decode_number(value: Any) -> Any:
+    """The number that a JSON value stands for; anything else unchanged."""
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def plain(value: Any) -> Any:
+    """Any value as JSON can hold it. What JSON has no word for becomes its text, never an error."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return encode_number(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(inner) for inner in value]
+    kept = keep(value)
+    return plain(kept) if type(kept) in PLAIN_TYPES else str(value)
+
+
+def to_json(value: Any) -> str:
+    """Compact JSON in one line. Escapes all but ASCII, so that even a lone surrogate makes a valid line."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,197 @@
+"""Reads a run directory bit by bit while it grows.
+
+A position is (attempt, rank, segment) and a byte offset behind the last full line that was used. Sealing a
+tail is a rename that changes no byte, so positions stay valid; a torn last line is simply not there yet. A
+reader writes nothing and keeps nothing but its positions.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
+from gpubloom.traincard.names import series_name
+from gpubloom.traincard.numbers_on_disk import decode_number
+from gpubloom.traincard.stream import parse_start
+from gpubloom.traincard.whole_files import read_json_object
+
+_CHUNK_BYTES = 1 << 20
+
+
+class NewerProtocolError(ValueError):
+    """The run was written by a newer GPU Bloom than this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """One line of a stream. `fields` is the whole line, unknown fields included."""
+
+    attempt: int
+    rank: int
+    seq: int
+    t: float
+    kind: str
+    step: int | None
+    fields: Mapping[str, Any]
+
+    def series(self) -> Iterator[tuple[str, float]]:
+        """The values in a `metric` or `system` event, under the names that all readers use."""
+        values = self.fields.get("values")
+        if self.kind not in {"metric", "system"} or not isinstance(values, dict):
+            return
+        tags = self.fields.get("tags")
+        for name, stored in values.items():
+            value = decode_number(stored)
+            if isinstance(value, (int, float)):
+                yield (f"system/{name}" if self.kind == "system" else series_name(name, tags)), value
+
+
+class Reader:
+    """Follows the events of a run.
+
+    `ranks`: only these, by default all. `cursor`: where an earlier reader of the same run stopped (its
+    `cursor`).
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        *,
+        ranks: Iterable[int] | None = None,
+        cursor: Mapping[str, int] | None = None,
+    ) -> None:
+        self._files = RunFiles(run_dir)
+        self._ranks = None if ranks is None else frozenset(ranks)
+        self._offsets: dict[str, int] = dict(cursor or {})
+        self.damaged_lines = 0
+
+    @property
+    def cursor(self) -> dict[str, int]:
+        """The position as plain JSON: bytes used, by attempt, rank and segment."""
+        return dict(self._offsets)
+
+    def read_new(self, max_bytes: int = 4 * _CHUNK_BYTES) -> list[RunEvent]:
+        """Events since the last call, by attempt, rank and order; empty when there is nothing new.
+
+        Reads about `max_bytes` at most, so memory stays bounded; call again until it is empty to catch up.
+        """
+        events: list[RunEvent] = []
+        left = max_bytes
+        # The tails are opened first: one that is sealed meanwhile is then seen twice, under the same name,
+        # not never.
+        with _OpenFiles() as opened:
+            sources: dict[StreamId, Path | IO[bytes]] = {}
+            for path in self._files.tails():
+                if found := opened.open_tail(path):
+                    sources[found[0]] = found[1]
+            sources = {**self._files.sealed(), **sources}
+            for stream in sorted(sources):
+                if left <= 0:
+                    break
+                if self._ranks is None or stream.rank in self._ranks:
+                    left -= self._read(stream, opened.file(sources[stream]), left, events)
+        return events
+
+    def _read(self, stream: StreamId, file: IO[bytes], most: int, events: list[RunEvent]) -> int:
+        key = str(stream)
+        used = 0
+        while used < most:
+            offset = self._offsets.get(key, 0)
+            file.seek(offset)
+            data = _up_to_last_line(file, min(_CHUNK_BYTES, most - used))
+            if not data:
+                break
+            lines = data[:-1].split(b"\n")
+            events.extend(event for line in lines if (event := self._event(stream, line)))
+            self._offsets[key] = offset + len(data)
+            used += len(data)
+        return used
+
+    def _event(self, stream: StreamId, line: bytes) -> RunEvent | None:
+        try:
+            fields = json.loads(line)
+            event = RunEvent(
+                stream.attempt,
+                stream.rank,
+                int(fields["seq"]),
+                float(fields["t"]),
+                str(fields["kind"]),
+                fields.get("step"),
+                fields,
+            )
+        except (ValueError, KeyError, TypeError):
+            self.damaged_lines += 1
+            return None
+        if event.kind == "start" and int(fields.get("v", 0)) > PROTOCOL_VERSION:
+            raise NewerProtocolError(
+                f"{self._files.run_dir} uses version {fields['v']} of the run directory, this program "
+                f"reads up to {PROTOCOL_VERSION}. Install a newer gpubloom."
+            )
+        return event
+
+
+class _OpenFiles:
+    """Files that are open during one call of `read_new`."""
+
+    def __init__(self) -> None:
+        self._open: list[IO[bytes]] = []
+
+    def __enter__(self) -> "_OpenFiles":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._open:
+            file.close()
+
+    def file(self, source: Path | IO[bytes]) -> IO[bytes]:
+        if not isinstance(source, Path):
+            return source
+        file = source.open("rb")
+        self._open.append(file)
+        return file
+
+    def open_tail(self, path: Path) -> tuple[StreamId, IO[bytes]] | None:
+        try:
+            file = self.file(path)
+        except FileNotFoundError:
+            # Sealed between listing and opening; it is found under its new name.
+            return None
+        found = parse_start(file.readline(_CHUNK_BYTES))
+        return None if found is None else (found[0], file)
+
+
+def _up_to_last_line(file: IO[bytes], size: int) -> bytes:
+    data = file.read(size)
+    end = data.rfind(b"\n") + 1
+    # A line longer than the piece: read on until it ends, or until there is no more.
+    while end == 0 and (more := file.read(size)):
+        data += more
+        end = data.rfind(b"\n") + 1
+    return data[:end]
+
+
+def read_all(run_dir: str | os.PathLike[str], *, ranks: Iterable[int] | None = None) -> Iterator[RunEvent]:
+    """Every event of a run as it is now, in bounded memory."""
+    reader = Reader(run_dir, ranks=ranks)
+    while events := reader.read_new():
+        yield from events
+
+
+def load_latest(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """latest.json with its numbers decoded; None when the run has said nothing yet."""
+    latest = read_json_object(RunFiles(run_dir).latest)
+    if latest is None:
+        return None
+    for last in (latest.get("values") or {}).values():
+        last["value"] = decode_number(last["value"])
+    latest["system"] = {name: decode_number(value) for name, value in (latest.get("system") or {}).items()}
+    return latest
+
+
+def load_checkpoints(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
+    """checkpoints.json: {"best": path or None, "checkpoints": [...]}; empty when nothing was saved yet."""
+    found = read_json_object(RunFiles(run_dir).checkpoints) or {}
+    return {"best": found.get("best"), "checkpoints": found.get("checkpoints") or []}

@@ -1,0 +1,152 @@
+"""From queued events to the records of the protocol; runs on the writer thread.
+
+Consecutive metrics of one step share a record; of several progress events only the last is kept, for it
+says all.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpubloom.traincard.checkpoints import path_in_run, size_on_disk
+from gpubloom.traincard.event_queue import Event, public_kind
+from gpubloom.traincard.failure import likely_cause
+from gpubloom.traincard.numbers_on_disk import NotANumberError, OnDevice, encode_number, number, plain
+
+_LOG_CHARACTERS = 16_384
+
+
+@dataclass
+class Record:
+    """One line to be, and how many reported events it stands for."""
+
+    fields: dict[str, Any]
+    events: int = 1
+
+    @property
+    def kind(self) -> str:
+        return str(self.fields["kind"])
+
+
+class RecordMaker:
+    """Remembers between turns what is still on its way from a device."""
+
+    def __init__(self, run_dir: Path, complain: Callable[[str], None]) -> None:
+        self._run_dir = run_dir
+        self._complain = complain
+        self._waiting: list[Event] = []
+        self._losses_not_finite: set[str] = set()
+        self.unreadable: Counter[str] = Counter()
+
+    def make(self, batch: Iterable[Event]) -> list[Record]:
+        events = [*self._waiting, *batch]
+        self._waiting = []
+        records: list[Record] = []
+        progress: Record | None = None
+        for event in events:
+            kind = event[0]
+            if kind in {"metric", "metrics"}:
+                self._add_metric(records, event)
+            elif kind == "progress":
+                if progress is not None:
+                    records.remove(progress)
+                progress = Record(_fields(event))
+                records.append(progress)
+            else:
+                records.append(Record(self._other(event)))
+        return records
+
+    def give_up_waiting(self) -> Counter[str]:
+        """Forgets values that a device has not computed; returns how many events that were."""
+        lost, self._waiting = len(self._waiting), []
+        return Counter(metric=lost) if lost else Counter()
+
+    def limit_waiting(self, most: int) -> Counter[str]:
+        """Keeps the newest `most` events that wait for a device; returns what was dropped."""
+        lost = max(0, len(self._waiting) - most)
+        del self._waiting[:lost]
+        return Counter(metric=lost) if lost else Counter()
+
+    def _add_metric(self, records: list[Record], event: Event) -> None:
+        kind, t, step, names, value, tags = event
+        given = {names: value} if kind == "metric" else names
+        if any(isinstance(kept, OnDevice) and not kept.ready() for kept in given.values()):
+            self._waiting.append(event)
+            return
+        values = self._numbers(given)
+        if not values:
+            return
+        # Progress often comes between the metrics of a step, and says nothing about their order.
+        last = next((record for record in reversed(records[-2:]) if record.kind != "progress"), None)
+        if (
+            last is not None
+            and last.kind == "metric"
+            and last.fields["step"] == step
+            and last.fields.get("tags") == tags
+            and last.fields["values"].keys().isdisjoint(values)
+        ):
+            last.fields["values"].update(values)
+            last.events += 1
+            return
+        fields = {"t": round(t, 4), "kind": "metric", "step": step, "values": values}
+        if tags:
+            fields["tags"] = tags
+        records.append(Record(fields))
+
+    def _numbers(self, given: dict[str, Any]) -> dict[str, Any]:
+        values = {}
+        for name, kept in given.items():
+            try:
+                value = number(kept)
+            except NotANumberError as problem:
+                self.unreadable["metric"] += 1
+                self._complain(f"the value of metric {name!r} was not recorded: {problem}")
+                continue
+            if name.endswith("loss"):
+                if math.isfinite(value):
+                    self._losses_not_finite.discard(name)
+                else:
+                    self._losses_not_finite.add(name)
+            values[str(name)] = encode_number(value)
+        return values
+
+    def _other(self, event: Event) -> dict[str, Any]:
+        fields = _fields(event)
+        match fields["kind"]:
+            case "system":
+                fields["values"] = _flat(fields["values"])
+            case "log":
+                fields["line"] = str(fields["line"])[:_LOG_CHARACTERS]
+            case "checkpoint":
+                path = fields["path"]
+                fields["path"] = path_in_run(path, self._run_dir)
+                if fields.get("size") is None:
+                    fields["size"] = size_on_disk(Path(path))
+            case "checkpoint_removed":
+                fields["path"] = path_in_run(fields["path"], self._run_dir)
+            case "error" if "cause" not in fields and self._losses_not_finite:
+                if cause := likely_cause(fields["type"], fields["message"], loss_is_finite=False):
+                    fields["cause"], fields["advice"] = cause
+        return fields
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    kind, t, step, given, _, _ = event
+    fields: dict[str, Any] = {"t": round(t, 4), "kind": public_kind(kind)}
+    if step is not None:
+        fields["step"] = plain(step)
+    fields.update((name, plain(value)) for name, value in given.items() if value is not None)
+    return fields
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found.update(_flat(value, f"{prefix}{name}/"))
+        else:
+            found[prefix + name] = value
+    return found

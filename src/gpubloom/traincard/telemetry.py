@@ -1,0 +1,205 @@
+"""The machine a run trains on, looked at from a thread of its own.
+
+Uses psutil and pynvml where they are installed and /proc otherwise. What cannot be known is absent, never
+zero.
+"""
+
+import contextlib
+import importlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+_SECTOR_BYTES = 512
+
+
+class Listener(Protocol):
+    """Takes what telemetry finds; a Reporter is one."""
+
+    @property
+    def run_dir(self) -> Path: ...
+    def system(self, values: Mapping[str, Any]) -> None: ...
+    def describe(self, facts: Mapping[str, Any]) -> None: ...
+
+
+class Telemetry:
+    """Tells a listener about the machine every few seconds."""
+
+    def __init__(self, listener: Listener, seconds: float) -> None:
+        self._listener = listener
+        self._seconds = seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traincard-telemetry", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        # Not joined: a driver call may hang, and nothing it would still say matters.
+        self._stop.set()
+
+    def _run(self) -> None:
+        machine = Machine(self._listener.run_dir)
+        if names := machine.gpus.names():
+            self._listener.describe(names)
+        machine.look()
+        # Rates need two looks; the first comes soon, so that a short run has telemetry too.
+        wait = min(1.0, self._seconds)
+        while not self._stop.wait(wait):
+            if values := machine.look():
+                self._listener.system(values)
+            wait = self._seconds
+
+
+class Machine:
+    """One look at CPU, memory, disk and GPUs; rates are since the look before."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self.gpus = Gpus(os.environ)
+        try:
+            self._psutil: Any = importlib.import_module("psutil")
+        except ImportError:
+            self._psutil = None
+        self._cpu_before: tuple[float, float] | None = None
+        self._disk_before: tuple[float, int, int] | None = None
+
+    def look(self) -> dict[str, float]:
+        values: dict[str, float] = {}
+        for part in (self._cpu, self._memory, self._disk, self._disk_rates, self.gpus.look):
+            with contextlib.suppress(OSError, ValueError, KeyError, IndexError, NotImplementedError):
+                values.update(part())
+        return values
+
+    def _cpu(self) -> dict[str, float]:
+        if self._psutil is not None:
+            times = self._psutil.cpu_times()
+            total, idle = sum(times), times.idle + getattr(times, "iowait", 0.0)
+            # Linux counts guest time inside user time as well; counting it twice would hide idleness.
+            total -= getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+        else:
+            fields = [float(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+            total, idle = sum(fields), fields[3] + fields[4]
+        before, self._cpu_before = self._cpu_before, (total, idle)
+        if before is None or total <= before[0]:
+            return {}
+        busy = 1 - (idle - before[1]) / (total - before[0])
+        return {"cpu/utilization": round(100 * min(1.0, max(0.0, busy)), 1)}
+
+    def _memory(self) -> dict[str, float]:
+        if self._psutil is not None:
+            memory = self._psutil.virtual_memory()
+            process = self._psutil.Process().memory_info().rss
+            return {
+                "ram/used": memory.total - memory.available,
+                "ram/total": memory.total,
+                "process/ram": process,
+            }
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        sizes = {line.split(":")[0]: 1024 * int(line.split()[1]) for line in lines}
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return {
+            "ram/used": sizes["MemTotal"] - sizes["MemAvailable"],
+            "ram/total": sizes["MemTotal"],
+            "process/ram": pages * os.sysconf("SC_PAGE_SIZE"),
+        }
+
+    def _disk(self) -> dict[str, float]:
+        usage = shutil.disk_usage(self._run_dir)
+        return {"disk/used": usage.used, "disk/total": usage.total}
+
+    def _disk_rates(self) -> dict[str, float]:
+        read, written = self._disk_bytes()
+        now = time.monotonic()
+        before, self._disk_before = self._disk_before, (now, read, written)
+        if before is None or now <= before[0]:
+            return {}
+        seconds = now - before[0]
+        return {
+            "disk/read": round(max(0, read - before[1]) / seconds),
+            "disk/written": round(max(0, written - before[2]) / seconds),
+        }
+
+    def _disk_bytes(self) -> tuple[int, int]:
+        if self._psutil is not None:
+            counters = self._psutil.disk_io_counters()
+            if counters is None:
+                raise NotImplementedError("this machine does not count disk traffic")
+            return counters.read_bytes, counters.write_bytes
+        read = written = 0
+        # Whole devices only: partitions and device mappers would count the same bytes again.
+        repeats = ("loop", "ram", "dm-", "md", "zram")
+        devices = {d.name for d in Path("/sys/block").iterdir() if not d.name.startswith(repeats)}
+        for line in Path("/proc/diskstats").read_text().splitlines():
+            fields = line.split()
+            if fields[2] in devices:
+                read += int(fields[5]) * _SECTOR_BYTES
+                written += int(fields[9]) * _SECTOR_BYTES
+        return read, written
+
+
+class Gpus:
+    """The NVIDIA GPUs that this process may use, numbered as its framework numbers them."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._nvml: Any = None
+        self._handles: list[Any] = []
+        try:
+            self._nvml = importlib.import_module("pynvml")
+            self._nvml.nvmlInit()
+            every = [self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(self._nvml.nvmlDeviceGetCount())]
+            self._handles = self._visible(every, environment.get("CUDA_VISIBLE_DEVICES"))
+        except ImportError:
+            return
+        except Exception as problem:  # NVMLError only exists once pynvml is imported
+            if not isinstance(problem, self._nvml.NVMLError):
+                raise
+
+    def _visible(self, every: list[Any], wanted: str | None) -> list[Any]:
+        if wanted is None:
+            return every
+        by_uuid = {_text(self._nvml.nvmlDeviceGetUUID(handle)): handle for handle in every}
+        found = []
+        for word in (word.strip() for word in wanted.split(",")):
+            if word.isdecimal() and int(word) < len(every):
+                found.append(every[int(word)])
+            elif word:
+                found.extend(handle for uuid, handle in by_uuid.items() if uuid.startswith(word))
+        return found
+
+    def names(self) -> dict[str, str]:
+        """What the GPUs are called, as facts for `describe`."""
+        found = {}
+        for number, handle in enumerate(self._handles):
+            with contextlib.suppress(self._nvml.NVMLError):
+                found[f"gpu/{number}/name"] = _text(self._nvml.nvmlDeviceGetName(handle))
+        return found
+
+    def look(self) -> dict[str, float]:
+        values: dict[str, float] = {}
+        for number, handle in enumerate(self._handles):
+            for name, read in self._readings(handle).items():
+                # Cards differ in what they tell: a passively cooled one has no fan, a laptop's may hide its
+                # power.
+                with contextlib.suppress(self._nvml.NVMLError):
+                    values[f"gpu/{number}/{name}"] = read()
+        return values
+
+    def _readings(self, handle: Any) -> dict[str, Callable[[], float]]:
+        nvml = self._nvml
+        return {
+            "utilization": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+            "memory_used": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+            "memory_total": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total,
+            "temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "fan": lambda: nvml.nvmlDeviceGetFanSpeed(handle),
+            "power": lambda: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000, 1),
+        }
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

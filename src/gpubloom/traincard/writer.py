@@ -1,0 +1,326 @@
+"""The writer thread: everything slow that a Reporter does.
+
+It takes what was reported at most every `interval` seconds and hands it to the operating system in one
+write, so a killed process loses no more than that. When a write fails it keeps what it has, within bounds,
+and tries again; it never ends and never raises because of a disk.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from gpubloom.traincard.checkpoints import CheckpointIndex
+from gpubloom.traincard.event_queue import DROPPABLE, EventQueue
+from gpubloom.traincard.layout import RunFiles
+from gpubloom.traincard.lock import RunInUseError, RunLock
+from gpubloom.traincard.numbers_on_disk import to_json
+from gpubloom.traincard.records import Record, RecordMaker
+from gpubloom.traincard.state import RunState
+from gpubloom.traincard.stream import EventStream, claim_attempt
+from gpubloom.traincard.whole_files import read_json_object, replace_file
+
+logger = logging.getLogger("gpubloom.traincard")
+
+_LINES_PER_WRITE = 512
+_LATEST_SECONDS = 1.0
+_SYNC_SECONDS = 30.0
+_RETRY_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 10.0
+_TOO_FAST = "events came faster than they could be written"
+_NOT_A_NUMBER = "a value was not a number"
+_DEVICE = "the device did not finish computing the value"
+
+
+@dataclass
+class _Request:
+    """Asks the writer to write now; `done` is set when it has."""
+
+    last: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Writer:
+    """Owns the files of one rank in one run directory."""
+
+    def __init__(
+        self,
+        files: RunFiles,
+        queue: EventQueue,
+        *,
+        rank: int,
+        world_size: int,
+        attempt: int | None,
+        lock: RunLock | None,
+        interval: float,
+    ) -> None:
+        self._files = files
+        self._queue = queue
+        self._rank = rank
+        self._world_size = world_size
+        self.attempt = attempt
+        self._lock = lock
+        self._lock_is_ours = lock is None
+        self._interval = interval
+        self._stream: EventStream | None = None
+        self._state = RunState()
+        self._index: CheckpointIndex | None = None
+        self._maker = RecordMaker(files.run_dir, self._complain_about_value)
+        self._pending: deque[Record] = deque()
+        self._drops: dict[str, Counter[str]] = {}
+        self._problem: str | None = None
+        self._complained = False
+        self._complained_about: set[str] = set()
+        self._retry_at = 0.0
+        self._latest_at = 0.0
+        self._latest_status: str | None = None
+        self._latest_seq = -1
+        self._synced_at = time.monotonic()
+        self._unsynced = False
+        self._spoke_at = time.monotonic()
+        # A SimpleQueue because its put may be called from a signal handler that interrupted another put.
+        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="traincard-writer", daemon=True)
+
+    def open(self) -> None:
+        """Takes the lock, the attempt and the tail. RunInUseError: another process has them."""
+        if self._lock is None:
+            self._lock = RunLock.acquire(self._files.run_dir, self._rank)
+        if self.attempt is None:
+            self.attempt = claim_attempt(self._files, self._rank)
+        if self._rank == 0 and self._index is None:
+            self._state = RunState(_readable(self._files.latest))
+            try:
+                self._index = CheckpointIndex(self._files.checkpoints)
+            except ValueError as problem:
+                broken = self._files.checkpoints.with_suffix(".unreadable")
+                self._files.checkpoints.replace(broken)
+                logger.warning(
+                    "checkpoints.json could not be read and was put aside as %s: %s", broken.name, problem
+                )
+                self._index = CheckpointIndex(self._files.checkpoints)
+        self._stream, start = EventStream.open(self._files, self.attempt, self._rank, self._world_size)
+        self._state.apply({"seq": self._stream.next_seq - 1, **start})
+        self._write_latest(force=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def problem(self, error: OSError) -> None:
+        """Says once that the run directory cannot be written."""
+        self._problem = str(error)
+        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        if not self._complained:
+            self._complained = True
+            logger.warning(
+                "TrainCard cannot write to %s: %s. Training goes on; up to %d events are kept until it "
+                "can, older ones are dropped and counted.",
+                self._files.folder,
+                error,
+                self._queue.capacity,
+            )
+
+    def wake(self) -> None:
+        """Asks for a write soon, without waiting."""
+        self._requests.put(None)
+
+    def flush(self, timeout: float) -> bool:
+        """Waits until all that was reported is with the operating system; False when it took too long."""
+        request = _Request()
+        self._requests.put(request)
+        return request.done.wait(timeout)
+
+    def close(self, timeout: float) -> bool:
+        """Writes what is left and ends the thread."""
+        request = _Request(last=True)
+        self._requests.put(request)
+        return request.done.wait(timeout)
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: lets go of the parent's files without touching them."""
+        if self._stream is not None:
+            self._stream.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def _run(self) -> None:
+        last = False
+        next_turn = time.monotonic() + self._interval
+        while not last:
+            requests = self._requests_until(next_turn)
+            # From the start of a turn to the start of the next: what writing costs must not add to what a
+            # kill loses.
+            next_turn = time.monotonic() + self._interval
+            last = any(request.last for request in requests)
+            try:
+                self._turn(last)
+            except Exception:
+                # A bug here must cost at most a turn's events, never the training process.
+                logger.exception("TrainCard's writer failed; it goes on")
+            for request in requests:
+                request.done.set()
+
+    def _requests_until(self, deadline: float) -> list[_Request]:
+        found: list[_Request] = []
+        with contextlib.suppress(Empty):
+            first = self._requests.get(timeout=max(0.0, deadline - time.monotonic()))
+            while True:
+                if first is not None:
+                    found.append(first)
+                first = self._requests.get_nowait()
+        return found
+
+    def _turn(self, last: bool) -> None:
+        self._collect(last)
+        if last or time.monotonic() >= self._retry_at:
+            try:
+                self._write()
+            except RunInUseError as error:
+                self.problem(OSError(str(error)))
+            except OSError as error:
+                self.problem(error)
+        self._bound_pending()
+        if last:
+            self._finish()
+
+    def _collect(self, last: bool) -> None:
+        batch, dropped = self._queue.take()
+        self._drop(self._problem or _TOO_FAST, dropped)
+        self._pending.extend(self._maker.make(batch))
+        self._drop(
+            _DEVICE,
+            self._maker.give_up_waiting() if last else self._maker.limit_waiting(self._queue.capacity),
+        )
+        self._drop(_NOT_A_NUMBER, self._maker.unreadable)
+        self._maker.unreadable = Counter()
+        now = time.monotonic()
+        if self._pending:
+            self._spoke_at = now
+        elif now - self._spoke_at >= _HEARTBEAT_SECONDS and not last:
+            self._spoke_at = now
+            promise = {"expect_next_in": 3 * _HEARTBEAT_SECONDS, "auto": True}
+            self._pending.append(Record({"t": round(time.time(), 4), "kind": "heartbeat", **promise}))
+
+    def _drop(self, reason: str, counts: Counter[str]) -> None:
+        if counts:
+            self._drops.setdefault(reason, Counter()).update(counts)
+
+    def _bound_pending(self) -> None:
+        excess = len(self._pending) - self._queue.capacity
+        if excess <= 0:
+            return
+        kept: list[Record] = []
+        dropped: Counter[str] = Counter()
+        for record in self._pending:
+            if excess > 0 and record.kind in DROPPABLE:
+                dropped[record.kind] += record.events
+                excess -= 1
+            else:
+                kept.append(record)
+        self._pending = deque(kept)
+        self._drop(self._problem or _TOO_FAST, dropped)
+
+    def _write(self) -> None:
+        if self._stream is None:
+            self.open()
+        assert self._stream is not None
+        # Drops come first: what was dropped was older than what is left.
+        for reason, counts in list(self._drops.items()):
+            record = Record(
+                {"t": round(time.time(), 4), "kind": "dropped", "counts": dict(counts), "reason": reason}
+            )
+            self._pending.appendleft(record)
+            del self._drops[reason]
+        must_sync = False
+        while self._pending:
+            chunk = list(islice(self._pending, _LINES_PER_WRITE))
+            written, problem = self._stream.append([record.fields for record in chunk])
+            first_seq = self._stream.next_seq - written
+            for number in range(written):
+                record = self._pending.popleft()
+                self._written(first_seq + number, record)
+                must_sync |= record.kind in {"checkpoint", "error", "end"}
+            self._unsynced |= written > 0
+            if problem is not None:
+                self._undo_drop_records()
+                raise problem
+        self._problem = None
+        self._save_small_files(force=False)
+        if must_sync or (self._unsynced and time.monotonic() - self._synced_at >= _SYNC_SECONDS):
+            self._sync_behind()
+
+    def _undo_drop_records(self) -> None:
+        # Counts that could not be written go back to be added up: an outage is one line, not one per try.
+        while self._pending and self._pending[0].kind == "dropped":
+            fields = self._pending.popleft().fields
+            self._drop(fields["reason"], Counter(fields["counts"]))
+
+    def _written(self, seq: int, record: Record) -> None:
+        if self._rank != 0:
+            return
+        self._state.apply({"seq": seq, **record.fields})
+        assert self._index is not None
+        if record.kind == "checkpoint":
+            self._index.add(record.fields, self.attempt or 0)
+        elif record.kind == "checkpoint_removed":
+            self._index.remove(record.fields["path"])
+
+    def _save_small_files(self, *, force: bool) -> None:
+        if self._index is not None:
+            self._index.save()
+        self._write_latest(force=force)
+
+    def _write_latest(self, *, force: bool) -> None:
+        if self._rank != 0:
+            return
+        now = time.monotonic()
+        changed = self._state.status != self._latest_status
+        if not (force or changed) and (
+            now - self._latest_at < _LATEST_SECONDS or self._state.seq == self._latest_seq
+        ):
+            return
+        self._latest_at = now
+        replace_file(self._files.latest, to_json(self._state.latest()))
+        self._latest_status, self._latest_seq = self._state.status, self._state.seq
+
+    def _sync_behind(self) -> None:
+        # fsync may take seconds while a checkpoint is written; on this thread those seconds would be lost
+        # by a kill.
+        assert self._stream is not None
+        self._synced_at, self._unsynced = time.monotonic(), False
+        threading.Thread(target=self._stream.sync_copy(), name="traincard-sync", daemon=True).start()
+
+    def _finish(self) -> None:
+        lost = sum(record.events for record in self._pending) + sum(
+            sum(c.values()) for c in self._drops.values()
+        )
+        if lost:
+            logger.warning("TrainCard could not write %d events: %s", lost, self._problem)
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._save_small_files(force=True)
+                self._stream.sync()
+            self._stream.close()
+        if self._lock is not None and self._lock_is_ours:
+            self._lock.release()
+
+    def _complain_about_value(self, sentence: str) -> None:
+        # One per metric name: the reason may differ each step, the name says which line to fix.
+        name = sentence.partition(":")[0]
+        if name not in self._complained_about:
+            self._complained_about.add(name)
+            logger.warning("TrainCard: %s", sentence)
+
+
+def _readable(path: Path) -> dict[str, Any] | None:
+    try:
+        return read_json_object(path)
+    except (OSError, ValueError):
+        # Derived from the events, and about to be replaced; nothing is lost by starting afresh.
+        return None
