@@ -32,7 +32,8 @@ def main(purpose: str) -> None:
     """Do every step that is not done yet."""
     if sys.version_info < OLDEST_PYTHON:
         stop(
-            f"Python {'.'.join(map(str, OLDEST_PYTHON))} or newer is needed; this is {sys.version.split()[0]}."
+            f"Python {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or newer is needed; "
+            f"this is {sys.version.split()[0]}."
         )
     prepare_python(purpose)
     prepare_web_app(purpose)

@@ -3,7 +3,7 @@
 import typer
 
 import gpubloom
-from gpubloom.cli import database, openapi, serve
+from gpubloom.cli import database, login, openapi, projects, serve
 
 app = typer.Typer(
     name="bloom",
@@ -32,3 +32,6 @@ def _root(
 app.command("serve")(serve.serve)
 app.command("openapi")(openapi.openapi)
 app.add_typer(database.app, name="db")
+app.command("login")(login.login)
+app.command("logout")(login.logout)
+app.add_typer(projects.app, name="projects")

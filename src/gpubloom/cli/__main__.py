@@ -1,0 +1,5 @@
+"""`python -m gpubloom.cli` is `bloom`."""
+
+from gpubloom.cli import main
+
+main()

@@ -1,0 +1,59 @@
+"""Speaks to a GPU Bloom server; every failure becomes one sentence on standard error and exit code 1 or 2."""
+
+from typing import Any, NoReturn
+
+import httpx2
+import typer
+
+from gpubloom.cli.credentials import Credentials, load_credentials
+
+TIMEOUT_SECONDS = 30
+
+
+def call(
+    method: str,
+    path: str,
+    *,
+    body: dict[str, Any] | None = None,
+    query: dict[str, str | int] | None = None,
+    credentials: Credentials | None = None,
+) -> Any:
+    """The decoded JSON of one API call, None for an empty reply."""
+    credentials = credentials or load_credentials()
+    if credentials.token is None:
+        fail("No API token. Create one in the web app under Settings, then run: bloom login", code=2)
+    try:
+        response = httpx2.request(
+            method,
+            f"{credentials.server}/api{path}",
+            json=body,
+            params=query,
+            headers={"Authorization": f"Bearer {credentials.token}"},
+            timeout=TIMEOUT_SECONDS,
+        )
+    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
+        fail(f"{credentials.server} does not answer ({error}). Is the server running? BLOOM_SERVER names it.")
+    if response.is_error:
+        fail(_detail(response), code=2 if response.status_code in {400, 404, 409, 413, 422} else 1)
+    if not response.content:
+        return None
+    try:
+        return response.json()
+    except ValueError:
+        fail(f"{credentials.server} is not a GPU Bloom server: its answer is not JSON.")
+
+
+def _detail(response: httpx2.Response) -> str:
+    try:
+        problem = response.json()
+        return "\n".join(
+            [f"{item['field']}: {item['message']}" for item in problem["errors"]] or [problem["detail"]]
+        )
+    except (ValueError, KeyError, TypeError):
+        return f"The server answered {response.status_code} without saying why."
+
+
+def fail(sentence: str, *, code: int = 1) -> NoReturn:
+    """End the command with a sentence."""
+    typer.echo(sentence, err=True)
+    raise typer.Exit(code)

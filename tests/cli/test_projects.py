@@ -1,0 +1,111 @@
+"""`bloom login` and `bloom projects` against a real server."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.live_server import LiveServer, live_server
+
+Bloom = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with live_server(tmp_path_factory.mktemp("server") / "home") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def token(server: LiveServer) -> str:
+    with httpx2.Client(base_url=server.address) as client:
+        account = {"name": "Ada", "email": "ada@example.com", "password": "correct horse battery"}
+        secret = server.setup_link.partition("token=")[2]
+        csrf = client.post("/api/auth/setup", json={"token": secret, **account}).json()["csrfToken"]
+        created = client.post(
+            "/api/me/tokens",
+            json={"name": "cli", "scopes": ["read", "write"]},
+            headers={"X-CSRF-Token": csrf},
+        )
+        return str(created.json()["token"])
+
+
+@pytest.fixture
+def bloom(server: LiveServer, tmp_path: Path) -> Bloom:
+    def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "gpubloom.cli", *arguments],
+            env={
+                **os.environ,
+                "BLOOM_SERVER": server.address,
+                "XDG_CONFIG_HOME": str(tmp_path / "config"),
+                **environment,
+            },
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+def test_projects_can_be_created_changed_listed_and_deleted(bloom: Bloom, token: str, tmp_path: Path) -> None:
+    login = bloom("login", BLOOM_TOKEN=token)
+    assert login.returncode == 0, login.stderr
+    assert "Ada <ada@example.com>" in login.stdout
+    stored = tmp_path / "config/gpubloom/credentials.json"
+    assert stored.stat().st_mode & 0o077 == 0
+
+    made = bloom("projects", "create", "First", "--size", "0.5", "--description", "a try", "--json")
+    assert made.returncode == 0, made.stderr
+    project = json.loads(made.stdout)
+    edited = bloom("projects", "edit", project["id"], "--name", "Second", "--description", "", "--json")
+    assert json.loads(edited.stdout) | {"updatedAt": ""} == project | {
+        "name": "Second",
+        "description": None,
+        "updatedAt": "",
+    }
+    assert "Second" in bloom("projects", "list").stdout
+    assert bloom("projects", "delete", project["id"], "--yes").returncode == 0
+    assert "No projects yet" in bloom("projects", "list").stdout
+
+
+def test_a_mistake_ends_with_a_sentence_and_code_2(bloom: Bloom, token: str) -> None:
+    refused = bloom("projects", "create", "X", "--size", "-1", BLOOM_TOKEN=token)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "modelSize" in refused.stderr
+    missing = bloom("projects", "show", str(uuid4()), BLOOM_TOKEN=token)
+    assert (missing.returncode, missing.stderr.strip()) == (2, "There is no such project.")
+
+
+def test_without_a_token_the_next_step_is_named(bloom: Bloom) -> None:
+    result = bloom("projects", "list")
+    assert result.returncode == 2
+    assert "bloom login" in result.stderr
+
+
+def test_a_wrong_token_is_refused_and_not_stored(bloom: Bloom, tmp_path: Path) -> None:
+    result = bloom("login", BLOOM_TOKEN="bloom_wrong")
+    assert result.returncode == 1
+    assert "API token" in result.stderr
+    assert not (tmp_path / "config/gpubloom/credentials.json").exists()
+
+
+def test_a_stored_token_is_not_sent_to_another_server(bloom: Bloom, token: str) -> None:
+    assert bloom("login", BLOOM_TOKEN=token).returncode == 0
+    elsewhere = bloom("projects", "list", BLOOM_SERVER="http://127.0.0.1:9")
+    assert elsewhere.returncode == 2
+    assert "No API token" in elsewhere.stderr
+
+
+def test_a_server_that_does_not_answer_is_named(bloom: Bloom, token: str) -> None:
+    result = bloom("projects", "list", BLOOM_SERVER="http://127.0.0.1:9", BLOOM_TOKEN=token)
+    assert result.returncode == 1
+    assert "http://127.0.0.1:9 does not answer" in result.stderr

@@ -1,0 +1,87 @@
+"""A real server in a process of its own, with its own home folder, for tests that come from outside."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+START_SECONDS = 60
+
+
+@dataclass
+class LiveServer:
+    """Where the server is and what it printed."""
+
+    address: str
+    home: Path
+    process: subprocess.Popen[str]
+    output: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.output)
+
+    @property
+    def setup_link(self) -> str:
+        found = re.search(r"(http\S+/setup#token=\S+)", self.text)
+        assert found, f"no one-time link in:\n{self.text}"
+        return found[1]
+
+    def newest_letter_link(self) -> str:
+        """The link in the letter that was written last."""
+        letters = sorted((self.home / "outbox").glob("*.eml"))
+        assert letters, "no letter in the outbox"
+        found = re.search(r"(http\S+#\S+)", letters[-1].read_text().replace("=\n", ""))
+        assert found, letters[-1].read_text()
+        return found[1]
+
+
+@contextmanager
+def live_server(home: Path, **environment: str) -> Iterator[LiveServer]:
+    """Start a server, wait until it says that it answers, stop it in the end."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("BLOOM_")}
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "gpubloom.cli", "serve", "--port", "0"],
+        env={**clean, "BLOOM_HOME": str(home), **environment},
+        cwd=home.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    server = LiveServer(address="", home=home, process=process)
+    ready = threading.Event()
+
+    def collect() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            server.output.append(line)
+            found = re.search(r"GPU Bloom is at (http\S+)", line)
+            if found:
+                server.address = found[1]
+            if "Press Ctrl-C" in line:
+                ready.set()
+        ready.set()
+
+    reader = threading.Thread(target=collect, daemon=True)
+    reader.start()
+    try:
+        ready.wait(START_SECONDS)
+        assert server.address, f"the server did not start:\n{server.text}"
+        yield server
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reader.join(5)
+        if process.stdout is not None:
+            process.stdout.close()
