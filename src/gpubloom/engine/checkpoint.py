@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.executors import ExecutorState
-from gpubloom.engine.export import TOKENIZER_FILE, read_shape, read_weights, write_model
-from gpubloom.plan import ModelShape
+from gpubloom.engine.export import read_shape, read_weights, write_model
+from gpubloom.plan import ModelShape, TrainConfig
 
 _NAME = re.compile(r"step-(\d{8,})")
 _TEMPORARY = ".writing-"
@@ -42,8 +42,7 @@ class Progress:
     tokens_seen: int
     loader: dict[str, int]
     data_fingerprint: str
-    best_eval_loss: float | None
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,13 @@ class Checkpoint:
     executor: ExecutorState
     progress: Progress
     random: dict[str, Tensor]
+
+
+def checkpoint_folder(config: TrainConfig, run_dir: Path) -> Path:
+    """checkpoints/ in the run directory, or a folder named after the run in the directory asked for."""
+    if config.checkpoint.directory is None:
+        return run_dir / "checkpoints"
+    return Path(config.checkpoint.directory).expanduser() / run_dir.name
 
 
 def checkpoint_name(step: int) -> str:
@@ -89,6 +95,19 @@ def write_checkpoint(
     return final
 
 
+def best_checkpoint(folder: Path) -> tuple[Path, float] | None:
+    """The checkpoint with the lowest evaluation loss, if any was evaluated."""
+    evaluated = []
+    for path in list_checkpoints(folder):
+        loss = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))["metrics"].get("eval/loss")
+        if loss is not None:
+            evaluated.append((loss, path))
+    if not evaluated:
+        return None
+    loss, path = min(evaluated)
+    return path, loss
+
+
 def read_checkpoint(path: Path, expected: ModelShape | None = None) -> Checkpoint:
     """Verifies and reads a checkpoint; ValueError says what does not fit or is damaged."""
     verify_checkpoint(path)
@@ -103,10 +122,6 @@ def read_checkpoint(path: Path, expected: ModelShape | None = None) -> Checkpoin
         updates=progress.updates,
     )
     return Checkpoint(path, shape, executor, progress, safetensors.torch.load_file(path / _RANDOM))
-
-
-def read_tokenizer(path: Path) -> Tokenizer:
-    return Tokenizer.load(path / TOKENIZER_FILE)
 
 
 def verify_checkpoint(path: Path) -> None:

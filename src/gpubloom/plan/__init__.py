@@ -16,6 +16,7 @@ from gpubloom.plan.config import (
 from gpubloom.plan.explain import explain
 from gpubloom.plan.hardware import Gpu, Hardware, detect_hardware
 from gpubloom.plan.planner import Memory, Plan, plan
+from gpubloom.plan.run_files import run_files
 from gpubloom.plan.shapes import PRESETS, ModelShape
 from gpubloom.plan.sources import estimate_tokens, find_files
 
@@ -39,4 +40,5 @@ __all__ = [
     "explain",
     "find_files",
     "plan",
+    "run_files",
 ]

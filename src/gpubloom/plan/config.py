@@ -185,6 +185,10 @@ class TrainConfig(_Part):
             )
         return self
 
+    @property
+    def context_length(self) -> int:
+        return self.model.shape(vocab_size=257).context_length
+
     @classmethod
     def read(cls, path: Path) -> "TrainConfig":
         return cls.model_validate(read_json(path))

@@ -52,13 +52,11 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def open(
-        cls, config: DataConfig, context_length: int, *, tokenizer: Tokenizer | None = None
-    ) -> "Dataset":
-        """Reads and tokenizes. A resumed run brings the tokenizer of its checkpoint."""
+    def open(cls, config: DataConfig, context_length: int) -> "Dataset":
+        """Reads and tokenizes; trains the tokenizer when it has to be trained."""
         if config.train_path is None:
             raise ValueError("There is no training data: set data.train_path to a file, a folder or a glob.")
-        train, tokenizer, notes = _tokens(config.train_path, config, tokenizer)
+        train, tokenizer, notes = _tokens(config.train_path, config, None)
         if config.eval_path is not None:
             evaluation, _, more = _tokens(config.eval_path, config, tokenizer)
             _must_hold(evaluation, context_length, config.eval_path)

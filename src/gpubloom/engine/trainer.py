@@ -1,0 +1,272 @@
+"""The training loop: readable top to bottom.
+
+A step, then commands, then evaluation, then a checkpoint: everything that happens between two steps happens
+in that order, so a resumed run meets the same sequence. The trainer decides when; how a step runs is the
+executor's business, how a checkpoint is written is checkpoint.py's, who watches is the Reporter's.
+"""
+
+import math
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from gpubloom.engine.checkpoint import (
+    Progress,
+    best_checkpoint,
+    checkpoint_folder,
+    checkpoint_name,
+    directory_size,
+    list_checkpoints,
+    read_checkpoint,
+    remove_leftovers,
+    restore_random_state,
+    write_checkpoint,
+)
+from gpubloom.engine.data import Batch, Dataset, Loader
+from gpubloom.engine.evaluate import Evaluation, evaluate
+from gpubloom.engine.executors import Executor
+from gpubloom.engine.executors.blocks import ResidentExecutor
+from gpubloom.engine.export import write_model
+from gpubloom.engine.hardware import choose_compute
+from gpubloom.engine.live_settings import LiveSettings
+from gpubloom.engine.models import TransformerLM
+from gpubloom.engine.optimizer.schedule import Schedule
+from gpubloom.plan import TrainConfig
+from gpubloom.traincard import Reporter
+
+# A save of a large model is silent for a while; observers are told to be patient.
+_SAVE_PATIENCE_SECONDS = 600.0
+
+
+class Trainer:
+    """One run in one process. `stop` is asked between steps: it names the status to end with, or None."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: TransformerLM,
+        dataset: Dataset,
+        reporter: Reporter,
+        stop: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.config = config
+        self.shape = model.shape
+        self.dataset = dataset
+        self.reporter = reporter
+        self.compute = choose_compute(config.device, config.precision)
+        self.executor: Executor = ResidentExecutor(model, config.optimizer, self.compute)
+        self.loader = Loader(
+            dataset.train, batch_size=config.batch_size, accumulation=config.accumulation, seed=config.seed
+        )
+        steps = config.epochs * self.loader.steps_per_epoch
+        self.total_steps = min(steps, config.max_steps or steps)
+        self.schedule = Schedule.create(config.schedule, self.total_steps)
+        self.settings = LiveSettings.of(config)
+        self.run_dir = Path(reporter.run_dir).resolve()
+        self.checkpoints = checkpoint_folder(config, self.run_dir)
+        self.step = 0
+        self.tokens_seen = 0
+        self.status = "running"
+        self._stop = stop
+        self._save_wanted = False
+        self._evaluated: tuple[int, Evaluation] | None = None
+        torch.manual_seed(config.seed)
+
+    def train(self) -> str:
+        """Trains to the end, or until told to stop; returns how it ended."""
+        remove_leftovers(self.checkpoints)
+        self._describe()
+        self._obey_commands()
+        while self.status == "running" and self.step < self.total_steps:
+            self.train_epoch()
+        if self.status == "running":
+            self._export()
+            self.status = "completed"
+        self.reporter.finish(self.status)
+        return self.status
+
+    def train_epoch(self) -> float:
+        """Trains what is left of the epoch, evaluating and saving where the config says; mean loss."""
+        self.reporter.phase("train")
+        losses = []
+        for batch in self.loader.rest_of_epoch():
+            losses.append(self.train_step(batch))
+            self._obey_commands()
+            if self._evaluation_is_due():
+                self.evaluate()
+            if self._save_is_due():
+                self.save_checkpoint()
+            if self.status != "running" or self.step == self.total_steps:
+                break
+        return sum(losses) / len(losses)
+
+    def train_step(self, batch: Batch) -> float:
+        """One update of the weights; returns the loss before it."""
+        started = time.perf_counter()
+        self.step += 1
+        learning_rate = self.schedule.learning_rate(self.settings.learning_rate, self.step)
+        loss = float(self.executor.forward_backward(batch))
+        if not math.isfinite(loss):
+            raise FloatingPointError(self._not_finite(loss))
+        grad_norm = self.executor.optimizer_step(learning_rate)
+        self.tokens_seen += batch.token_count
+        self.reporter.metrics(
+            {
+                "train/loss": loss,
+                "learning_rate": learning_rate,
+                "grad_norm": grad_norm,
+                "tokens_per_second": batch.token_count / (time.perf_counter() - started),
+                "tokens_seen": self.tokens_seen,
+            },
+            step=self.step,
+        )
+        self.reporter.progress(
+            self.step,
+            self.total_steps,
+            epoch=self.step / self.loader.steps_per_epoch,
+            epochs=self.total_steps / self.loader.steps_per_epoch,
+        )
+        self.reporter.heartbeat()
+        return loss
+
+    def evaluate(self) -> Evaluation | None:
+        """Loss, perplexity and accuracy on the evaluation split; None when there is none."""
+        if self.dataset.eval is None:
+            return None
+        self.reporter.phase("eval")
+        found = evaluate(
+            self.executor,
+            self.dataset.eval,
+            batch_size=self.config.batch_size,
+            max_batches=self.config.eval.max_batches,
+        )
+        self._evaluated = self.step, found
+        self.reporter.metrics(found.metrics(), step=self.step)
+        self.reporter.phase("train")
+        return found
+
+    def save_checkpoint(self) -> Path:
+        """Saves everything that is needed to continue exactly here, and forgets what need not be kept."""
+        self._save_wanted = False
+        path = self.checkpoints / checkpoint_name(self.step)
+        if path.exists():
+            return path
+        self.reporter.phase("save")
+        self.reporter.heartbeat(expect_next_in=_SAVE_PATIENCE_SECONDS)
+        metrics = self._evaluated[1].metrics() if self._evaluated and self._evaluated[0] == self.step else {}
+        state = self.executor.state()
+        progress = Progress(
+            step=self.step,
+            updates=state.updates,
+            tokens_seen=self.tokens_seen,
+            loader=self.loader.state(),
+            data_fingerprint=self.dataset.fingerprint(),
+            metrics=metrics,
+        )
+        write_checkpoint(self.checkpoints, self.shape, state, self.dataset.tokenizer, progress)
+        best = best_checkpoint(self.checkpoints)
+        self.reporter.checkpoint(
+            path,
+            {"size": directory_size(path)},
+            step=self.step,
+            metrics=metrics,
+            best=best is not None and best[0] == path,
+        )
+        self._forget_old_checkpoints(keep=best[0] if best else path)
+        self.reporter.phase("train")
+        return path
+
+    def resume(self) -> None:
+        """Continues from the newest checkpoint; without one, the run begins again at step 0."""
+        found = list_checkpoints(self.checkpoints)
+        if not found:
+            self.reporter.log("no checkpoint yet: starting from step 0")
+            return
+        self.reporter.phase("load")
+        checkpoint = read_checkpoint(found[-1], self.shape)
+        if checkpoint.progress.data_fingerprint != self.dataset.fingerprint():
+            raise ValueError(
+                f"The training data changed since {found[-1]} was saved: "
+                "put it back, or start a new run with the new data."
+            )
+        self.executor.restore(checkpoint.executor)
+        self.loader.restore(checkpoint.progress.loader)
+        restore_random_state(checkpoint.random)
+        self.step = checkpoint.progress.step
+        self.tokens_seen = checkpoint.progress.tokens_seen
+        self.reporter.resumed(self.step)
+
+    def _obey_commands(self) -> None:
+        """Takes up what control.json wants; a signal counts as a command."""
+        if (command := self.reporter.control.poll()) is not None:
+            self.settings, refused = self.settings.changed(command.set)
+            self.executor.tune(weight_decay=self.settings.weight_decay, clip_norm=self.settings.clip_norm)
+            self._save_wanted |= command.save_now
+            if command.want != "run":
+                self.status = {"pause": "paused", "cancel": "cancelled"}[command.want]
+            self.reporter.applied(command.version, refused)
+        if (status := self._stop()) is not None:
+            self.status = status
+
+    def _ends_epoch(self) -> bool:
+        return self.loader.position == 0 or self.step == self.total_steps
+
+    def _evaluation_is_due(self) -> bool:
+        every = self.settings.eval_every_steps
+        return self._ends_epoch() or (every is not None and self.step % every == 0)
+
+    def _save_is_due(self) -> bool:
+        by_epoch, by_step = self.config.checkpoint.every_epochs, self.settings.save_every_steps
+        return (
+            self._save_wanted
+            or self.status in {"paused", "preempted"}
+            or self.step == self.total_steps
+            or (by_step is not None and self.step % by_step == 0)
+            or (by_epoch > 0 and self.loader.position == 0 and self.loader.epoch % by_epoch == 0)
+        )
+
+    def _forget_old_checkpoints(self, keep: Path) -> None:
+        for old in list_checkpoints(self.checkpoints)[: -self.config.checkpoint.keep_last]:
+            if old != keep:
+                shutil.rmtree(old)
+                self.reporter.checkpoint_removed(old)
+
+    def _export(self) -> None:
+        """Final weights in Hugging Face layout, complete or absent."""
+        final, temporary = self.run_dir / "model", self.run_dir / ".writing-model"
+        if final.exists():
+            return
+        self.reporter.phase("save")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        write_model(temporary, self.shape, self.executor.state().weights, self.dataset.tokenizer)
+        temporary.rename(final)
+        self.reporter.phase("idle")
+
+    def _describe(self) -> None:
+        rows = self.config.batch_size * self.config.accumulation
+        self.reporter.describe(
+            {
+                "parameters": self.shape.parameters,
+                "model": f"llama, {self.shape.layers} layers of {self.shape.hidden_size}",
+                "vocab_size": self.shape.vocab_size,
+                "context_length": self.shape.context_length,
+                "global_batch_size": rows,
+                "tokens_per_step": rows * self.shape.context_length,
+                "train_tokens": len(self.dataset.train.tokens),
+                "steps_per_epoch": self.loader.steps_per_epoch,
+                "device": str(self.compute.device),
+                "precision": self.compute.reason,
+                "torch_threads": torch.get_num_threads(),
+            }
+        )
+        for note in self.dataset.notes:
+            self.reporter.log(note, level="warning")
+
+    def _not_finite(self, loss: float) -> str:
+        saved = list_checkpoints(self.checkpoints)
+        advice = f"resume from {saved[-1]} with" if saved else "start again with"
+        return f"The loss is {loss} at step {self.step}, not finite: {advice} a lower learning_rate."

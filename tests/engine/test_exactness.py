@@ -1,0 +1,115 @@
+"""The engine's numbers: against a plain PyTorch loop, against recorded losses, against itself resumed."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpubloom.engine import Dataset, TransformerLM
+from gpubloom.engine.data import Loader
+from gpubloom.engine.executors.blocks import ResidentExecutor
+from gpubloom.engine.hardware import choose_compute
+from gpubloom.plan import TrainConfig
+from tests.engine.runs import Run
+
+GOLDEN = Path(__file__).parent / "golden"
+
+VARIANTS = {
+    "tied": {},
+    "untied": {"model": {"preset": "nano", "context_length": 32, "tie_embeddings": False}},
+    "accumulated": {"batch_size": 4, "accumulation": 2},
+    "clipped": {"learning_rate": 3e-3, "optimizer": {"clip_norm": 0.1, "weight_decay": 0.3}},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_are_those_of_a_plain_pytorch_loop(
+    make_config: Callable[..., TrainConfig], make_run: Callable[..., Run], variant: str
+) -> None:
+    config = make_config(**VARIANTS[variant], max_steps=20)
+    dataset = Dataset.open(config.data, config.context_length)
+    model = TransformerLM.create(config.model.shape(dataset.vocab_size), seed=config.seed)
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim == 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
+        betas=(0.9, 0.95),
+        weight_decay=config.optimizer.weight_decay,
+        foreach=False,
+    )
+    batches = Loader(
+        dataset.train, batch_size=config.batch_size, accumulation=config.accumulation, seed=config.seed
+    ).rest_of_epoch()
+    losses = []
+    for step, batch in zip(range(1, 21), batches, strict=False):
+        # 20 steps, of which round(0.03 · 20) = 1 warms up; down to a tenth.
+        cosine = 0.5 * (1 + math.cos(math.pi * (step - 1) / 19))
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * (0.1 + 0.9 * cosine)
+        optimizer.zero_grad()
+        tokens_RT, targets_RT = batch.tokens_ABT.flatten(0, 1), batch.targets_ABT.flatten(0, 1)
+        loss = torch.nn.functional.cross_entropy(model(tokens_RT).transpose(1, 2), targets_RT)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.clip_norm)
+        optimizer.step()
+        losses.append(loss.item())
+
+    run = make_run(**VARIANTS[variant], max_steps=20)
+    run.train()
+    assert len(losses) == 20
+    assert list(run.losses().values()) == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_are_those_recorded_before(make_run: Callable[..., Run], variant: str) -> None:
+    run = make_run(**VARIANTS[variant], max_steps=20)
+    trainer = run.train()
+    evaluation = trainer.evaluate()
+    assert evaluation is not None
+    found = {"train": list(run.losses().values()), "eval": evaluation.loss}
+    path = GOLDEN / f"{variant}.json"
+    if not path.exists():
+        path.write_text(json.dumps(found, indent=2) + "\n")
+        pytest.fail(f"{path.name} was missing and is now recorded: look at it and commit it")
+    golden = json.loads(path.read_text())
+    assert found["train"] == pytest.approx(golden["train"], rel=1e-5)
+    assert found["eval"] == pytest.approx(golden["eval"], rel=1e-5)
+
+
+def test_two_micro_batches_give_the_gradient_of_one_batch(make_config: Callable[..., TrainConfig]) -> None:
+    def losses(batch_size: int, accumulation: int) -> list[float]:
+        config = make_config(batch_size=batch_size, accumulation=accumulation)
+        dataset = Dataset.open(config.data, config.context_length)
+        model = TransformerLM.create(config.model.shape(dataset.vocab_size), seed=0)
+        executor = ResidentExecutor(model, config.optimizer, choose_compute("cpu", "fp32"))
+        loader = Loader(dataset.train, batch_size=batch_size, accumulation=accumulation, seed=0)
+        found = []
+        for batch in loader.rest_of_epoch():
+            found.append(float(executor.forward_backward(batch)))
+            executor.optimizer_step(1e-3)
+        return found
+
+    assert losses(8, 1) == pytest.approx(losses(2, 4), rel=1e-5)
+
+
+def test_bf16_keeps_fp32_weights_and_learns(make_run: Callable[..., Run]) -> None:
+    run = make_run(precision="bf16", max_steps=20)
+    trainer = run.train()
+    assert all(weight.dtype == torch.float32 for weight in trainer.executor.state().weights.values())
+    losses = list(run.losses().values())
+    assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize("stop_at", [1, 13, 30, 31, 44])
+def test_a_paused_and_resumed_run_is_bit_identical(make_run: Callable[..., Run], stop_at: int) -> None:
+    whole = make_run("whole", epochs=2)
+    total = whole.train().total_steps
+    parts = make_run("parts", epochs=2)
+    assert parts.train(stop_at=stop_at).status == "paused"
+    assert parts.train(resume=True).status == "completed"
+    assert len(whole.losses()) == total > 44
+    assert parts.losses() == whole.losses()
+    assert parts.weights() == whole.weights()
