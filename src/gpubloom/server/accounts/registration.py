@@ -83,6 +83,12 @@ async def sign_up(
             raise LinkRefused("This invitation is for another email address.", code="invitation_mismatch")
     elif settings.signup == "closed":
         raise Forbidden("Sign-up is closed here. Ask an admin for an invitation.", code="signup_closed")
+    elif not await has_users(session):
+        # The printed link works while there is no account: a stranger's must not spend it.
+        raise Forbidden(
+            "This server is not set up yet. Open the link that it printed when it started.",
+            code="setup_required",
+        )
     # One sign-up for an address at a time: PostgreSQL would otherwise answer the second with an error.
     if session.get_bind().dialect.name == "postgresql":
         await session.execute(select(func.pg_advisory_xact_lock(func.hashtext(email))))

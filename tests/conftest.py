@@ -1,0 +1,25 @@
+"""What holds for every test: nothing leaves this machine."""
+
+import sys
+from ipaddress import ip_address
+
+_NAMES = {"localhost", ""}
+
+
+def _refuse_other_machines(event: str, arguments: tuple[object, ...]) -> None:
+    if event != "socket.connect":
+        return
+    address = arguments[1]
+    # A string is a socket file; only pairs name a machine.
+    if not isinstance(address, tuple) or not isinstance(address[0], str):
+        return
+    host = address[0]
+    try:
+        local = host in _NAMES or ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        local = False
+    if not local:
+        raise PermissionError(f"a test tried to reach {host}: fakes stand on the loopback address")
+
+
+sys.addaudithook(_refuse_other_machines)

@@ -1,0 +1,102 @@
+"""Fixtures of the server's tests: an installation on each kind of database.
+
+Databases are copies of one that was migrated once: copying takes milliseconds.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.db.migrate import upgrade
+from tests.server.installation import Installation, Server
+from tests.server.postgres import PostgresMissing, PostgresServer, postgres_server
+
+KINDS = ("sqlite", "postgresql")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL server for each test process."""
+    try:
+        with postgres_server() as server:
+            yield server
+    except PostgresMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("migrated") / "bloom.db"
+    upgrade(f"sqlite+aiosqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres: PostgresServer) -> str:
+    name = postgres.create()
+    upgrade(postgres.address(name))
+    return name
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """The kind of database; tests that use it run once on each."""
+    return str(request.param)
+
+
+@pytest.fixture
+def empty_database(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a database without tables."""
+    if kind == "sqlite":
+        yield f"sqlite+aiosqlite:///{tmp_path / 'empty.db'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    name = server.create()
+    yield server.address(name)
+    server.drop(name)
+
+
+@pytest.fixture
+def database_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a migrated database without rows."""
+    if kind == "sqlite":
+        path = tmp_path / "bloom.db"
+        shutil.copy(request.getfixturevalue("migrated_sqlite"), path)
+        yield f"sqlite+aiosqlite:///{path}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    name = server.create(template=request.getfixturevalue("migrated_postgres"))
+    yield server.address(name)
+    server.drop(name)
+
+
+@pytest.fixture
+def installation(database_url: str, tmp_path: Path) -> Installation:
+    return Installation(tmp_path / "home", database_url)
+
+
+@pytest.fixture
+def server(installation: Installation) -> Iterator[Server]:
+    """A server with the usual settings."""
+    with installation.serve() as running:
+        yield running
+
+
+@pytest.fixture
+def open_server(installation: Installation, admin: User) -> Iterator[Server]:
+    """A server that was set up and where everybody may sign up."""
+    with installation.serve(signup="open") as running:
+        yield running
+
+
+@pytest.fixture
+def admin(installation: Installation) -> User:
+    return installation.add_user("Grace", role="admin")
+
+
+@pytest.fixture
+def member(installation: Installation) -> User:
+    return installation.add_user("Ada")

@@ -1,0 +1,205 @@
+"""One installation under test: a home folder, a database, and the servers and browsers that use them."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+from fastapi import FastAPI
+from sqlalchemy import create_engine, make_url, select
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+from starlette.testclient import TestClient
+
+from gpubloom.server.accounts.cookies import cookie_name
+from gpubloom.server.accounts.links import LIFETIMES
+from gpubloom.server.accounts.principal import CSRF_HEADER
+from gpubloom.server.accounts.sessions import IDLE_LIFE
+from gpubloom.server.accounts.tables import ApiToken, BrowserSession, LinkPurpose, OneTimeLink, Role, User
+from gpubloom.server.app import create_app
+from gpubloom.server.audit.tables import AuditEvent
+from gpubloom.server.clock import now
+from gpubloom.server.db.base import Table
+from gpubloom.server.security.secrets import fingerprint, new_api_token, new_secret
+from gpubloom.server.settings import Settings
+
+PASSWORD = "a walk in the quiet garden"
+# Hashing takes long on purpose; most tests only need somebody who has a password.
+PASSWORD_HASH = (
+    "$argon2id$v=19$m=19456,t=2,p=1$SmtTp+plNfZ5ujBSzspYeg$FoiQkAOprsA1FI+iQY8mnfGvr+HPkqKKOooqkoyQP8c"
+)
+
+
+Row = TypeVar("Row", bound=Table)
+
+
+class Browser(TestClient):
+    """A browser with its own cookies; shares the server's event loop."""
+
+    def signed_in_as(self, secret: str, csrf_token: str) -> "Browser":
+        name = cookie_name(self.app.state.settings)
+        self.cookies.clear()
+        self.cookies.set(name, secret, domain=self.base_url.host, path="/")
+        self.headers[CSRF_HEADER] = csrf_token
+        return self
+
+    @property
+    def secret(self) -> str | None:
+        """The session secret that the browser holds now."""
+        return self.cookies.get(cookie_name(self.app.state.settings))
+
+
+class Server:
+    """A running app. Several may share one installation, as behind a load balancer."""
+
+    def __init__(self, app: FastAPI, first: Browser, installation: "Installation") -> None:
+        self.app = app
+        self.settings: Settings = app.state.settings
+        self.stranger = first
+        self._installation = installation
+
+    def browser(self, *, address: str = "testclient") -> Browser:
+        """One more browser; nobody is signed in with it yet."""
+        browser = Browser(
+            self.app,
+            base_url=self.stranger.base_url,
+            follow_redirects=False,
+            client=(address, 50000),
+            raise_server_exceptions=False,
+        )
+        browser.portal = self.stranger.portal
+        return browser
+
+    def signed_in(self, user: User) -> Browser:
+        """A browser with a session of this person's."""
+        secret, row = self._installation.add_session(user)
+        return self.browser().signed_in_as(secret, row.csrf_token)
+
+    def program(self, user: User, *scopes: str, **changes: Any) -> Browser:
+        """A program with an API token of this person's."""
+        token, _ = self._installation.add_token(user, *scopes, **changes)
+        program = self.browser()
+        program.headers["Authorization"] = f"Bearer {token}"
+        return program
+
+
+class Installation:
+    """What outlives a server process."""
+
+    def __init__(self, home: Path, database_url: str) -> None:
+        self.home = home
+        self.database_url = database_url
+        url = make_url(database_url)
+        driver = "sqlite" if url.get_backend_name() == "sqlite" else "postgresql+psycopg"
+        self._engine = create_engine(url.set(drivername=driver), poolclass=NullPool)
+
+    @contextmanager
+    def serve(self, **settings: Any) -> Iterator[Server]:
+        app = create_app(Settings(_env_file=None, home=self.home, database_url=self.database_url, **settings))
+        address = app.state.settings.address
+        with Browser(app, base_url=address, follow_redirects=False, raise_server_exceptions=False) as first:
+            yield Server(app, first, self)
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A transaction on the database, past the server."""
+        with Session(self._engine, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    def add_user(
+        self, name: str = "Ada", *, role: Role = "member", verified: bool = True, **changes: Any
+    ) -> User:
+        fields = {
+            "id": uuid4(),
+            "name": name,
+            "email": f"{name.lower()}@example.org",
+            "email_verified": now() if verified else None,
+            "role": role,
+            "password_hash": PASSWORD_HASH,
+        }
+        return self.add(User(**{**fields, **changes}))
+
+    def add(self, row: Row) -> Row:
+        with self.session() as session:
+            session.add(row)
+        return row
+
+    def add_session(self, user: User, **changes: Any) -> tuple[str, BrowserSession]:
+        secret = new_secret()
+        fields = {
+            "id": uuid4(),
+            "user_id": user.id,
+            "fingerprint": fingerprint(secret),
+            "csrf_token": new_secret(),
+            "expires": now() + IDLE_LIFE,
+        }
+        return secret, self.add(BrowserSession(**{**fields, **changes}))
+
+    def add_token(self, user: User, *scopes: str, **changes: Any) -> tuple[str, ApiToken]:
+        token = new_api_token()
+        fields = {
+            "id": uuid4(),
+            "user_id": user.id,
+            "name": "a program",
+            "prefix": token[:12],
+            "fingerprint": fingerprint(token),
+            "scopes": " ".join(scopes or ("read", "write")),
+            "expires_at": now() + timedelta(days=1),
+        }
+        return token, self.add(ApiToken(**{**fields, **changes}))
+
+    def add_link(self, purpose: LinkPurpose, identifier: str, **changes: Any) -> str:
+        secret = new_secret()
+        fields = {
+            "purpose": purpose,
+            "identifier": identifier,
+            "fingerprint": fingerprint(secret),
+            "expires": now() + LIFETIMES[purpose],
+        }
+        self.add(OneTimeLink(**{**fields, **changes}))
+        return secret
+
+    def change(self, row: Table, **values: Any) -> None:
+        """Change a stored row, for example to let time pass for it."""
+        with self.session() as session:
+            stored = session.get_one(type(row), row.id)  # type: ignore[attr-defined]
+            for name, value in values.items():
+                setattr(stored, name, value)
+
+    def get(self, kind: type[Row], row_id: UUID) -> Row | None:
+        with self.session() as session:
+            return session.get(kind, row_id)
+
+    def all(self, kind: type[Row]) -> list[Row]:
+        with self.session() as session:
+            return list(session.scalars(select(kind)))
+
+    def actions(self) -> list[str]:
+        """What the audit trail says was done, in order."""
+        with self.session() as session:
+            return list(session.scalars(select(AuditEvent.action).order_by(AuditEvent.at)))
+
+    def everything_stored(self) -> str:
+        """Every value of every table, to look for what must not be there."""
+        with self.session() as session:
+            rows = [row for table in Table.metadata.sorted_tables for row in session.execute(select(table))]
+        return "\n".join(repr(tuple(row)) for row in rows)
+
+    def letters(self) -> list[EmailMessage]:
+        """The letters in the outbox, oldest first."""
+        return [
+            message_from_bytes(path.read_bytes(), policy=policy.default)  # type: ignore[arg-type]
+            for path in sorted((self.home / "outbox").glob("*.eml"))
+        ]
+
+
+def link_secret(letter: EmailMessage) -> str:
+    """The secret in a letter's link."""
+    found = re.search(r"#(?:token|invite)=(\S+)", letter.get_content())
+    assert found, letter.get_content()
+    return found[1]

@@ -1,0 +1,141 @@
+"""A real PostgreSQL server, started from the machine's own programs in a folder of its own.
+
+It listens on a socket file only, so it needs no port and nobody else can reach it. PostgreSQL refuses to run
+as root; under root it runs as a user that owns nothing.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+START_SECONDS = 30
+
+# Nothing here outlives the tests, so nothing waits for the disk.
+_SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "80",
+}
+
+
+class PostgresMissing(Exception):
+    """This machine cannot run PostgreSQL; says why."""
+
+
+@dataclass
+class PostgresServer:
+    """A running server; makes and drops databases."""
+
+    folder: Path
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def address(self, database: str) -> str:
+        return f"postgresql+psycopg://bloom@/{database}?host={self.folder}"
+
+    def execute(self, statement: str, database: str) -> None:
+        with psycopg.connect(
+            host=str(self.folder), user="bloom", dbname="postgres", autocommit=True
+        ) as connection:
+            connection.execute(sql.SQL(statement).format(name=sql.Identifier(database)))
+
+    def create(self, *, template: str = "template1") -> str:
+        name = f"bloom_{next(self._numbers)}"
+        self.execute(f"CREATE DATABASE {{name}} TEMPLATE {template}", name)
+        return name
+
+    def drop(self, database: str) -> None:
+        self.execute("DROP DATABASE IF EXISTS {name} WITH (FORCE)", database)
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+        found = str(installed[-1]) if installed else None
+    if found is None:
+        raise PostgresMissing(f"PostgreSQL is not installed: no program {name!r} (apt install postgresql)")
+    return found
+
+
+def _unprivileged() -> pwd.struct_passwd | None:
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise PostgresMissing("PostgreSQL does not run as root, and there is no user 'postgres' or 'nobody'")
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Start a server; it is stopped and its folder removed whatever happens in between."""
+    initdb, postgres, owner = _program("initdb"), _program("postgres"), _unprivileged()
+    folder = Path(tempfile.mkdtemp(prefix="bloom-postgres-"))
+    data = folder / "data"
+    identity = {} if owner is None else {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+    if owner is not None:
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    process = None
+    try:
+        made = subprocess.run(
+            [initdb, "-D", data, "-U", "bloom", "--auth=trust", "--no-sync", "--encoding=UTF8"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder,
+            env=environment,
+            **identity,
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
+        options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [postgres, "-D", data, "-k", folder, *options],
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                env=environment,
+                **identity,
+            )
+        server = PostgresServer(folder)
+        _wait(server, process)
+        yield server
+    finally:
+        if process is not None and process.poll() is None:
+            # "Immediate" shutdown: there is nothing to keep.
+            process.send_signal(signal.SIGQUIT)
+            process.wait(20)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait(server: PostgresServer, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            server.execute("SELECT 1", "postgres")
+        except psycopg.OperationalError:
+            log = (server.folder / "log").read_text()
+            assert process.poll() is None, log
+            assert time.monotonic() < deadline, log
+            time.sleep(0.05)
+        else:
+            return
