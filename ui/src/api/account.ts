@@ -1,0 +1,57 @@
+/** What people do with their own account: profile, password, sessions, API tokens. */
+import { queryOptions } from "@tanstack/react-query";
+import { authStateQuery } from "./auth-state";
+import { answerOf, api } from "./client";
+import { queryClient } from "./query-client";
+import type { components } from "./schema";
+import type { User } from "./types";
+
+type Schemas = components["schemas"];
+
+export async function renameMe(name: string): Promise<User> {
+  const user = await answerOf(api.PATCH("/api/me", { body: { name } }));
+  queryClient.setQueryData(authStateQuery.queryKey, (state) => (state ? { ...state, user } : state));
+  return user;
+}
+
+export async function changePassword(body: Schemas["ChangePassword"]) {
+  await answerOf(api.POST("/api/me/password", { body }));
+  void queryClient.invalidateQueries({ queryKey: sessionsQuery.queryKey });
+}
+
+export const sessionsQuery = queryOptions({
+  queryKey: ["me", "sessions"],
+  queryFn: () => answerOf(api.GET("/api/me/sessions")),
+});
+
+export async function endSession(id: string) {
+  await answerOf(api.DELETE("/api/me/sessions/{session_id}", { params: { path: { session_id: id } } }));
+  await queryClient.invalidateQueries({ queryKey: sessionsQuery.queryKey });
+}
+
+export async function endOtherSessions() {
+  await answerOf(api.DELETE("/api/me/sessions"));
+  await queryClient.invalidateQueries({ queryKey: sessionsQuery.queryKey });
+}
+
+export const tokensQuery = queryOptions({
+  queryKey: ["me", "tokens"],
+  queryFn: () => answerOf(api.GET("/api/me/tokens")),
+});
+
+export async function createToken(body: Schemas["NewApiToken"]) {
+  const created = await answerOf(api.POST("/api/me/tokens", { body }));
+  void queryClient.invalidateQueries({ queryKey: tokensQuery.queryKey });
+  return created;
+}
+
+export async function deleteToken(id: string) {
+  await answerOf(api.DELETE("/api/me/tokens/{token_id}", { params: { path: { token_id: id } } }));
+  await queryClient.invalidateQueries({ queryKey: tokensQuery.queryKey });
+}
+
+export const serverQuery = queryOptions({
+  queryKey: ["server"],
+  queryFn: () => answerOf(api.GET("/api/server")),
+  staleTime: 5 * 60_000,
+});

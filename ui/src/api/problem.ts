@@ -1,0 +1,64 @@
+/**
+ * Every failure that a page can show, as one error type.
+ *
+ * The server answers with problem documents (RFC 9457). What never reached the server, or came back
+ * as something else, is given the same shape here, so that no page has to know the difference.
+ */
+
+export type FieldError = { field: string; message: string };
+
+export class ApiProblem extends Error {
+  readonly status: number;
+  readonly code: string;
+  readonly fieldErrors: FieldError[];
+
+  constructor(detail: string, given: { status: number; code: string; fieldErrors?: FieldError[] }) {
+    super(detail);
+    this.name = "ApiProblem";
+    this.status = given.status;
+    this.code = given.code;
+    this.fieldErrors = given.fieldErrors ?? [];
+  }
+}
+
+const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
+
+function fieldErrorsOf(value: unknown): FieldError[] {
+  if (!Array.isArray(value)) return [];
+  return value.flatMap((item: unknown) =>
+    isRecord(item) && typeof item.field === "string" && typeof item.message === "string"
+      ? [{ field: item.field, message: item.message }]
+      : [],
+  );
+}
+
+export function problemFromBody(status: number, body: unknown): ApiProblem {
+  if (isRecord(body) && typeof body.detail === "string") {
+    return new ApiProblem(body.detail, {
+      status,
+      code: typeof body.code === "string" ? body.code : "unknown",
+      fieldErrors: fieldErrorsOf(body.errors),
+    });
+  }
+  // A proxy in front of the server answers with its own page when the server is down.
+  return new ApiProblem(`The server answered in a way this page does not understand (status ${status}). Try again in a moment.`, {
+    status,
+    code: "not_understood",
+  });
+}
+
+export const unreachable = () =>
+  new ApiProblem("The server could not be reached. Check that it is running and that you are connected, then try again.", {
+    status: 0,
+    code: "unreachable",
+  });
+
+export function sentenceOf(error: unknown): string {
+  if (error instanceof ApiProblem) return error.message;
+  return "Something in this page went wrong. Load it again; if it happens twice, please report it.";
+}
+
+/** True for what may pass by itself: a lost connection, or a server that is restarting. */
+export function mayPass(error: unknown): boolean {
+  return error instanceof ApiProblem && (error.status === 0 || error.status >= 500);
+}

@@ -1,0 +1,19 @@
+/** Short names for the shapes of the API. The shapes themselves are generated from the server's description. */
+import type { components } from "./schema";
+
+type Schemas = components["schemas"];
+
+export type User = Schemas["UserOut"];
+export type Role = User["role"];
+export type AuthState = Schemas["AuthState"];
+export type OAuthProvider = AuthState["oauthProviders"][number];
+export type SignedIn = Schemas["SignedIn"];
+export type Session = Schemas["SessionOut"];
+export type ApiToken = Schemas["ApiTokenOut"];
+export type Scope = ApiToken["scopes"][number];
+export type Project = Schemas["ProjectOut"];
+export type ProjectBody = Schemas["ProjectIn"];
+export type ModelArchitecture = Project["modelArchitecture"];
+export type Person = Schemas["PersonOut"];
+export type Invitation = Schemas["InvitationOut"];
+export type AuditEvent = Schemas["AuditEventOut"];

@@ -1,0 +1,51 @@
+import { type VariantProps, cva } from "class-variance-authority";
+import { Slot } from "radix-ui";
+import type { ComponentProps } from "react";
+import { cn } from "./class-names";
+import { Spinner } from "./spinner";
+
+export const buttonLook = cva(
+  "inline-flex shrink-0 items-center justify-center gap-2 rounded-control border font-[520] whitespace-nowrap transition-colors duration-150 disabled:opacity-55 [&_svg]:size-4 [&_svg]:shrink-0",
+  {
+    variants: {
+      look: {
+        primary: "border-transparent bg-violet text-white hover:bg-violet-bright",
+        outline: "border-line-strong text-text hover:border-white/25 hover:bg-white/5",
+        ghost: "border-transparent text-dim hover:bg-white/6 hover:text-text",
+        danger: "border-transparent bg-danger-strong text-white hover:bg-[#d83a3a]",
+      },
+      size: {
+        normal: "h-8.5 px-3.5 max-sm:h-10",
+        small: "h-7.5 px-2.5 text-sm max-sm:h-9",
+        large: "h-10 px-5 text-[14.5px]",
+        icon: "size-8.5 max-sm:size-10",
+      },
+    },
+    defaultVariants: { look: "outline", size: "normal" },
+  },
+);
+
+type ButtonProps = ComponentProps<"button"> &
+  VariantProps<typeof buttonLook> & {
+    /** Give the look to the one child instead, for links that act like buttons. */
+    asChild?: boolean;
+    /** The action is under way: say so, and take no second click. */
+    pending?: boolean;
+  };
+
+export function Button({ look, size, asChild, pending, className, children, disabled, ...rest }: ButtonProps) {
+  const classes = cn(buttonLook({ look, size }), className);
+  if (asChild) {
+    return (
+      <Slot.Root className={classes} {...rest}>
+        {children}
+      </Slot.Root>
+    );
+  }
+  return (
+    <button type="button" className={classes} disabled={disabled || pending} aria-busy={pending || undefined} {...rest}>
+      {pending && <Spinner />}
+      {children}
+    </button>
+  );
+}

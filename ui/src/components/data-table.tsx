@@ -1,0 +1,74 @@
+import type { ReactNode } from "react";
+import { cn } from "./class-names";
+
+export type Column<Row> = {
+  header: string;
+  cell: (row: Row) => ReactNode;
+  /** Right-aligned, for numbers and actions. */
+  end?: boolean;
+  /** The first thing to read in a row; on a phone it becomes the card's heading. */
+  lead?: boolean;
+  /** The header is only for screen readers, as for a column of buttons. */
+  quiet?: boolean;
+};
+
+type DataTableProps<Row> = {
+  label: string;
+  columns: Column<Row>[];
+  rows: Row[];
+  rowKey: (row: Row) => string;
+};
+
+/**
+ * A table that becomes a list of cards on a phone. Both are the same elements: changing `display`
+ * takes the table's meaning from screen readers, so the roles are written out.
+ */
+export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<Row>) {
+  return (
+    <table role="table" aria-label={label} className="w-full border-collapse max-md:block">
+      <thead role="rowgroup" className="max-md:sr-only">
+        <tr role="row">
+          {columns.map((column) => (
+            <th
+              key={column.header}
+              role="columnheader"
+              scope="col"
+              className={cn("px-2 pb-1.5 text-left text-2xs font-[450] text-faint first:pl-0 last:pr-0", column.end && "text-right")}
+            >
+              {column.quiet ? <span className="sr-only">{column.header}</span> : column.header}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody role="rowgroup" className="max-md:grid max-md:gap-3">
+        {rows.map((row) => (
+          <tr
+            key={rowKey(row)}
+            role="row"
+            className="border-t border-line transition-colors duration-150 hover:bg-white/3 max-md:block max-md:rounded-card max-md:border max-md:bg-white/3 max-md:p-3.5"
+          >
+            {columns.map((column) => (
+              <td
+                key={column.header}
+                role="cell"
+                className={cn(
+                  "px-2 py-2.5 align-middle first:pl-0 last:pr-0 max-md:flex max-md:items-baseline max-md:justify-between max-md:gap-4 max-md:px-0 max-md:py-1",
+                  column.end && "text-right",
+                  column.lead && "max-md:mb-1 max-md:block",
+                  column.quiet && "max-md:mt-2 max-md:justify-end",
+                )}
+              >
+                {!column.lead && !column.quiet && (
+                  <span aria-hidden className="text-xs text-faint md:hidden">
+                    {column.header}
+                  </span>
+                )}
+                {column.lead ? column.cell(row) : <div className="min-w-0 max-md:text-right">{column.cell(row)}</div>}
+              </td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

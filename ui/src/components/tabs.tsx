@@ -1,0 +1,32 @@
+import { Tabs as Radix } from "radix-ui";
+import type { ComponentProps } from "react";
+import { cn } from "./class-names";
+
+export const Tabs = Radix.Root;
+
+export function TabList({ className, ...rest }: ComponentProps<typeof Radix.List>) {
+  return (
+    <div className="-mx-1 overflow-x-auto px-1 py-1">
+      <Radix.List
+        className={cn("flex w-max gap-1 rounded-[10px] border border-line bg-rail p-[3px]", className)}
+        {...rest}
+      />
+    </div>
+  );
+}
+
+export function Tab({ className, ...rest }: ComponentProps<typeof Radix.Trigger>) {
+  return (
+    <Radix.Trigger
+      className={cn(
+        "rounded-lg px-3.5 py-1.25 text-dim transition-colors duration-150 hover:text-text data-[state=active]:bg-raised data-[state=active]:text-white max-sm:py-2",
+        className,
+      )}
+      {...rest}
+    />
+  );
+}
+
+export function TabPanel({ className, ...rest }: ComponentProps<typeof Radix.Content>) {
+  return <Radix.Content className={cn("mt-4 focus-visible:outline-offset-4", className)} {...rest} />;
+}

@@ -1,0 +1,83 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { serverQuery, sessionsQuery, tokensQuery } from "@/api/account";
+import { projectsQuery } from "@/api/projects";
+import { Loaded } from "@/components/loaded";
+import { Skeleton } from "@/components/skeleton";
+import { StatSummary } from "@/components/stat-summary";
+import { CreateProjectButton } from "@/forms/create-project-button";
+import { useCurrentUser } from "@/shell/current-user";
+import { PageHeader } from "@/shell/page-header";
+import { usePageTitle } from "@/shell/use-page-title";
+import { GettingStarted } from "./getting-started";
+import { ProjectCard } from "./project-card";
+
+const RECENT = 6;
+
+/** A figure that could not be fetched is a dash, while the page around it goes on. */
+function figure<T>(query: { data: T | undefined; isError: boolean }, read: (data: T) => string | number) {
+  if (query.data !== undefined) return read(query.data);
+  return query.isError ? "–" : undefined;
+}
+
+export function DashboardPage() {
+  usePageTitle("Dashboard");
+  const user = useCurrentUser();
+  const projects = useQuery(projectsQuery({ limit: RECENT }));
+  const sessions = useQuery(sessionsQuery);
+  const tokens = useQuery(tokensQuery);
+  const server = useQuery(serverQuery);
+  const hasProjects = projects.data !== undefined && projects.data.total > 0;
+
+  return (
+    <>
+      <PageHeader title="Dashboard" note={`Signed in as ${user.name}.`}>
+        {hasProjects && <CreateProjectButton />}
+      </PageHeader>
+      <StatSummary
+        label="Overview"
+        stats={[
+          { name: "Projects", value: figure(projects, (data) => data.total.toLocaleString("en-GB")) },
+          { name: "API tokens", value: figure(tokens, (data) => data.items.length) },
+          { name: "Signed-in devices", value: figure(sessions, (data) => data.items.length) },
+          { name: "Server version", value: figure(server, (data) => data.version) },
+        ]}
+      />
+      <div className="mt-5">
+        <Loaded query={projects} skeleton={<CardSkeletons />}>
+          {({ items, total }) =>
+            total === 0 ? (
+              <GettingStarted />
+            ) : (
+              <section aria-labelledby="recent-projects">
+                <div className="mb-2.5 flex items-baseline justify-between gap-4">
+                  <h2 id="recent-projects" className="text-[13px] font-[590]">
+                    Recent projects
+                  </h2>
+                  <Link to="/projects" className="text-sm text-violet-soft underline-offset-3 hover:underline">
+                    All projects
+                  </Link>
+                </div>
+                <div className="grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">
+                  {items.map((project) => (
+                    <ProjectCard key={project.id} project={project} />
+                  ))}
+                </div>
+              </section>
+            )
+          }
+        </Loaded>
+      </div>
+    </>
+  );
+}
+
+function CardSkeletons() {
+  return (
+    <div className="grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">
+      <Skeleton className="h-32 rounded-card" />
+      <Skeleton className="h-32 rounded-card" />
+      <Skeleton className="h-32 rounded-card" />
+    </div>
+  );
+}

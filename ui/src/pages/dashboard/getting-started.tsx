@@ -1,0 +1,47 @@
+import { Link } from "@tanstack/react-router";
+import type { ReactNode } from "react";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { CommandLine } from "@/components/command-line";
+import { CreateProjectButton } from "@/forms/create-project-button";
+
+function Step({ number, title, children }: { number: number; title: string; children: ReactNode }) {
+  return (
+    <li className="flex gap-3.5">
+      <span aria-hidden className="mt-0.5 grid size-6 shrink-0 place-items-center rounded-full border border-violet-soft/40 bg-violet/15 text-xs font-[600] text-violet-soft">
+        {number}
+      </span>
+      <div className="min-w-0 flex-1">
+        <h3 className="font-[570]">{title}</h3>
+        <div className="mt-1 grid justify-items-start gap-2.5 text-dim [&>div]:w-full">{children}</div>
+      </div>
+    </li>
+  );
+}
+
+/** What an empty dashboard shows instead of emptiness. */
+export function GettingStarted() {
+  return (
+    <Card>
+      <CardHeader title="Getting started" />
+      <ol className="grid gap-6 pb-1 xl:grid-cols-3">
+        <Step number={1} title="Create a project">
+          <p>A project names the model you work on, its size and where its training data lies.</p>
+          <CreateProjectButton />
+        </Step>
+        <Step number={2} title="Train from the command line">
+          <p>Training runs where the GPU is. On that machine:</p>
+          <CommandLine command="bloom train --train-path data.jsonl" />
+        </Step>
+        <Step number={3} title="Let scripts in">
+          <p>An API token lets a script talk to this server in your name, with only the rights you give it.</p>
+          <Button asChild>
+            <Link to="/settings" search={{ tab: "tokens" }}>
+              Create an API token
+            </Link>
+          </Button>
+        </Step>
+      </ol>
+    </Card>
+  );
+}

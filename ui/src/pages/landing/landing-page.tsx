@@ -1,0 +1,43 @@
+import { Brand } from "@/shell/brand";
+import { usePageTitle } from "@/shell/use-page-title";
+import { EntryActions } from "./entry-actions";
+import { HowItWorks } from "./how-it-works";
+import { MemoryArithmetic } from "./memory-arithmetic";
+import { StreamPicture } from "./stream-picture";
+import { TerminalSample } from "./terminal-sample";
+
+export function LandingPage() {
+  usePageTitle("GPU Bloom");
+  return (
+    <div className="min-h-dvh overflow-x-clip bg-[radial-gradient(1100px_620px_at_70%_-8%,rgb(124_58_237/0.2),transparent_70%),radial-gradient(900px_560px_at_5%_18%,rgb(30_58_138/0.38),transparent_70%)] bg-rail">
+      <div className="mx-auto max-w-[1120px] px-5 sm:px-8">
+        <header className="flex items-center justify-between py-5">
+          <Brand to="/" />
+          <EntryActions place="header" />
+        </header>
+        <main>
+          <section className="pt-12 pb-10 sm:pt-20 lg:pb-6">
+            <h1 className="max-w-3xl text-[clamp(34px,6vw,60px)] leading-[1.05] font-[680] tracking-[-0.035em] text-balance text-white">
+              Train models larger than your GPU.
+            </h1>
+            <p className="mt-5 max-w-2xl text-[17px] leading-relaxed text-[#b9c1cd] text-pretty">
+              GPU Bloom keeps weights and optimizer state in host memory and streams them through the GPU layer by layer, at
+              full precision. One GPU is enough; it runs on your own machine.
+            </p>
+            <div className="mt-8">
+              <EntryActions place="hero" />
+            </div>
+          </section>
+          <StreamPicture />
+          <HowItWorks />
+          <MemoryArithmetic />
+          <TerminalSample />
+        </main>
+        <footer className="mt-20 flex flex-wrap justify-between gap-x-6 gap-y-2 border-t border-line py-6 text-sm text-dim">
+          <span>GPU Bloom is free software under the Apache License 2.0.</span>
+          <span>This page loads nothing from anywhere else.</span>
+        </footer>
+      </div>
+    </div>
+  );
+}

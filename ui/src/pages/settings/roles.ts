@@ -1,0 +1,4 @@
+export const ROLES = [
+  ["member", "Member"],
+  ["admin", "Administrator"],
+] as const;

@@ -1,0 +1,90 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { endOtherSessions, endSession, sessionsQuery } from "@/api/account";
+import type { Session } from "@/api/types";
+import { Badge } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { ConfirmDialog } from "@/components/confirm-dialog";
+import { type Column, DataTable } from "@/components/data-table";
+import { Loaded } from "@/components/loaded";
+import { SkeletonRows } from "@/components/skeleton";
+import { TimeAgo } from "@/components/time-ago";
+import { toast } from "@/components/toasts";
+import { deviceName } from "@/text/device-name";
+
+type Asked = { kind: "one"; session: Session } | { kind: "others" };
+
+export function SessionsTab() {
+  const sessions = useQuery(sessionsQuery);
+  const [asked, setAsked] = useState<Asked | null>(null);
+  const others = sessions.data?.items.filter((session) => !session.current).length ?? 0;
+
+  async function end() {
+    if (asked?.kind === "one") {
+      await endSession(asked.session.id);
+      toast(`${deviceName(asked.session.userAgent)} was signed out.`);
+    } else {
+      await endOtherSessions();
+      toast("All other devices were signed out.");
+    }
+  }
+
+  const columns: Column<Session>[] = [
+    {
+      header: "Device",
+      lead: true,
+      cell: (session) => (
+        <span className="flex flex-wrap items-center gap-x-2.5 gap-y-1 font-[540]" title={session.userAgent ?? undefined}>
+          {deviceName(session.userAgent)}
+          {session.current && <Badge tone="good">this device</Badge>}
+        </span>
+      ),
+    },
+    { header: "Address", cell: (session) => session.ipAddress ?? "–" },
+    { header: "Last seen", cell: (session) => <TimeAgo at={session.lastSeenAt} /> },
+    { header: "Signed in", cell: (session) => <TimeAgo at={session.createdAt} /> },
+    { header: "Ends", cell: (session) => <TimeAgo at={session.expiresAt} /> },
+    {
+      header: "Actions",
+      quiet: true,
+      end: true,
+      cell: (session) =>
+        session.current ? null : (
+          <Button
+            size="small"
+            aria-label={`Sign out ${deviceName(session.userAgent)}`}
+            onClick={() => setAsked({ kind: "one", session })}
+          >
+            Sign out
+          </Button>
+        ),
+    },
+  ];
+
+  return (
+    <Card>
+      <CardHeader title="Where you are signed in">
+        {others > 0 && (
+          <Button size="small" onClick={() => setAsked({ kind: "others" })}>
+            Sign out all others
+          </Button>
+        )}
+      </CardHeader>
+      <Loaded query={sessions} skeleton={<SkeletonRows rows={3} />}>
+        {({ items }) => <DataTable label="Sessions" columns={columns} rows={items} rowKey={(session) => session.id} />}
+      </Loaded>
+      <ConfirmDialog
+        open={asked !== null}
+        onOpenChange={(open) => !open && setAsked(null)}
+        title={asked?.kind === "one" ? `Sign out ${deviceName(asked.session.userAgent)}?` : "Sign out all other devices?"}
+        action="Sign out"
+        onConfirm={end}
+      >
+        {asked?.kind === "one"
+          ? "Whoever uses it has to sign in again. Unsaved work in that browser stays on its screen."
+          : "Only this device stays signed in."}
+      </ConfirmDialog>
+    </Card>
+  );
+}

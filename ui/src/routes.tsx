@@ -1,0 +1,91 @@
+import type { QueryClient } from "@tanstack/react-query";
+import { createRootRouteWithContext, createRoute, lazyRouteComponent, redirect } from "@tanstack/react-router";
+import { authStateQuery } from "@/api/auth-state";
+import { Root } from "./shell/root";
+import { authSearch, projectsSearch, settingsSearch } from "./shell/search-params";
+
+const root = createRootRouteWithContext<{ queryClient: QueryClient }>()({ component: Root });
+
+const landing = createRoute({
+  getParentRoute: () => root,
+  path: "/",
+  component: lazyRouteComponent(() => import("./pages/landing/landing-page"), "LandingPage"),
+});
+
+const auth = createRoute({
+  getParentRoute: () => root,
+  path: "/auth",
+  validateSearch: authSearch,
+  component: lazyRouteComponent(() => import("./pages/auth/auth-page"), "AuthPage"),
+});
+
+const verify = createRoute({
+  getParentRoute: () => root,
+  path: "/auth/verify",
+  component: lazyRouteComponent(() => import("./pages/auth/verify-page"), "VerifyPage"),
+});
+
+const forgot = createRoute({
+  getParentRoute: () => root,
+  path: "/auth/forgot",
+  component: lazyRouteComponent(() => import("./pages/auth/forgot-page"), "ForgotPage"),
+});
+
+const reset = createRoute({
+  getParentRoute: () => root,
+  path: "/auth/reset",
+  component: lazyRouteComponent(() => import("./pages/auth/reset-page"), "ResetPage"),
+});
+
+const setup = createRoute({
+  getParentRoute: () => root,
+  path: "/setup",
+  component: lazyRouteComponent(() => import("./pages/auth/setup-page"), "SetupPage"),
+});
+
+/** Everything below this route is only for people who are signed in; others are sent to sign in and come back. */
+const app = createRoute({
+  getParentRoute: () => root,
+  id: "app",
+  beforeLoad: async ({ context, location }) => {
+    const state = await context.queryClient.ensureQueryData(authStateQuery);
+    if (state.user === null) throw redirect({ to: "/auth", search: { next: location.href } });
+  },
+  component: lazyRouteComponent(() => import("./shell/app-layout"), "AppLayout"),
+});
+
+const dashboard = createRoute({
+  getParentRoute: () => app,
+  path: "/dashboard",
+  component: lazyRouteComponent(() => import("./pages/dashboard/dashboard-page"), "DashboardPage"),
+});
+
+const projects = createRoute({
+  getParentRoute: () => app,
+  path: "/projects",
+  validateSearch: projectsSearch,
+  component: lazyRouteComponent(() => import("./pages/projects/projects-page"), "ProjectsPage"),
+});
+
+const project = createRoute({
+  getParentRoute: () => app,
+  path: "/projects/$projectId",
+  component: lazyRouteComponent(() => import("./pages/projects/project-page"), "ProjectPage"),
+});
+
+const settings = createRoute({
+  getParentRoute: () => app,
+  path: "/settings",
+  validateSearch: settingsSearch,
+  component: lazyRouteComponent(() => import("./pages/settings/settings-page"), "SettingsPage"),
+});
+
+export const routeTree = root.addChildren([
+  landing,
+  auth,
+  verify,
+  forgot,
+  reset,
+  setup,
+  app.addChildren([dashboard, projects, project, settings]),
+]);

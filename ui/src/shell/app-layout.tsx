@@ -1,0 +1,63 @@
+import { useQuery } from "@tanstack/react-query";
+import { Outlet } from "@tanstack/react-router";
+import { Suspense, lazy, useEffect, useState } from "react";
+import { authStateQuery } from "@/api/auth-state";
+import { askToSignInAgain, useSignInAsked } from "@/api/sign-in-again";
+import type { User } from "@/api/types";
+import { AccountCorner } from "./account-corner";
+import { Brand } from "./brand";
+import { CurrentUser } from "./current-user";
+import { NavigationList } from "./navigation-list";
+import { PhoneMenu } from "./phone-menu";
+import { SkipLink } from "./skip-link";
+import { useFocusOnNavigation } from "./use-focus-on-navigation";
+
+const SignInAgainDialog = lazy(() =>
+  import("./sign-in-again-dialog").then((module) => ({ default: module.SignInAgainDialog })),
+);
+
+/** Everything around the pages of somebody who is signed in. */
+export function AppLayout() {
+  const user = useLastKnownUser();
+  const signInAsked = useSignInAsked();
+  const content = useFocusOnNavigation();
+  if (user === null) return null;
+
+  return (
+    <CurrentUser value={user}>
+      <SkipLink />
+      <div className="lg:grid lg:min-h-dvh lg:grid-cols-[216px_minmax(0,1fr)]">
+        <aside className="sticky top-0 hidden h-dvh flex-col border-r border-line bg-rail px-3 py-4.5 lg:flex">
+          <Brand to="/dashboard" className="mb-4.5 px-2.5 py-0.5" />
+          <NavigationList />
+          <div className="mt-auto">
+            <AccountCorner />
+          </div>
+        </aside>
+        <PhoneMenu />
+        <main id="content" ref={content} tabIndex={-1} className="max-w-[1320px] px-4 pt-5 pb-10 outline-none sm:px-7">
+          <Outlet />
+        </main>
+      </div>
+      {signInAsked && (
+        <Suspense fallback={null}>
+          <SignInAgainDialog user={user} />
+        </Suspense>
+      )}
+    </CurrentUser>
+  );
+}
+
+/** Stays the same person when the session ends under an open page, so that the page keeps what is in it. */
+function useLastKnownUser(): User | null {
+  const { data: state } = useQuery(authStateQuery);
+  const [known, setKnown] = useState<User | null>(state?.user ?? null);
+  const present = state?.user ?? null;
+  if (present !== null && present !== known) setKnown(present);
+
+  const ended = state !== undefined && present === null && known !== null;
+  useEffect(() => {
+    if (ended) void askToSignInAgain();
+  }, [ended]);
+  return present ?? known;
+}

@@ -1,0 +1,54 @@
+import { useQueryErrorResetBoundary } from "@tanstack/react-query";
+import { type ErrorComponentProps, useRouter } from "@tanstack/react-router";
+import { RefreshCw, TriangleAlert } from "lucide-react";
+import { sentenceOf } from "@/api/problem";
+import { Button } from "@/components/button";
+import { EmptyState } from "@/components/empty-state";
+import { usePageTitle } from "./use-page-title";
+
+// The three engines word the failure of a dynamic import differently.
+const MISSING_PART = /dynamically imported module|importing a module script|module script failed/i;
+
+/** Stands in for one page that failed; the rest of the app goes on working around it. */
+export function PageError({ error, reset }: ErrorComponentProps) {
+  const router = useRouter();
+  const { reset: resetQueries } = useQueryErrorResetBoundary();
+  usePageTitle("Something went wrong");
+
+  if (error instanceof Error && MISSING_PART.test(error.message)) {
+    return (
+      <EmptyState
+        icon={RefreshCw}
+        title="A part of this page could not be loaded."
+        action={
+          <Button look="primary" onClick={() => window.location.reload()}>
+            Load the page again
+          </Button>
+        }
+      >
+        The server may have been updated since you opened it, or the connection was lost.
+      </EmptyState>
+    );
+  }
+
+  return (
+    <EmptyState
+      icon={TriangleAlert}
+      title="This page could not be shown."
+      action={
+        <Button
+          look="primary"
+          onClick={() => {
+            resetQueries();
+            reset();
+            void router.invalidate();
+          }}
+        >
+          Try again
+        </Button>
+      }
+    >
+      <span role="alert">{sentenceOf(error)}</span>
+    </EmptyState>
+  );
+}

@@ -1,0 +1,13 @@
+import { Skeleton } from "@/components/skeleton";
+
+/** Shown while the code of a page is on its way. */
+export function PagePending() {
+  return (
+    <div role="status" className="px-4 py-6 sm:px-7">
+      <span className="sr-only">Loading</span>
+      <Skeleton className="mb-6 h-7 w-52" />
+      <Skeleton className="mb-3.5 h-24 rounded-card" />
+      <Skeleton className="h-56 rounded-card" />
+    </div>
+  );
+}

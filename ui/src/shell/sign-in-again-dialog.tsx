@@ -1,0 +1,83 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { useEffect } from "react";
+import { oauthStart, signIn } from "@/api/auth";
+import { authStateQuery, rememberSignedIn } from "@/api/auth-state";
+import { answerSignInAgain } from "@/api/sign-in-again";
+import type { User } from "@/api/types";
+import { Button } from "@/components/button";
+import { Dialog } from "@/components/dialog";
+import { existingPassword } from "@/forms/account-rules";
+import { ApiForm } from "@/forms/api-form";
+import { PasswordField } from "@/forms/password-field";
+import { useApiForm } from "@/forms/use-api-form";
+import { z } from "@/forms/zod";
+import { providerName } from "./oauth-provider";
+
+const rules = z.object({ password: existingPassword });
+
+/** Signs the same person in again over the open page; waiting requests are then sent once more. */
+export function SignInAgainDialog({ user }: { user: User }) {
+  const queryClient = useQueryClient();
+  const providers = queryClient.getQueryData(authStateQuery.queryKey)?.oauthProviders ?? [];
+  useNoticeSignInElsewhere(user.id);
+
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: rules,
+    defaultValues: { password: "" },
+    submit: async ({ password }) => {
+      rememberSignedIn(await signIn({ email: user.email, password }));
+      answerSignInAgain(true);
+    },
+  });
+
+  return (
+    <Dialog
+      open
+      onOpenChange={(open) => {
+        if (!open) answerSignInAgain(false);
+      }}
+      title="Your session has ended"
+      description="Sign in again to carry on. What you have typed is still here."
+      className="max-w-sm"
+    >
+      <ApiForm label="Sign in again" failure={failure} onSubmit={onSubmit}>
+        {/* Password managers look for the name beside the password. */}
+        <input type="email" autoComplete="username" value={user.email} readOnly hidden />
+        <p className="-mt-1">
+          Signed in as <span className="font-[560] break-all">{user.email}</span>
+        </p>
+        <PasswordField label="Password" autoComplete="current-password" {...field("password")} />
+        <div className="flex flex-wrap justify-end gap-2">
+          <Button onClick={() => answerSignInAgain(false)}>Not now</Button>
+          <Button type="submit" look="primary" pending={isSubmitting}>
+            Sign in
+          </Button>
+        </div>
+        {providers.map((provider) => (
+          <Button key={provider} asChild>
+            <a href={oauthStart(provider, "/dashboard")} target="_blank" rel="noreferrer">
+              Sign in with {providerName(provider)} in a new tab
+            </a>
+          </Button>
+        ))}
+      </ApiForm>
+    </Dialog>
+  );
+}
+
+/** Somebody who signs in from another tab has answered the question too. */
+function useNoticeSignInElsewhere(userId: string) {
+  const queryClient = useQueryClient();
+  useEffect(() => {
+    async function look() {
+      const state = await queryClient.fetchQuery({ ...authStateQuery, staleTime: 0 }).catch(() => null);
+      if (!state?.user) return;
+      if (state.user.id === userId) answerSignInAgain(true);
+      // Nothing of the one person may be left on the screen of the other.
+      else window.location.assign("/dashboard");
+    }
+    const onFocus = () => void look();
+    window.addEventListener("focus", onFocus);
+    return () => window.removeEventListener("focus", onFocus);
+  }, [queryClient, userId]);
+}

@@ -1,0 +1,25 @@
+const UNITS: [Intl.RelativeTimeFormatUnit, number][] = [
+  ["year", 365 * 24 * 3600],
+  ["month", 30 * 24 * 3600],
+  ["day", 24 * 3600],
+  ["hour", 3600],
+  ["minute", 60],
+];
+
+const format = new Intl.RelativeTimeFormat("en-GB", { numeric: "auto" });
+
+/** "3 hours ago", "in 2 days", "just now". */
+export function relativeTime(when: Date, now: Date): string {
+  const seconds = (when.getTime() - now.getTime()) / 1000;
+  for (const [unit, length] of UNITS) {
+    // Truncating keeps "2 hours ago" true until a third has passed.
+    const count = Math.trunc(seconds / length);
+    if (count !== 0) return format.format(count, unit);
+  }
+  return "just now";
+}
+
+/** The exact moment, in the reader's time zone. */
+export function exactTime(when: Date): string {
+  return when.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
+}
