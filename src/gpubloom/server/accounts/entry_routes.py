@@ -6,7 +6,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, Request
 
 from gpubloom.server.accounts import passwords, registration
 from gpubloom.server.accounts.cookies import set_session_cookie
-from gpubloom.server.accounts.mail import Letter, Mailer
+from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.principal import client_address, find_principal
 from gpubloom.server.accounts.schemas import (
     AuthState,
@@ -23,6 +23,7 @@ from gpubloom.server.accounts.schemas import (
 from gpubloom.server.accounts.sessions import OpenedSession, open_session
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.audit.service import record
+from gpubloom.server.db.database import Database
 from gpubloom.server.db.session import CurrentDatabase, WriteSession
 from gpubloom.server.problems import NotSignedIn
 from gpubloom.server.schema import Message
@@ -53,6 +54,11 @@ async def _count_entry(request: Request, database: CurrentDatabase) -> None:
 
 
 RATED = [Depends(_count_entry)]
+
+
+async def _count_letter(database: Database, email: str) -> None:
+    """Called before anything is looked up: a limit that only real accounts met would tell who has one."""
+    await _LETTERS.count(database, email)
 
 
 def _signed_in(request: Request, user: User, opened: OpenedSession) -> SignedIn:
@@ -109,6 +115,7 @@ async def sign_up(
     after: BackgroundTasks,
 ) -> SignedUp:
     """Create an account. The reply does not tell whether the address already has one."""
+    await _count_letter(database, body.email)
     password_hash = await hash_password(body.password.get_secret_value())
     async with database.write() as session:
         result = await registration.sign_up(
@@ -139,15 +146,6 @@ async def verify(request: Request, body: Verify, session: WriteSession) -> Signe
     return _signed_in(request, user, opened)
 
 
-async def _send_quietly(
-    database: CurrentDatabase, mailer: Mailer, after: BackgroundTasks, letter: Letter | None
-) -> None:
-    # Counted only when a letter goes out: a stranger learns nothing, and no mailbox is flooded.
-    if letter is not None:
-        await _LETTERS.count(database, letter.to)
-        after.add_task(mailer.send, letter)
-
-
 @router.post("/verify/resend", status_code=202, dependencies=RATED)
 async def resend_verification(
     body: EmailOnly,
@@ -157,9 +155,11 @@ async def resend_verification(
     after: BackgroundTasks,
 ) -> Message:
     """Send the confirmation letter again."""
+    await _count_letter(database, body.email)
     async with database.write() as session:
         letter = await registration.resend_verification(session, settings, body.email)
-    await _send_quietly(database, mailer, after, letter)
+    if letter is not None:
+        after.add_task(mailer.send, letter)
     return Message(detail="If this address waits to be confirmed, a new link was sent to it.")
 
 
@@ -185,9 +185,11 @@ async def forgot_password(
     after: BackgroundTasks,
 ) -> Message:
     """Send a link to choose a new password."""
+    await _count_letter(database, body.email)
     async with database.write() as session:
         letter = await passwords.forgot_password(session, settings, body.email)
-    await _send_quietly(database, mailer, after, letter)
+    if letter is not None:
+        after.add_task(mailer.send, letter)
     return Message(detail="If this address has an account, a link to choose a new password was sent to it.")
 
 
