@@ -1,5 +1,6 @@
 """The base of every JSON shape at the border: camelCase outside, unknown fields refused."""
 
+import unicodedata
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
@@ -24,7 +25,8 @@ def _storable(text: str) -> str:
 
 
 def _single_line(text: str) -> str:
-    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+    # Unicode has more line ends than "\n", and a name may stand in a letter's subject.
+    if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in text):
         raise ValueError("This must be a single line without control characters.")
     return text
 

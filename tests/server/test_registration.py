@@ -1,0 +1,198 @@
+"""Sign-up and the letters that confirm an address; strangers learn nothing about who has an account."""
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from gpubloom.server.accounts.tables import OneTimeLink, User
+from gpubloom.server.clock import now
+from tests.server.installation import PASSWORD, Installation, Server, link_secret
+
+NEW = {"name": "Eve", "email": "eve@example.org", "password": PASSWORD}
+
+
+def test_sign_up_is_closed_unless_the_operator_opens_it(
+    server: Server, installation: Installation, member: User
+) -> None:
+    for email in ("eve@example.org", member.email):
+        answer = server.stranger.post("/api/auth/sign-up", json={**NEW, "email": email})
+        assert (answer.status_code, answer.json()["code"]) == (403, "signup_closed")
+    assert len(installation.all(User)) == 1
+    assert installation.letters() == []
+
+
+def test_sign_up_leads_through_the_letter_to_a_signed_in_member(
+    open_server: Server, installation: Installation
+) -> None:
+    stranger = open_server.stranger
+    assert stranger.post("/api/auth/sign-up", json=NEW).status_code == 202
+    assert open_server.settings.signup == stranger.get("/api/auth/state").json()["signup"] == "open"
+    signed_in = stranger.post("/api/auth/verify", json={"token": link_secret(installation.letters()[-1])})
+    assert signed_in.status_code == 200
+    assert signed_in.json()["user"]["role"] == "member"
+    assert stranger.get("/api/me").json()["email"] == "eve@example.org"
+    assert installation.actions() == ["user.signed_up", "user.email_verified"]
+
+
+def test_the_letter_lies_in_the_outbox_readable_by_the_owner_only(
+    open_server: Server, installation: Installation
+) -> None:
+    open_server.stranger.post("/api/auth/sign-up", json=NEW)
+    [path] = (installation.home / "outbox").glob("*.eml")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    [letter] = installation.letters()
+    assert letter["To"] == "eve@example.org"
+    assert f"{open_server.settings.address}/auth/verify#token=" in letter.get_content()
+
+
+@pytest.mark.parametrize("door", ["sign-up", "verify/resend", "password/forgot"])
+def test_known_and_unknown_addresses_get_the_same_answer(
+    open_server: Server, installation: Installation, member: User, door: str
+) -> None:
+    installation.add_user("Unverified", verified=False)
+    answers = set()
+    for email in (member.email, "unverified@example.org", "nobody@example.org"):
+        body = {**NEW, "email": email} if door == "sign-up" else {"email": email}
+        answer = open_server.browser().post(f"/api/auth/{door}", json=body)
+        answers.add((answer.status_code, answer.content, tuple(answer.headers)))
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize("door", ["sign-up", "verify/resend", "password/forgot"])
+def test_asking_too_often_is_refused_alike_for_known_and_unknown_addresses(
+    open_server: Server, installation: Installation, door: str
+) -> None:
+    """A limit that only real accounts meet would tell a stranger who has one."""
+    installation.add_user("Unverified", verified=False)
+    codes = {}
+    for email in ("unverified@example.org", "nobody@example.org"):
+        body = {**NEW, "email": email} if door == "sign-up" else {"email": email}
+        codes[email] = [
+            open_server.browser().post(f"/api/auth/{door}", json=body).status_code for _ in range(7)
+        ]
+    assert codes["unverified@example.org"] == codes["nobody@example.org"] == [202] * 5 + [429] * 2
+    assert len([letter for letter in installation.letters() if "unverified@" in letter["To"]]) == 5
+
+
+def test_asking_too_often_leaves_the_last_letter_working(
+    open_server: Server, installation: Installation, member: User
+) -> None:
+    for _ in range(7):
+        open_server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
+    body = {"token": link_secret(installation.letters()[-1]), "password": "another quiet garden walk"}
+    assert open_server.stranger.post("/api/auth/password/reset", json=body).status_code == 204
+
+
+def test_an_existing_account_is_told_by_letter_that_it_exists(
+    open_server: Server, installation: Installation, member: User
+) -> None:
+    open_server.stranger.post("/api/auth/sign-up", json={**NEW, "email": member.email, "name": "Impostor"})
+    [letter] = installation.letters()
+    assert letter["Subject"] == "You already have a GPU Bloom account"
+    assert installation.get(User, member.id).name == "Ada"
+    assert len(installation.all(User)) == 2
+
+
+def test_a_confirmation_link_works_once(open_server: Server, installation: Installation) -> None:
+    open_server.stranger.post("/api/auth/sign-up", json=NEW)
+    body = {"token": link_secret(installation.letters()[-1])}
+    assert open_server.stranger.post("/api/auth/verify", json=body).status_code == 200
+    again = open_server.browser().post("/api/auth/verify", json=body)
+    assert (again.status_code, again.json()["code"]) == (410, "link_used")
+    assert "set-cookie" not in again.headers
+
+
+def test_a_confirmation_link_expires(open_server: Server, installation: Installation) -> None:
+    installation.add_user("Eve", verified=False)
+    token = installation.add_link("verify", "eve@example.org", expires=now() - timedelta(seconds=1))
+    answer = open_server.stranger.post("/api/auth/verify", json={"token": token})
+    assert (answer.status_code, answer.json()["code"]) == (410, "link_expired")
+
+
+def test_a_newer_confirmation_link_replaces_the_older(
+    open_server: Server, installation: Installation
+) -> None:
+    open_server.stranger.post("/api/auth/sign-up", json=NEW)
+    open_server.stranger.post("/api/auth/verify/resend", json={"email": NEW["email"]})
+    older, newer = (link_secret(letter) for letter in installation.letters())
+    assert open_server.stranger.post("/api/auth/verify", json={"token": older}).status_code == 410
+    assert open_server.stranger.post("/api/auth/verify", json={"token": newer}).status_code == 200
+
+
+def test_a_confirmed_address_gets_no_more_confirmation_letters(
+    open_server: Server, installation: Installation, member: User
+) -> None:
+    open_server.stranger.post("/api/auth/verify/resend", json={"email": member.email})
+    assert installation.letters() == []
+
+
+def test_links_are_stored_as_fingerprints_only(
+    open_server: Server, installation: Installation, member: User
+) -> None:
+    open_server.stranger.post("/api/auth/sign-up", json=NEW)
+    open_server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
+    secrets = [link_secret(letter) for letter in installation.letters()]
+    assert len(secrets) == 2
+    assert len(installation.all(OneTimeLink)) == 2
+    stored = installation.everything_stored()
+    assert not any(secret in stored for secret in secrets)
+    assert PASSWORD not in stored
+
+
+def test_one_address_signing_up_many_times_at_once_makes_one_account(
+    open_server: Server, installation: Installation
+) -> None:
+    def sign_up(_: int) -> int:
+        return open_server.browser().post("/api/auth/sign-up", json=NEW).status_code
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(sign_up, range(4))) == [202] * 4
+    assert [user.email for user in installation.all(User)].count("eve@example.org") == 1
+
+
+@pytest.mark.parametrize(
+    "email",
+    [
+        "nobody",
+        "@example.org",
+        "eve@",
+        "eve@@example.org",
+        "a@b@example.org",
+        "group:eve@example.org",
+        "eve@example.org\r\nBcc: all@example.org",
+        "Eve <eve@example.org>",
+        "eve@exämple.org",
+        "eve@example.org,mallory@example.org",
+        "eve\x00@example.org",
+        "e" * 250 + "@example.org",
+        "eve@-example.org",
+        "eve@example..org",
+        17,
+        None,
+        ["eve@example.org"],
+    ],
+)
+def test_what_is_no_email_address_is_refused(open_server: Server, email: object) -> None:
+    answer = open_server.stranger.post("/api/auth/sign-up", json={**NEW, "email": email})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["email"]
+
+
+@pytest.mark.parametrize("email", ["Eve.Online+bloom@Example.org", "eve@localhost", "o'hara@example.co.uk"])
+def test_a_usual_email_address_is_stored_in_lower_case(
+    open_server: Server, installation: Installation, email: str
+) -> None:
+    assert open_server.stranger.post("/api/auth/sign-up", json={**NEW, "email": email}).status_code == 202
+    assert email.lower() in [user.email for user in installation.all(User)]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "   ", "two\nlines", "two\u2028lines", "bell\x07", "next\x85line", "x" * 121, None, 5]
+)
+def test_what_is_no_name_is_refused(open_server: Server, name: object) -> None:
+    answer = open_server.stranger.post("/api/auth/sign-up", json={**NEW, "name": name})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["name"]
