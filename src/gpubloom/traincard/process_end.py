@@ -29,7 +29,7 @@ class ProcessEnd:
 
     def __init__(self, owner: Ending) -> None:
         self._owner: Ending | None = owner
-        self._previous_sigterm: Callable[[int, FrameType | None], Any] | int | None = None
+        self.previous_sigterm: Callable[[int, FrameType | None], Any] | int | None = None
         self._watches_sigterm = False
         self._previous_excepthook = sys.excepthook
 
@@ -45,7 +45,7 @@ class ProcessEnd:
             # A handler that is not Python's (None) could not be called afterwards, and a process that ignores
             # SIGTERM is not preempted by it: neither is touched.
             if previous is not None and previous != signal.SIG_IGN:
-                self._previous_sigterm = previous
+                self.previous_sigterm = previous
                 self._watches_sigterm = True
                 signal.signal(signal.SIGTERM, self._on_sigterm)
 
@@ -61,13 +61,13 @@ class ProcessEnd:
             and threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTERM) == self._on_sigterm
         ):
-            signal.signal(signal.SIGTERM, self._previous_sigterm)
+            signal.signal(signal.SIGTERM, self.previous_sigterm)
             self._watches_sigterm = False
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         if self._owner is not None:
             self._owner.on_sigterm()
-        previous = self._previous_sigterm
+        previous = self.previous_sigterm
         if callable(previous):
             previous(number, frame)
         else:
@@ -92,13 +92,33 @@ class ProcessEnd:
 
 
 _watched: weakref.WeakSet[ProcessEnd] = weakref.WeakSet()
+_forking = threading.local()
+
+
+def _hold_sigterm() -> None:
+    # A child that is terminated right after the fork would lose the signal: Python forgets signals that
+    # arrived for its own handlers before the child's interpreter was set up. Held back by the kernel, it
+    # waits until the child has the handler again that it would have had without us.
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if _watched else None
+
+
+def _release_sigterm() -> None:
+    if _forking.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
 def _silence_forked_child() -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    while isinstance(watcher := getattr(handler, "__self__", None), ProcessEnd):
+        handler = watcher.previous_sigterm
+        signal.signal(signal.SIGTERM, handler)
     for watcher in list(_watched):
         watcher.in_forked_child()
     _watched.clear()
+    _release_sigterm()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_silence_forked_child)
+    os.register_at_fork(
+        before=_hold_sigterm, after_in_parent=_release_sigterm, after_in_child=_silence_forked_child
+    )

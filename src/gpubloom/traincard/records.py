@@ -71,7 +71,8 @@ class RecordMaker:
         return Counter(metric=lost) if lost else Counter()
 
     def _add_metric(self, records: list[Record], event: Event) -> None:
-        kind, t, step, names, value, tags = event
+        kind, t, given_step, names, value, tags = event
+        step = _whole_number(given_step)
         given = {names: value} if kind == "metric" else names
         if any(isinstance(kept, OnDevice) and not kept.ready() for kept in given.values()):
             self._waiting.append(event)
@@ -84,14 +85,17 @@ class RecordMaker:
         if (
             last is not None
             and last.kind == "metric"
-            and last.fields["step"] == step
+            and last.fields.get("step") == step
             and last.fields.get("tags") == tags
             and last.fields["values"].keys().isdisjoint(values)
         ):
             last.fields["values"].update(values)
             last.events += 1
             return
-        fields = {"t": round(t, 4), "kind": "metric", "step": step, "values": values}
+        fields: dict[str, Any] = {"t": round(t, 4), "kind": "metric"}
+        if step is not None:
+            fields["step"] = step
+        fields["values"] = values
         if tags:
             fields["tags"] = tags
         records.append(Record(fields))
@@ -136,10 +140,20 @@ class RecordMaker:
 def _fields(event: Event) -> dict[str, Any]:
     kind, t, step, given, _, _ = event
     fields: dict[str, Any] = {"t": round(t, 4), "kind": public_kind(kind)}
-    if step is not None:
-        fields["step"] = plain(step)
+    if (whole := _whole_number(step)) is not None:
+        fields["step"] = whole
     fields.update((name, plain(value)) for name, value in given.items() if value is not None)
     return fields
+
+
+def _whole_number(step: Any) -> int | None:
+    """A step as a number; None when it is none: the values are then kept without their place."""
+    if type(step) is int:
+        return step
+    try:
+        return int(step)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

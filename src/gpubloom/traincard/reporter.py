@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from gpubloom.traincard.control import Control
-from gpubloom.traincard.event_queue import EventQueue
+from gpubloom.traincard.event_queue import DROPPABLE, EventQueue
 from gpubloom.traincard.failure import error_fields
 from gpubloom.traincard.layout import RunFiles, find_rank, find_run_dir, find_world_size
 from gpubloom.traincard.lock import RunInUseError, RunLock
@@ -59,7 +59,7 @@ class Reporter:
         self.control = Control(self.run_dir)
         self._queue = EventQueue(queue_capacity)
         self._flush_steps = flush_steps
-        self._flush_at_step = float("inf") if flush_steps is None else 0
+        self._flushed_at = 0
         self._end_status: str | None = None
         self._closing = threading.Lock()
         self._telemetry: Telemetry | None = None
@@ -120,19 +120,19 @@ class Reporter:
             if type(value) not in PLAIN_TYPES:
                 value = keep(value)
             self._queue.put(("metric", time(), step, name, value, dict(tags) if tags else None))
-            if step >= self._flush_at_step:
-                self._flush_soon(step)
+            if self._flush_steps:
+                self._flush_after(step)
 
     def metrics(self, values: Mapping[str, Any], step: int, tags: Mapping[str, object] | None = None) -> None:
         """Records several series of one step at once."""
         if self._on:
             # A copy, because callers like to reuse the dictionary.
-            kept = {
-                name: value if type(value) in PLAIN_TYPES else keep(value) for name, value in values.items()
-            }
+            kept = dict(values)
+            if not PLAIN_TYPES.issuperset(map(type, kept.values())):
+                kept = {name: keep(value) for name, value in kept.items()}
             self._queue.put(("metrics", time(), step, kept, None, dict(tags) if tags else None))
-            if step >= self._flush_at_step:
-                self._flush_soon(step)
+            if self._flush_steps:
+                self._flush_after(step)
 
     def progress(
         self,
@@ -203,7 +203,8 @@ class Reporter:
     def event(self, kind: str, fields: Mapping[str, Any], step: int | None = None) -> None:
         """Records an event of any kind; readers that do not know the kind keep it and ignore it."""
         if self._on:
-            self._queue.put((kind, time(), step, fields, None, None))
+            put = self._queue.put if kind in DROPPABLE else self._queue.put_kept
+            put((kind, time(), step, fields, None, None))
 
     def finish(self, status: str = "completed", message: str | None = None) -> None:
         """Says how the run ended (completed, failed, cancelled, paused, …); waits until that is written."""
@@ -277,6 +278,9 @@ class Reporter:
         self._end_status = status
         self.event("end", {"status": status, "message": message})
 
-    def _flush_soon(self, step: int) -> None:
-        self._flush_at_step = step + (self._flush_steps or 0)
-        self._writer.wake()
+    def _flush_after(self, step: object) -> None:
+        assert self._flush_steps is not None
+        # A step that is no number is the writer's to complain about.
+        if isinstance(step, int) and not self._flushed_at <= step < self._flushed_at + self._flush_steps:
+            self._flushed_at = step
+            self._writer.wake()

@@ -135,7 +135,8 @@ class RunState:
         for name in ("total_steps", "epoch", "epochs"):
             if name in record:
                 setattr(self, name, record[name])
-        self._reached(record["step"], record["t"])
+        if (step := record.get("step")) is not None:
+            self._reached(step, record["t"])
 
     def _phase(self, record: Mapping[str, Any]) -> None:
         self.phase = record.get("phase")

@@ -1,0 +1,150 @@
+"""Folders that cannot be written and disks that are full: training goes on, nothing is lost in silence."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpubloom.traincard import Reader, Reporter, load_latest, writer
+from tests.traincard.conftest import StartScript, events_of
+
+Open = Callable[..., Reporter]
+
+
+@pytest.fixture(autouse=True)
+def _retry_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.05)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command here to make a tiny disk with")
+    if mounted.returncode != 0:
+        pytest.skip(f"a tiny disk cannot be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def _wait_until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def test_a_folder_that_cannot_be_made_costs_one_warning_and_is_used_once_it_can(
+    tmp_path: Path, open_reporter: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocker = tmp_path / "blocker"
+    blocker.write_text("a file where a folder should be")
+    reporter = open_reporter(blocker / "run", queue_capacity=50, flush_seconds=0.02)
+    reporter.phase("train")
+    for step in range(300):
+        reporter.metric("loss", 1.0, step)
+        time.sleep(0.0005)
+    time.sleep(0.3)
+    assert reporter.is_on
+    assert len(caplog.records) == 1
+    assert "Training goes on" in caplog.text
+    blocker.unlink()
+    _wait_until(lambda: (blocker / "run" / "traincard" / "latest.json").exists())
+    reporter.metric("loss", 2.0, 300)
+    reporter.close()
+    events = events_of(blocker / "run")
+    metrics = [event for event in events if event.kind == "metric"]
+    dropped = [event for event in events if event.kind == "dropped"]
+    assert sum(event.fields["counts"]["metric"] for event in dropped) == 301 - len(metrics)
+    assert "Not a directory" in dropped[0].fields["reason"]
+    assert metrics[-1].step == 300
+    assert [event.fields["phase"] for event in events if event.kind == "phase"] == ["train"]
+    assert len(caplog.records) == 1
+
+
+def test_a_full_disk_keeps_the_file_readable_and_counts_the_drops(
+    tiny_disk: Path, open_reporter: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_dir = tiny_disk / "run"
+    reporter = open_reporter(run_dir, queue_capacity=200, flush_seconds=0.02)
+    reporter.metric("loss", 1.0, 0)
+    reporter.flush()
+    filler = tiny_disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 1024)
+        except OSError:
+            pass
+    steps = 3000
+    for step in range(1, steps):
+        reporter.metric("loss", 1.0, step)
+        if step % 100 == 0:
+            time.sleep(0.03)
+    reporter.checkpoint("kept", step=steps)
+    time.sleep(0.2)
+    reader = Reader(run_dir)
+    reader.read_new()
+    assert reader.damaged_lines == 0
+    filler.unlink()
+    _wait_until(lambda: events_of(run_dir, "dropped"))
+    reporter.metric("loss", 1.0, steps)
+    reporter.close()
+    events = events_of(run_dir)
+    assert [event.seq for event in events] == list(range(len(events)))
+    metrics = [event for event in events if event.kind == "metric"]
+    dropped = [event for event in events if event.kind == "dropped"]
+    assert len(metrics) + sum(event.fields["counts"]["metric"] for event in dropped) == steps + 1
+    assert "No space left" in dropped[0].fields["reason"]
+    assert metrics[-1].step == steps
+    assert [event.step for event in events if event.kind == "checkpoint"] == [steps]
+    assert len([record for record in caplog.records if "cannot write" in record.getMessage()]) == 1
+    latest = load_latest(run_dir)
+    assert latest is not None
+    assert latest["status"] == "ended"
+
+
+def test_a_write_that_stops_in_the_middle_of_a_line_leaves_no_torn_line(
+    start_script: StartScript, run_dir: Path
+) -> None:
+    # A limit on file size is a disk that is full for one file only, and works without any privilege.
+    process = start_script("""
+        import resource, time
+        from gpubloom.traincard import Reporter, writer
+        writer._RETRY_SECONDS = 0.05
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
+        with Reporter(telemetry_seconds=0, flush_seconds=0.02) as reporter:
+            for step in range(500):
+                reporter.metric("loss", 1.0, step)
+            time.sleep(0.3)
+            size = (reporter.run_dir / "traincard" / "events.jsonl").stat().st_size
+            tail = (reporter.run_dir / "traincard" / "events.jsonl").read_bytes()[-1:]
+            assert 4500 < size <= 5000 and tail == b"\\n", (size, tail)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    """)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert errors.count("cannot write") == 1
+    assert [event.step for event in events_of(run_dir, "metric")] == list(range(500))
+    events = events_of(run_dir)
+    assert [event.seq for event in events] == list(range(len(events)))
+
+
+def test_what_could_never_be_written_is_said_at_the_end(
+    tmp_path: Path, open_reporter: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocker = tmp_path / "blocker"
+    blocker.write_text("")
+    reporter = open_reporter(blocker / "run")
+    reporter.metric("loss", 1.0, 1)
+    reporter.close()
+    assert "could not write 2 events" in caplog.text
+    assert os.listdir(tmp_path) == ["blocker"]

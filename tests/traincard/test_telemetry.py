@@ -1,0 +1,122 @@
+"""The machine as it is: known values are plausible, unknown ones absent."""
+
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gpubloom.traincard import Reporter
+from gpubloom.traincard.telemetry import Gpus, Machine
+from tests.traincard.conftest import events_of
+
+_EXPECTED = {"cpu/utilization", "ram/used", "ram/total", "process/ram", "disk/used", "disk/total"}
+
+
+@pytest.mark.parametrize("with_psutil", [True, False])
+def test_cpu_memory_and_disk_are_plausible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_psutil: bool
+) -> None:
+    if with_psutil:
+        pytest.importorskip("psutil")
+    elif not Path("/proc/stat").exists():
+        pytest.skip("this machine has no /proc")
+    else:
+        monkeypatch.setitem(sys.modules, "psutil", None)
+    machine = Machine(tmp_path)
+    assert "cpu/utilization" not in machine.look()
+    time.sleep(0.2)
+    values = machine.look()
+    assert values.keys() >= _EXPECTED
+    assert 0 <= values["cpu/utilization"] <= 100
+    assert 0 < values["ram/used"] < values["ram/total"]
+    assert 1e6 < values["process/ram"] < values["ram/total"]
+
+
+def test_psutil_and_proc_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psutil")
+    if not Path("/proc/stat").exists():
+        pytest.skip("this machine has no /proc")
+    one = Machine(tmp_path).look()
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    other = Machine(tmp_path).look()
+    assert one["ram/total"] == other["ram/total"]
+    assert one["process/ram"] == pytest.approx(other["process/ram"], rel=0.1)
+
+
+def test_a_machine_without_gpus_says_nothing_about_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    gpus = Gpus({})
+    assert (gpus.names(), gpus.look()) == ({}, {})
+
+
+def _nvml(cards: int) -> SimpleNamespace:
+    """Answers as NVML is documented to; the second card is passively cooled and hides its power."""
+
+    class NVMLError(Exception):
+        pass
+
+    def refuse_on_second(value: int):  # type: ignore[no-untyped-def]
+        def read(handle: int) -> int:
+            if handle == 1:
+                raise NVMLError("Not Supported")
+            return value
+
+        return read
+
+    return SimpleNamespace(
+        NVMLError=NVMLError,
+        NVML_TEMPERATURE_GPU=0,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: cards,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}abc",
+        nvmlDeviceGetName=lambda handle: b"Card %d" % handle,
+        nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=50 + handle),
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=100, total=1000),
+        nvmlDeviceGetTemperature=lambda handle, sensor: 60,
+        nvmlDeviceGetFanSpeed=refuse_on_second(30),
+        nvmlDeviceGetPowerUsage=refuse_on_second(123_456),
+    )
+
+
+def test_what_a_gpu_does_not_tell_is_absent_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", _nvml(2))
+    values = Gpus({}).look()
+    assert values["gpu/0/power"] == 123.5
+    assert values["gpu/1/utilization"] == 51
+    assert "gpu/1/fan" not in values
+    assert "gpu/1/power" not in values
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [
+        ("1", ["Card 1"]),
+        ("2,0", ["Card 2", "Card 0"]),
+        ("GPU-2abc", ["Card 2"]),
+        ("", []),
+        (None, ["Card 0", "Card 1", "Card 2"]),
+    ],
+)
+def test_only_the_gpus_of_this_process_are_shown(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, names: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", _nvml(3))
+    gpus = Gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+    assert list(gpus.names().values()) == names
+
+
+def test_the_reporter_records_the_machine_by_itself(run_dir: Path) -> None:
+    with Reporter(run_dir, telemetry_seconds=0.1):
+        time.sleep(0.5)
+    assert events_of(run_dir, "system")[-1].fields["values"].keys() >= _EXPECTED
+
+
+def test_one_rank_per_machine_records_it(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with Reporter(run_dir, telemetry_seconds=0.05):
+        time.sleep(0.3)
+    assert not events_of(run_dir, "system")

@@ -1,0 +1,108 @@
+"""Tensors: read without making the training thread wait, and never wrong."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpubloom.traincard import Reporter
+from tests.traincard.conftest import events_of
+
+torch = pytest.importorskip("torch")
+
+
+def test_a_tensor_on_the_host_is_recorded_as_it_was_when_reported(run_dir: Path) -> None:
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        total = torch.tensor(1.5, requires_grad=True)
+        reporter.metric("loss", total, 1)
+        reporter.metrics({"a": total * 2, "b": torch.tensor(3), "c": 4.0}, step=1)
+        with torch.no_grad():
+            total.zero_()
+    assert events_of(run_dir, "metric")[0].fields["values"] == {"loss": 1.5, "a": 3.0, "b": 3, "c": 4.0}
+
+
+class _Device:
+    """A CUDA device as torch documents it: work is queued, events say when it is done."""
+
+    def __init__(self) -> None:
+        self.done = False
+        device = self
+
+        class Event:
+            def record(self, stream: object) -> None:
+                self.stream = stream
+
+            def query(self) -> bool:
+                return device.done
+
+        @contextmanager
+        def stream(own: object) -> Iterator[None]:
+            yield
+
+        self.cuda = SimpleNamespace(
+            Event=Event, current_stream=lambda device: "side", Stream=lambda device: "own", stream=stream
+        )
+
+    def tensor(self, value: float) -> Any:
+        device = self
+
+        class Tensor:
+            is_cuda = True
+            device = SimpleNamespace(type="cuda")
+            _version = 0
+
+            def detach(self) -> "Tensor":
+                return self
+
+            def item(self) -> float:
+                assert device.done, "this would have waited for the device"
+                return value
+
+        return Tensor()
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> _Device:
+    made = _Device()
+    monkeypatch.setattr(torch, "cuda", made.cuda)
+    monkeypatch.setattr("gpubloom.traincard.numbers_on_disk._own_stream", lambda cuda, device: "own")
+    return made
+
+
+def test_a_value_still_being_computed_is_written_later_and_holds_nothing_up(
+    run_dir: Path, device: _Device
+) -> None:
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        reporter.metric("loss", device.tensor(1.5), 1)
+        reporter.phase("eval")
+        assert reporter.flush()
+        assert [event.kind for event in events_of(run_dir)] == ["start", "phase"]
+        device.done = True
+        assert reporter.flush()
+        assert events_of(run_dir, "metric")[0].fields["values"] == {"loss": 1.5}
+
+
+def test_a_device_that_hangs_does_not_keep_the_end_from_being_recorded(
+    run_dir: Path, device: _Device
+) -> None:
+    reporter = Reporter(run_dir, telemetry_seconds=0)
+    reporter.metric("loss", device.tensor(1.5), 1)
+    reporter.on_exception(RuntimeError("NCCL watchdog timeout"))
+    reporter.close()
+    assert [event.kind for event in events_of(run_dir)] == ["start", "error", "end", "dropped"]
+    assert "device" in events_of(run_dir, "dropped")[0].fields["reason"]
+
+
+def test_a_tensor_changed_in_place_before_it_was_read_is_refused_not_recorded_wrong(
+    run_dir: Path, device: _Device, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        total = device.tensor(1.5)
+        reporter.metric("loss", total, 1)
+        total._version += 1
+        device.done = True
+    assert not events_of(run_dir, "metric")
+    assert "clone()" in caplog.text
