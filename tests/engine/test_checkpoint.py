@@ -1,0 +1,116 @@
+"""Checkpoints: whole or absent, damage is named, what does not fit is refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpubloom.engine import checkpoint as checkpoint_module
+from gpubloom.engine.checkpoint import list_checkpoints, read_checkpoint
+from tests.engine.runs import Run
+
+
+@pytest.fixture
+def run(make_run: Callable[..., Run]) -> Run:
+    """Paused at step 6, with checkpoints at 3 and 6."""
+    run = make_run(max_steps=12, checkpoint={"every_steps": 3})
+    run.train(stop_at=6)
+    return run
+
+
+def newest(run: Run) -> Path:
+    return list_checkpoints(run.folder / "checkpoints")[-1]
+
+
+def test_a_checkpoint_is_a_model_folder_with_checksums_and_without_pickle(run: Run) -> None:
+    files = {path.name for path in newest(run).iterdir()}
+    assert files == {
+        "checksums.json",
+        "config.json",
+        "model.safetensors",
+        "optimizer.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "training.json",
+        "training.safetensors",
+    }
+    recorded = json.loads((newest(run) / "checksums.json").read_text())["sha256"]
+    assert set(recorded) == files - {"checksums.json"}
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.safetensors", "training.json", "config.json"]
+)
+def test_a_flipped_byte_is_found_and_its_file_and_checksum_named(run: Run, name: str) -> None:
+    path = newest(run) / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"step-00000006 is damaged: {name} has the sha256 checksum"):
+        run.train(resume=True)
+    assert path.read_bytes() == bytes(content)
+
+
+def test_a_missing_file_is_named(run: Run) -> None:
+    (newest(run) / "optimizer.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"optimizer\.safetensors is missing"):
+        run.train(resume=True)
+
+
+def test_deleting_a_damaged_checkpoint_resumes_from_the_one_before(
+    run: Run, make_run: Callable[..., Run]
+) -> None:
+    shutil.rmtree(newest(run))
+    assert run.train(resume=True).status == "completed"
+    assert run.events("resumed")[0]["from_step"] == 3
+    whole = make_run("whole", max_steps=12, checkpoint={"every_steps": 3})
+    whole.train()
+    assert run.losses() == whole.losses()
+    assert run.weights() == whole.weights()
+
+
+def test_a_checkpoint_of_another_architecture_is_refused_and_the_difference_named(
+    run: Run, make_run: Callable[..., Run]
+) -> None:
+    other = make_run("run", max_steps=12, model={"preset": "nano", "context_length": 32, "layers": 3})
+    with pytest.raises(ValueError, match="checkpoint of another architecture: layers 2 instead of 3"):
+        other.train(resume=True)
+
+
+def test_changed_data_is_refused(run: Run, text_file: Path) -> None:
+    text_file.write_text(text_file.read_text().replace("fox", "cat"))
+    with pytest.raises(ValueError, match=r"The training data changed since .*step-00000006"):
+        run.train(resume=True)
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoints_and_no_half_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = [path.name for path in list_checkpoints(run.folder / "checkpoints")]
+    monkeypatch.setattr(checkpoint_module, "_seal", full)
+    with pytest.raises(OSError, match="No space left"):
+        run.train(resume=True)
+    assert sorted(path.name for path in (run.folder / "checkpoints").iterdir()) == before
+    monkeypatch.undo()
+    assert run.train(resume=True).status == "completed"
+
+
+def test_what_a_killed_trainer_was_writing_is_removed(run: Run) -> None:
+    leftover = run.folder / "checkpoints" / ".writing-step-00000009"
+    leftover.mkdir()
+    (leftover / "model.safetensors").write_bytes(b"half")
+    run.train(resume=True)
+    assert not leftover.exists()
+
+
+def test_a_checkpoint_reads_back_what_training_had(run: Run) -> None:
+    checkpoint = read_checkpoint(newest(run))
+    assert checkpoint.progress.step == 6
+    assert checkpoint.progress.tokens_seen == 6 * 8 * 32
+    assert checkpoint.executor.updates == 6
+    assert set(checkpoint.random) == {"cpu"}
