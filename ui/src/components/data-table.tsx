@@ -54,7 +54,7 @@ export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<
                 className={cn(
                   "px-2 py-2.5 align-middle first:pl-0 last:pr-0 max-md:flex max-md:items-baseline max-md:justify-between max-md:gap-4 max-md:px-0 max-md:py-1",
                   column.end && "text-right",
-                  column.lead && "max-md:mb-1 max-md:block",
+                  column.lead && "normal-nums max-md:mb-1 max-md:block",
                   column.quiet && "max-md:mt-2 max-md:justify-end",
                 )}
               >

@@ -18,7 +18,7 @@ export function Dialog({ open, onOpenChange, title, description, children, class
   return (
     <Radix.Root open={open} onOpenChange={onOpenChange}>
       <Radix.Portal>
-        <Radix.Overlay className="fixed inset-0 z-40 animate-fade bg-[#0d1320]/70 backdrop-blur-[2px]" />
+        <Radix.Overlay className="fixed inset-0 z-50 animate-fade bg-[#0d1320]/70 backdrop-blur-[2px]" />
         <Radix.Content
           onInteractOutside={(event) => event.preventDefault()}
           {...(description ? {} : { "aria-describedby": undefined })}
@@ -27,18 +27,17 @@ export function Dialog({ open, onOpenChange, title, description, children, class
             className,
           )}
         >
-          <div className="mb-4 flex items-start justify-between gap-4">
-            <div className="min-w-0">
-              <Radix.Title className="text-xl font-[620] tracking-[-0.01em] break-words">{title}</Radix.Title>
-              {description && <Radix.Description className="mt-1 text-dim">{description}</Radix.Description>}
-            </div>
-            <Radix.Close asChild>
-              <Button look="ghost" size="icon" aria-label="Close" className="-mt-1 -mr-2">
-                <X aria-hidden />
-              </Button>
-            </Radix.Close>
+          <div className="mb-4 pr-8">
+            <Radix.Title className="text-xl font-[620] tracking-[-0.01em] break-words">{title}</Radix.Title>
+            {description && <Radix.Description className="mt-1 text-dim">{description}</Radix.Description>}
           </div>
           {children}
+          {/* Last in order, so that the focus starts in the form and not on the way out of it. */}
+          <Radix.Close asChild>
+            <Button look="ghost" size="icon" aria-label="Close" className="absolute top-3.5 right-3.5">
+              <X aria-hidden />
+            </Button>
+          </Radix.Close>
         </Radix.Content>
       </Radix.Portal>
     </Radix.Root>

@@ -36,7 +36,9 @@ export function AccountCorner() {
       <Initials name={user.name} />
       <div className="min-w-0 flex-1 leading-tight">
         <div className="truncate font-[540]">{user.name}</div>
-        <div className="truncate text-2xs text-dim">{user.email}</div>
+        <div className="truncate text-2xs text-dim" title={user.email}>
+          {user.email}
+        </div>
       </div>
       <Button look="ghost" size="icon" aria-label="Sign out" title="Sign out" pending={pending} onClick={() => void leave()}>
         {!pending && <LogOut aria-hidden />}

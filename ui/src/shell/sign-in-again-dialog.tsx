@@ -44,7 +44,7 @@ export function SignInAgainDialog({ user }: { user: User }) {
         {/* Password managers look for the name beside the password. */}
         <input type="email" autoComplete="username" value={user.email} readOnly hidden />
         <p className="-mt-1">
-          Signed in as <span className="font-[560] break-all">{user.email}</span>
+          Signing in as <span className="font-[560] break-all">{user.email}</span>
         </p>
         <PasswordField label="Password" autoComplete="current-password" {...field("password")} />
         <div className="flex flex-wrap justify-end gap-2">

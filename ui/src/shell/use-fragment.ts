@@ -1,4 +1,4 @@
-import { useNavigate } from "@tanstack/react-router";
+import { useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 
 /** A secret from the part of the address after "#", which browsers never send to a server. */
@@ -6,12 +6,17 @@ export function fragmentValue(fragment: string, name: string): string | null {
   return new URLSearchParams(fragment.replace(/^#/, "")).get(name) || null;
 }
 
-/** Reads a secret from the address once, then takes it out, so that it stays in neither the history nor a screenshot. */
+/** Reads a secret from the address, then takes it out, so that it stays in neither the history nor a screenshot. */
 export function useFragment(name: string): string | null {
-  const [value] = useState(() => fragmentValue(window.location.hash, name));
+  const found = fragmentValue(useLocation().hash, name);
+  const [kept, setKept] = useState(found);
+  // A link pasted into the address of a page that is already open changes only the fragment.
+  if (found !== null && found !== kept) setKept(found);
+
   const navigate = useNavigate();
+  const present = found !== null;
   useEffect(() => {
-    if (value !== null) void navigate({ to: ".", search: true, hash: "", replace: true });
-  }, [value, navigate]);
-  return value;
+    if (present) void navigate({ to: ".", search: true, hash: "", replace: true });
+  }, [present, navigate]);
+  return kept;
 }

@@ -12,9 +12,9 @@ const format = new Intl.RelativeTimeFormat("en-GB", { numeric: "auto" });
 export function relativeTime(when: Date, now: Date): string {
   const seconds = (when.getTime() - now.getTime()) / 1000;
   for (const [unit, length] of UNITS) {
-    // Truncating keeps "2 hours ago" true until a third has passed.
     const count = Math.trunc(seconds / length);
-    if (count !== 0) return format.format(count, unit);
+    // "2 hours ago" stays true until a third has passed, but 30 days from now is not "in 29 days" a second later.
+    if (count !== 0) return format.format(count > 0 ? Math.round(seconds / length) : count, unit);
   }
   return "just now";
 }

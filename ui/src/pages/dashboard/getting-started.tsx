@@ -7,13 +7,13 @@ import { CreateProjectButton } from "@/forms/create-project-button";
 
 function Step({ number, title, children }: { number: number; title: string; children: ReactNode }) {
   return (
-    <li className="flex gap-3.5">
+    <li className="flex min-w-0 gap-3.5">
       <span aria-hidden className="mt-0.5 grid size-6 shrink-0 place-items-center rounded-full border border-violet-soft/40 bg-violet/15 text-xs font-[600] text-violet-soft">
         {number}
       </span>
       <div className="min-w-0 flex-1">
         <h3 className="font-[570]">{title}</h3>
-        <div className="mt-1 grid justify-items-start gap-2.5 text-dim [&>div]:w-full">{children}</div>
+        <div className="mt-1 grid grid-cols-[minmax(0,1fr)] justify-items-start gap-2.5 text-dim [&>div]:w-full">{children}</div>
       </div>
     </li>
   );

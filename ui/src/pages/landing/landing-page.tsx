@@ -16,7 +16,7 @@ export function LandingPage() {
           <EntryActions place="header" />
         </header>
         <main>
-          <section className="pt-12 pb-10 sm:pt-20 lg:pb-6">
+          <section className="pt-10 pb-10 sm:pt-14 lg:pb-9">
             <h1 className="max-w-3xl text-[clamp(34px,6vw,60px)] leading-[1.05] font-[680] tracking-[-0.035em] text-balance text-white">
               Train models larger than your GPU.
             </h1>

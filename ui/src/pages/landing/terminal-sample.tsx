@@ -2,7 +2,7 @@ import { CommandLine } from "@/components/command-line";
 
 export function TerminalSample() {
   return (
-    <section aria-labelledby="terminal" className="mt-20 grid items-center gap-x-12 gap-y-6 md:grid-cols-2">
+    <section aria-labelledby="terminal" className="mt-20 grid grid-cols-[minmax(0,1fr)] items-center gap-x-12 gap-y-6 md:grid-cols-2">
       <div>
         <h2 id="terminal" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
           One package, two commands
@@ -12,7 +12,7 @@ export function TerminalSample() {
           work on them are kept. Neither needs a cloud account.
         </p>
       </div>
-      <div className="grid gap-2.5">
+      <div className="grid min-w-0 grid-cols-[minmax(0,1fr)] gap-2.5">
         <CommandLine command="bloom train --train-path data.jsonl" />
         <CommandLine command="bloom serve" />
       </div>
