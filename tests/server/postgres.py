@@ -54,9 +54,9 @@ class PostgresServer:
         ) as connection:
             connection.execute(sql.SQL(statement).format(name=sql.Identifier(database)))
 
-    def create(self, *, template: str = "template1") -> str:
+    def create(self) -> str:
         name = f"bloom_{next(self._numbers)}"
-        self.execute(f"CREATE DATABASE {{name}} TEMPLATE {template}", name)
+        self.execute("CREATE DATABASE {name}", name)
         return name
 
     def drop(self, database: str) -> None:

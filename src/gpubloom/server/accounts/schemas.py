@@ -16,12 +16,12 @@ Scope = Literal["read", "write", "admin"]
 
 # What browsers accept in <input type="email">. It leaves no room for what mail programs read as several
 # addresses, comments or groups: the mailbox that gets the letter is the one that was written.
-_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_EMAIL = re.compile(rf"[a-z0-9.!#$%&'*+/=?^_`{{|}}~-]+@{_LABEL}(?:\.{_LABEL})*", re.ASCII | re.IGNORECASE)
+_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+EMAIL_PATTERN = re.compile(rf"[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]+@{_LABEL}(?:\.{_LABEL})*")
 
 
 def _email(text: str) -> str:
-    if _EMAIL.fullmatch(text) is None:
+    if EMAIL_PATTERN.fullmatch(text) is None:
         raise ValueError("This is not an email address.")
     return text.lower()
 

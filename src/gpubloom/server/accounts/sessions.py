@@ -144,9 +144,11 @@ async def _end_stolen(database: Database, row: BrowserSession) -> None:
 
 async def list_sessions(session: AsyncSession, user_id: UUID) -> list[BrowserSession]:
     """A person's living sessions, the one seen last first."""
+    moment = now()
     rows = await session.scalars(
         select(BrowserSession)
-        .where(BrowserSession.user_id == user_id, BrowserSession.expires > now())
+        .where(BrowserSession.user_id == user_id)
+        .where(BrowserSession.expires > moment, BrowserSession.created_at > moment - LONGEST_LIFE)
         .order_by(BrowserSession.last_seen_at.desc())
     )
     return list(rows)
