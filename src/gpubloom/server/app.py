@@ -21,6 +21,9 @@ from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.administration import routes as administration_routes
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
+from gpubloom.server.jobs import command_routes, model_routes, share_routes
+from gpubloom.server.jobs import routes as job_routes
+from gpubloom.server.jobs.stream import JobStreams
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
 from gpubloom.server.security.body_limit import BodyLimit
@@ -39,7 +42,9 @@ def create_app(settings: Settings) -> FastAPI:
         settings.uploads.mkdir(exist_ok=True)
         await anyio.to_thread.run_sync(upgrade, settings.database)
         app.state.database = Database(settings.database)
+        app.state.streams = JobStreams(app.state.database)
         yield
+        await app.state.streams.close()
         await app.state.database.close()
 
     app = FastAPI(
@@ -68,11 +73,16 @@ def create_app(settings: Settings) -> FastAPI:
     public.include_router(health.router)
     public.include_router(entry_routes.router)
     public.include_router(oauth_routes.router)
+    public.include_router(share_routes.public_router)
     app.include_router(public)
 
     private = APIRouter(prefix="/api", dependencies=[Depends(authenticate)])
     private.include_router(me_routes.router)
     private.include_router(project_routes.router)
+    private.include_router(job_routes.router)
+    private.include_router(command_routes.router)
+    private.include_router(model_routes.router)
+    private.include_router(share_routes.router)
     private.include_router(administration_routes.router)
     app.include_router(private)
 

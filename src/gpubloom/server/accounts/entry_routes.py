@@ -1,12 +1,10 @@
 """The doors that stand open to strangers: first run, sign-up, sign-in, letters. All are rate-limited."""
 
-from typing import Annotated, cast
-
 from fastapi import APIRouter, BackgroundTasks, Depends, Request
 
 from gpubloom.server.accounts import passwords, registration
 from gpubloom.server.accounts.cookies import set_session_cookie
-from gpubloom.server.accounts.mail import Mailer
+from gpubloom.server.accounts.current import CurrentMailer, CurrentSettings
 from gpubloom.server.accounts.principal import client_address, find_principal
 from gpubloom.server.accounts.schemas import (
     AuthState,
@@ -29,24 +27,11 @@ from gpubloom.server.problems import NotSignedIn
 from gpubloom.server.schema import Message
 from gpubloom.server.security.passwords import hash_password
 from gpubloom.server.security.rates import Rate
-from gpubloom.server.settings import Settings
 
 router = APIRouter(prefix="/auth", tags=["accounts"])
 
 _ENTRY = Rate("entry", limit=60, seconds=15 * 60)
 _LETTERS = Rate("letters", limit=5, seconds=60 * 60)
-
-
-def settings_of(request: Request) -> Settings:
-    return cast("Settings", request.app.state.settings)
-
-
-def mailer_of(request: Request) -> Mailer:
-    return cast("Mailer", request.app.state.mailer)
-
-
-CurrentSettings = Annotated[Settings, Depends(settings_of)]
-CurrentMailer = Annotated[Mailer, Depends(mailer_of)]
 
 
 async def _count_entry(request: Request, database: CurrentDatabase) -> None:

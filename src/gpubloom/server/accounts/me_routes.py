@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from gpubloom.server.accounts import api_tokens, passwords, sessions
 from gpubloom.server.accounts.cookies import set_session_cookie
-from gpubloom.server.accounts.entry_routes import CurrentMailer, CurrentSettings
+from gpubloom.server.accounts.current import CurrentMailer, CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal, SessionPrincipal
 from gpubloom.server.accounts.schemas import (
     ApiTokenOut,

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import oauth
 from gpubloom.server.accounts.cookies import set_session_cookie
-from gpubloom.server.accounts.entry_routes import RATED, CurrentSettings
+from gpubloom.server.accounts.current import CurrentSettings
+from gpubloom.server.accounts.entry_routes import RATED
 from gpubloom.server.accounts.principal import client_address
 from gpubloom.server.accounts.registration import find_by_email, has_users
 from gpubloom.server.accounts.sessions import open_session

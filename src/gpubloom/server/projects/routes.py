@@ -5,7 +5,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from gpubloom.server.accounts.entry_routes import CurrentSettings
+from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal
 from gpubloom.server.db.session import ReadSession, WriteSession
 from gpubloom.server.projects import service

@@ -3,11 +3,12 @@
 from uuid import UUID, uuid4
 
 from sqlalchemy import Select, delete, func, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.audit.service import record
-from gpubloom.server.problems import InvalidInput, NotFound
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.data_paths import DataPathRefused, check_data_path
 from gpubloom.server.projects.schemas import ProjectIn
 from gpubloom.server.projects.tables import Project
@@ -89,7 +90,12 @@ async def replace_project(
 
 
 async def delete_project(session: AsyncSession, principal: Principal, project_id: UUID) -> None:
-    """Remove a project and what belongs to it."""
+    """Remove a project that has no training jobs."""
     project = await get_project(session, principal, project_id)
-    await session.execute(delete(Project).where(Project.id == project.id))
+    try:
+        await session.execute(delete(Project).where(Project.id == project.id))
+    except IntegrityError as error:
+        raise Conflict(
+            "This project has training jobs. Delete them first, then the project.", code="project_in_use"
+        ) from error
     _record(session, principal, "project.deleted", project)

@@ -1,0 +1,45 @@
+"""A job's files on this machine: its run directory, its model, and how much of it may be seen."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from gpubloom.server.settings import Settings
+
+
+def run_directory(settings: Settings, job_id: UUID) -> Path:
+    """Where the run of a job lies. The name is the server's own: nothing of a request is in it."""
+    return settings.home / "runs" / str(job_id)
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A file of a model, by its name inside it."""
+
+    name: str
+    path: Path
+    size: int
+
+
+def model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
+    """The files of a finished model, sorted; empty when there is none."""
+    folder = run_directory(settings, job_id) / "model"
+    if not folder.is_dir():
+        return []
+    return [
+        FoundFile(path.relative_to(folder).as_posix(), path, path.stat().st_size)
+        for path in sorted(folder.rglob("*"))
+        # Links could lead out of the folder.
+        if path.is_file() and not path.is_symlink()
+    ]
+
+
+def has_model(settings: Settings, job_id: UUID) -> bool:
+    """Whether there is a finished model to download."""
+    return (run_directory(settings, job_id) / "model" / "config.json").is_file()
+
+
+def remove_run(run_dir: Path) -> None:
+    """Remove a run's files; what cannot be removed is left for the operator."""
+    shutil.rmtree(run_dir, ignore_errors=True)

@@ -1,0 +1,158 @@
+"""Decides, before anything is queued, whether a job can run here: config, data, machine, memory.
+
+A job that cannot is refused with the reason. Nothing is ever moved to lesser hardware in silence.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import anyio.to_thread
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.plan import Hardware, Plan, TrainConfig, detect_hardware, estimate_tokens, plan
+from gpubloom.server.clock import now
+from gpubloom.server.jobs.tables import Worker
+from gpubloom.server.problems import FieldError, InvalidInput
+from gpubloom.server.projects.data_paths import DataPathRefused, check_data_path
+from gpubloom.server.settings import Settings
+
+WORKER_SEEN_WITHIN = timedelta(seconds=60)
+_GIGABYTE = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A job that can run: its full config, where it fits, and what to expect."""
+
+    config: TrainConfig
+    plan: Plan
+    machine: str
+    gpus: int
+
+
+class CannotRun(InvalidInput):
+    """No machine of this server can run the job."""
+
+    code = "cannot_run_here"
+
+
+def read_config(raw: dict[str, Any], settings: Settings, *, name: str, data_path: str | None) -> TrainConfig:
+    """The validated config, with data from where this server may read; raises with one sentence per field."""
+    wanted = {**raw, "name": _slug(name)}
+    data = dict(wanted.get("data") or {}) if isinstance(wanted.get("data") or {}, dict) else wanted["data"]
+    if isinstance(data, dict):
+        if data_path is not None and not (data.get("train_path") or data.get("trainPath")):
+            data["train_path"] = data_path
+        wanted["data"] = data
+    try:
+        config = TrainConfig.model_validate(wanted)
+    except ValidationError as error:
+        errors = [
+            FieldError(
+                field=".".join(("config", *(str(part) for part in item["loc"]))),
+                message=str(item["msg"]).removeprefix("Value error, "),
+            )
+            for item in error.errors()
+        ]
+        raise InvalidInput(f"{errors[0].field}: {errors[0].message}", errors=errors) from error
+    if config.checkpoint.directory is not None:
+        raise InvalidInput.for_field(
+            "config.checkpoint.directory", "A server keeps checkpoints in the run's own directory."
+        )
+    paths = {
+        "train_path": config.data.train_path,
+        "eval_path": config.data.eval_path,
+    }
+    places = {field: _readable(f"config.data.{field}", path, settings) for field, path in paths.items()}
+    tokenizer = config.data.tokenizer.model_copy(
+        update={"path": _readable("config.data.tokenizer.path", config.data.tokenizer.path, settings)}
+    )
+    return config.model_copy(
+        update={"data": config.data.model_copy(update={**places, "tokenizer": tokenizer})}
+    )
+
+
+def _readable(field: str, path: str | None, settings: Settings) -> str | None:
+    """An absolute path that this server may read."""
+    if path is None:
+        return None
+    if "://" in path:
+        raise InvalidInput.for_field(field, "Jobs on this machine read local files. Upload the data first.")
+    try:
+        checked = check_data_path(path, settings)
+    except DataPathRefused as refusal:
+        raise InvalidInput.for_field(field, str(refusal)) from refusal
+    return checked if checked.startswith("/") else str(settings.uploads / checked)
+
+
+def _slug(name: str) -> str:
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:60]
+    return slug or "train"
+
+
+async def live_machines(session: AsyncSession) -> list[tuple[Hardware, datetime]]:
+    """The machines whose workers were seen lately."""
+    rows = await session.scalars(
+        select(Worker).where(Worker.last_seen_at > now() - WORKER_SEEN_WITHIN).order_by(Worker.name)
+    )
+    return [(Hardware.model_validate(row.hardware), row.last_seen_at) for row in rows]
+
+
+async def decide(
+    machines: list[Hardware], config: TrainConfig, *, gpu_type: str | None, host_memory: int | None
+) -> Launch:
+    """Where the job can run; raises CannotRun with the reason when nowhere."""
+    # A worker registers a moment after the server starts; until then this machine is what there is.
+    candidates = machines or [await anyio.to_thread.run_sync(detect_hardware)]
+    if gpu_type is not None:
+        candidates = _with_gpu(candidates, gpu_type)
+    if host_memory is not None:
+        largest = max(machine.host_memory_bytes for machine in candidates)
+        candidates = [m for m in candidates if m.host_memory_bytes >= host_memory * _GIGABYTE * 0.95]
+        if not candidates:
+            raise CannotRun.for_field(
+                "hostMemory",
+                f"No machine of this server has {host_memory} GB of memory; "
+                f"the largest has {largest / _GIGABYTE:.0f} GB.",
+            )
+    try:
+        tokens = await anyio.to_thread.run_sync(estimate_tokens, config.data)
+    except (ValueError, OSError) as error:
+        raise InvalidInput.for_field("config.data.train_path", str(error)) from error
+    reasons: list[str] = []
+    for machine in candidates:
+        chosen = _place(config, machine, gpu_type)
+        try:
+            expected = plan(chosen, machine, tokens_per_epoch=tokens)
+        except ValueError as refusal:
+            reasons.append(str(refusal))
+            continue
+        return Launch(chosen, expected, machine.name, gpus=0 if expected.device == "cpu" else 1)
+    raise CannotRun(reasons[0])
+
+
+def _with_gpu(machines: list[Hardware], gpu_type: str) -> list[Hardware]:
+    wanted = gpu_type.casefold()
+    found = []
+    for machine in machines:
+        gpus = tuple(gpu for gpu in machine.gpus if wanted in gpu.name.casefold())
+        if gpus:
+            found.append(machine.model_copy(update={"gpus": gpus}))
+    if not found:
+        present = sorted({gpu.name for machine in machines for gpu in machine.gpus})
+        has = (
+            f"It has {', '.join(present)}." if present else "It has no GPU; leave GPU type empty for the CPU."
+        )
+        raise CannotRun.for_field("gpuType", f"This server has no {gpu_type}. {has}")
+    return found
+
+
+def _place(config: TrainConfig, machine: Hardware, gpu_type: str | None) -> TrainConfig:
+    if config.device != "auto":
+        return config
+    # Said in the config, so that the run does not decide differently when it starts.
+    return config.model_copy(update={"device": "cuda" if machine.gpus or gpu_type else "cpu"})

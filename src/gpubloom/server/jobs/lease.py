@@ -1,0 +1,94 @@
+"""Claiming a job and keeping the right to write about it. Every function is one short transaction's work.
+
+The token is the right: `holding()` finds the row only while it still carries it, locked for the rest of the
+transaction. A worker that lost its lease finds nothing and can change nothing.
+"""
+
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+from sqlalchemy import and_, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.clock import now
+from gpubloom.server.jobs.states import ACTIVE
+from gpubloom.server.jobs.tables import TrainingJob
+
+LEASE = timedelta(seconds=20)
+RENEW_EVERY_SECONDS = 5.0
+
+
+class LeaseLost(Exception):
+    """Another worker follows this job now, or it is gone."""
+
+
+async def claim_abandoned(session: AsyncSession, worker: str) -> TrainingJob | None:
+    """A job whose worker stopped renewing; its agent may well be alive."""
+    candidate = and_(
+        TrainingJob.status.in_(ACTIVE),
+        or_(TrainingJob.lease_expires.is_(None), TrainingJob.lease_expires < now()),
+    )
+    return await _claim(session, worker, candidate)
+
+
+async def claim_queued(session: AsyncSession, worker: str, *, gpus: int, cpu: bool) -> TrainingJob | None:
+    """The job that waits longest among those that the free devices can take."""
+    fits = and_(TrainingJob.gpus > 0, TrainingJob.gpus <= gpus)
+    if cpu:
+        fits = or_(fits, TrainingJob.gpus == 0)
+    return await _claim(
+        session, worker, and_(TrainingJob.status == "queued", TrainingJob.target == "local", fits)
+    )
+
+
+async def _claim(session: AsyncSession, worker: str, candidate: object) -> TrainingJob | None:
+    chosen = (
+        select(TrainingJob.id)
+        .where(candidate)  # type: ignore[arg-type]
+        .order_by(TrainingJob.queued_at, TrainingJob.id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+        .scalar_subquery()
+    )
+    claimed = await session.scalar(
+        update(TrainingJob)
+        .where(TrainingJob.id == chosen)
+        .values(lease_token=uuid4(), lease_expires=now() + LEASE, worker=worker)
+        .returning(TrainingJob)
+        .execution_options(synchronize_session=False, populate_existing=True)
+    )
+    if claimed is not None and claimed.status == "queued":
+        claimed.status = "provisioning"
+    return claimed
+
+
+async def renew(session: AsyncSession, job_id: UUID, token: UUID) -> bool:
+    """Keep the lease; says whether it is still held."""
+    renewed = await session.execute(
+        update(TrainingJob)
+        .where(TrainingJob.id == job_id, TrainingJob.lease_token == token)
+        .values(lease_expires=now() + LEASE)
+        .returning(TrainingJob.id)
+        .execution_options(synchronize_session=False)
+    )
+    return renewed.one_or_none() is not None
+
+
+async def holding(session: AsyncSession, job_id: UUID, token: UUID) -> TrainingJob:
+    """The job's row, locked, for a writer that still holds the lease."""
+    job = await session.scalar(
+        select(TrainingJob)
+        .where(TrainingJob.id == job_id, TrainingJob.lease_token == token)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+    if job is None:
+        raise LeaseLost(f"job {job_id}")
+    return job
+
+
+def release(job: TrainingJob) -> None:
+    """Give the lease up, with the end of an attempt."""
+    job.lease_token = None
+    job.lease_expires = None
+    job.worker = None

@@ -1,0 +1,231 @@
+"""Reads a job's curves for a chart: the asked range, thinned so that minimum and maximum survive."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.jobs.buckets import WIDTHS, level_for
+from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries
+
+# x, low, high, total, count
+Sample = tuple[float, float, float, float, int]
+
+
+@dataclass
+class Curve:
+    """One series in columns; `low` and `high` are equal to `value` where nothing was thinned."""
+
+    name: str
+    rank: int
+    axis: Axis
+    x: list[float] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    attempt: list[int] = field(default_factory=list)
+
+
+async def read_curves(
+    session: AsyncSession,
+    job_id: UUID,
+    *,
+    names: Sequence[str] = (),
+    first: int | None = None,
+    last: int | None = None,
+    points: int = 1_000,
+) -> list[Curve]:
+    """The curves of a job. `first` and `last` are steps and apply to curves along steps only."""
+    statement = select(MetricSeries).where(MetricSeries.job_id == job_id).order_by(MetricSeries.id)
+    if names:
+        statement = statement.where(MetricSeries.name.in_(names))
+    series = list(await session.scalars(statement))
+    curves: list[Curve] = []
+    for axis in ("step", "time"):
+        group = {row.id: row for row in series if row.axis == axis}
+        limits = (first, last) if axis == "step" else (None, None)
+        curves += await _read_group(session, group, limits, points)
+    return curves
+
+
+async def _read_group(
+    session: AsyncSession,
+    group: dict[int, MetricSeries],
+    limits: tuple[int | None, int | None],
+    points: int,
+) -> list[Curve]:
+    if not group:
+        return []
+    extents = await session.execute(
+        select(func.min(MetricPoint.x), func.max(MetricPoint.x))
+        .where(MetricPoint.series_id.in_(group))
+        .group_by(MetricPoint.series_id)
+    )
+    known = [(low, high) for low, high in extents]
+    if not known:
+        return []
+    first = max(min(low for low, _ in known), limits[0] if limits[0] is not None else 0)
+    last = max(high for _, high in known)
+    last = last if limits[1] is None else min(last, limits[1])
+    level = level_for(last - first + 1, points)
+    samples = await (
+        _read_points(session, list(group), first, last)
+        if level == 0
+        else _read_buckets(session, list(group), level, first, last)
+    )
+    return [_curve(row, samples.get(series_id, {}), points) for series_id, row in group.items()]
+
+
+async def _read_points(
+    session: AsyncSession, ids: list[int], first: int, last: int
+) -> dict[int, dict[int, list[Sample]]]:
+    rows = await session.execute(
+        select(MetricPoint.series_id, MetricPoint.attempt, MetricPoint.x, MetricPoint.value)
+        .where(MetricPoint.series_id.in_(ids), MetricPoint.x.between(first, last))
+        .where(MetricPoint.value.is_not(None))
+        .order_by(MetricPoint.series_id, MetricPoint.x)
+    )
+    found: dict[int, dict[int, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    for series_id, attempt, x, value in rows:
+        assert value is not None
+        found[series_id][attempt].append((x, value, value, value, 1))
+    return found
+
+
+async def _read_buckets(
+    session: AsyncSession, ids: list[int], level: int, first: int, last: int
+) -> dict[int, dict[int, list[Sample]]]:
+    width = WIDTHS[level]
+    rows = await session.execute(
+        select(
+            MetricBucket.series_id,
+            MetricBucket.attempt,
+            MetricBucket.bucket,
+            MetricBucket.low,
+            MetricBucket.high,
+            MetricBucket.total,
+            MetricBucket.count,
+        )
+        .where(MetricBucket.series_id.in_(ids), MetricBucket.level == level)
+        .where(MetricBucket.bucket.between(first // width, last // width))
+        .order_by(MetricBucket.series_id, MetricBucket.bucket)
+    )
+    found: dict[int, dict[int, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    for series_id, attempt, bucket, low, high, total, count in rows:
+        found[series_id][attempt].append((bucket * width + width / 2, low, high, total, count))
+    return found
+
+
+def _curve(row: MetricSeries, attempts: dict[int, list[Sample]], points: int) -> Curve:
+    curve = Curve(name=row.name, rank=row.rank, axis=row.axis)
+    every = -(-sum(len(samples) for samples in attempts.values()) // points) or 1
+    for attempt, samples in sorted(attempts.items()):
+        for start in range(0, len(samples), every):
+            part = samples[start : start + every]
+            curve.x.append(part[len(part) // 2][0])
+            curve.low.append(min(sample[1] for sample in part))
+            curve.high.append(max(sample[2] for sample in part))
+            curve.value.append(sum(sample[3] for sample in part) / sum(sample[4] for sample in part))
+            curve.attempt.append(attempt)
+    return curve
+
+
+# The columns of the wide form, and the series they come from.
+_ROW_COLUMNS = {
+    "loss": "train/loss",
+    "learningRate": "train/learning_rate",
+    "throughput": "train/tokens_per_second",
+    "epoch": "train/epoch",
+}
+_ROW_SYSTEM = {
+    "gpuUtilization": "system/gpu/0/utilization",
+    "cpuUtilization": "system/cpu/utilization",
+    "memoryUsage": "system/ram/used",
+}
+_MEGABYTE = 1_000_000
+
+
+async def read_rows(session: AsyncSession, job_id: UUID, *, limit: int) -> list[dict[str, Any]]:
+    """The newest reported steps as wide rows, one a step; telemetry is the last value before the step."""
+    series = await session.scalars(
+        select(MetricSeries).where(MetricSeries.job_id == job_id, MetricSeries.rank == 0)
+    )
+    by_name = {row.name: row.id for row in series}
+    loss_id = by_name.get("train/loss")
+    if loss_id is None:
+        return []
+    newest = list(
+        await session.execute(
+            select(MetricPoint)
+            .where(MetricPoint.series_id == loss_id)
+            .order_by(MetricPoint.x.desc(), MetricPoint.attempt.desc(), MetricPoint.seq.desc())
+            .limit(limit)
+        )
+    )
+    points: list[MetricPoint] = [row[0] for row in reversed(newest)]
+    columns = {
+        column: await _values_by_step(session, by_name.get(name), points)
+        for column, name in _ROW_COLUMNS.items()
+    }
+    system = {
+        column: await _values_by_time(session, by_name.get(name), points)
+        for column, name in _ROW_SYSTEM.items()
+    }
+    return [_row(job_id, point, columns, system) for point in points]
+
+
+def _row(
+    job_id: UUID,
+    point: MetricPoint,
+    columns: dict[str, dict[tuple[int, int], float | None]],
+    system: dict[str, tuple[list[float], list[float | None]]],
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "trainingJobId": str(job_id),
+        "timestamp": datetime.fromtimestamp(point.time, UTC).isoformat().replace("+00:00", "Z"),
+        "step": point.x,
+    }
+    for column, values in columns.items():
+        row[column] = values.get((point.attempt, point.x))
+    for column, (times, values_at) in system.items():
+        place = bisect_right(times, point.time) - 1
+        row[column] = values_at[place] if place >= 0 else None
+    if row["epoch"] is not None:
+        row["epoch"] = int(row["epoch"])
+    if row["memoryUsage"] is not None:
+        row["memoryUsage"] = round(row["memoryUsage"] / _MEGABYTE)
+    return row
+
+
+async def _values_by_step(
+    session: AsyncSession, series_id: int | None, points: list[MetricPoint]
+) -> dict[tuple[int, int], float | None]:
+    if series_id is None or not points:
+        return {}
+    rows = await session.execute(
+        select(MetricPoint.attempt, MetricPoint.x, MetricPoint.value).where(
+            MetricPoint.series_id == series_id, MetricPoint.x.between(points[0].x, points[-1].x)
+        )
+    )
+    return {(attempt, x): value for attempt, x, value in rows}
+
+
+async def _values_by_time(
+    session: AsyncSession, series_id: int | None, points: list[MetricPoint]
+) -> tuple[list[float], list[float | None]]:
+    if series_id is None or not points:
+        return [], []
+    first, last = min(point.time for point in points), max(point.time for point in points)
+    rows = await session.execute(
+        select(MetricPoint.time, MetricPoint.value)
+        .where(MetricPoint.series_id == series_id, MetricPoint.x.between(int(first) - 60, int(last) + 1))
+        .order_by(MetricPoint.time)
+    )
+    found = list(rows)
+    return [time for time, _ in found], [value for _, value in found]

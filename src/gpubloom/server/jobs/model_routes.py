@@ -1,0 +1,95 @@
+"""Downloading a finished model: as one archive that can be continued, or file by file."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated
+from uuid import UUID
+
+import anyio.to_thread
+from fastapi import APIRouter, Header
+from fastapi.responses import FileResponse, StreamingResponse
+
+from gpubloom.server.accounts.current import CurrentSettings
+from gpubloom.server.jobs.archive import TarView
+from gpubloom.server.jobs.files import FoundFile, model_files
+from gpubloom.server.jobs.routes import OwnJobId
+from gpubloom.server.jobs.schemas import ModelFile, ModelFiles
+from gpubloom.server.problems import NotFound, Problem
+from gpubloom.server.settings import Settings
+
+router = APIRouter(prefix="/training-jobs/{job_id}/model", tags=["training jobs"])
+
+
+class RangeNotSatisfiable(Problem):
+    status, code = 416, "range_not_satisfiable"
+
+
+async def _files(settings: Settings, job_id: UUID) -> list[FoundFile]:
+    found = await anyio.to_thread.run_sync(model_files, settings, job_id)
+    if not found:
+        raise NotFound("This job has no finished model.")
+    return found
+
+
+@router.get("")
+async def list_model_files(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
+    """The files of the finished model."""
+    files = await _files(settings, job_id)
+    return ModelFiles(
+        items=[ModelFile(path=file.name, size=file.size) for file in files],
+        archive_size=TarView(files, _folder(job_id)).size,
+    )
+
+
+def _folder(job_id: UUID) -> str:
+    return f"model-{str(job_id)[:8]}"
+
+
+@router.get("/archive", response_class=StreamingResponse)
+async def download_archive(
+    job_id: OwnJobId,
+    settings: CurrentSettings,
+    range_: Annotated[str | None, Header(alias="Range")] = None,
+) -> StreamingResponse:
+    """The whole model as one tar archive; a broken download continues with a Range header."""
+    view = TarView(await _files(settings, job_id), _folder(job_id))
+    start, end, partial = _range(range_, view.size)
+    headers = {
+        "Accept-Ranges": "bytes",
+        "Content-Length": str(end - start),
+        "Content-Disposition": f'attachment; filename="{_folder(job_id)}.tar"',
+    }
+    if partial:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{view.size}"
+    body: Iterator[bytes] = view.read(start, end)
+    return StreamingResponse(
+        body, status_code=206 if partial else 200, media_type="application/x-tar", headers=headers
+    )
+
+
+def _range(header: str | None, size: int) -> tuple[int, int, bool]:
+    """One range; anything else asks for the whole, as the standard allows."""
+    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header or "")
+    if found is None or not (found[1] or found[2]):
+        return 0, size, False
+    if not found[1]:
+        start, end = max(0, size - int(found[2])), size
+    else:
+        start, end = int(found[1]), min(size, int(found[2]) + 1 if found[2] else size)
+    if start >= end:
+        raise RangeNotSatisfiable(
+            f"The archive has {size} bytes.", headers={"Content-Range": f"bytes */{size}"}
+        )
+    return start, end, True
+
+
+@router.get("/files/{path:path}", response_class=FileResponse)
+async def download_file(job_id: OwnJobId, path: str, settings: CurrentSettings) -> FileResponse:
+    """One file of the model, by the name that the list gives."""
+    # Looked up in the list, never joined to a folder: no name can lead elsewhere.
+    for file in await _files(settings, job_id):
+        if file.name == path:
+            return FileResponse(
+                file.path, media_type="application/octet-stream", filename=file.name.rpartition("/")[2]
+            )
+    raise NotFound("The model has no such file.")

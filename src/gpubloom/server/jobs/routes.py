@@ -1,0 +1,249 @@
+"""The addresses of training jobs: plan, create, look, follow."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, cast
+from uuid import UUID
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from gpubloom.server.accounts.current import CurrentSettings
+from gpubloom.server.accounts.principal import CurrentPrincipal, find_principal
+from gpubloom.server.db.session import CurrentDatabase, ReadSession
+from gpubloom.server.jobs import service
+from gpubloom.server.jobs.files import run_directory
+from gpubloom.server.jobs.launch import decide, live_machines, read_config
+from gpubloom.server.jobs.logs import read_output, search_output
+from gpubloom.server.jobs.metrics import read_curves, read_rows
+from gpubloom.server.jobs.present import job_out
+from gpubloom.server.jobs.schemas import (
+    CheckpointOut,
+    Checkpoints,
+    CurveOut,
+    Curves,
+    JobOut,
+    Jobs,
+    JobTotals,
+    LogMatches,
+    LogPage,
+    Machine,
+    Machines,
+    MetricRow,
+    NewJob,
+    PlanAnswer,
+    PlanRequest,
+)
+from gpubloom.server.jobs.states import Status
+from gpubloom.server.jobs.stream import JobStreams
+from gpubloom.server.problems import InvalidInput
+from gpubloom.server.projects.service import create_project, get_project
+from gpubloom.server.schema import Storable
+
+router = APIRouter(tags=["training jobs"])
+
+Search = Annotated[str, Query(max_length=120), Storable]
+
+
+@router.get("/machines")
+async def list_machines(session: ReadSession) -> Machines:
+    """The machines that have a worker now, and their GPUs."""
+    return Machines(
+        items=[
+            Machine(
+                name=hardware.name,
+                gpus=[gpu.name for gpu in hardware.gpus],
+                cpu_cores=hardware.cpu_cores,
+                host_memory_bytes=hardware.host_memory_bytes,
+                last_seen_at=seen,
+            )
+            for hardware, seen in await live_machines(session)
+        ]
+    )
+
+
+@router.post("/plan")
+async def plan_job(
+    body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+) -> PlanAnswer:
+    """Does it fit, how much memory of which kind, how fast? Nothing is started."""
+    async with database.read() as session:
+        data_path = None
+        if body.project_id is not None:
+            data_path = (await get_project(session, principal, body.project_id)).training_data_path
+        machines = [hardware for hardware, _ in await live_machines(session)]
+    try:
+        config = read_config(body.config, settings, name="plan", data_path=data_path)
+        launch = await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
+    except InvalidInput as refusal:
+        return PlanAnswer(fits=False, reason=refusal.detail, plan=None, machine=None)
+    return PlanAnswer(
+        fits=True, reason=None, plan=launch.plan.model_dump(mode="json"), machine=launch.machine
+    )
+
+
+@router.post("/training-jobs", status_code=201)
+async def create_job(
+    body: NewJob, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+) -> JobOut:
+    """Queue a job for a project, or for a new project that is created in the same transaction."""
+    if (body.project_id is None) == (body.project is None):
+        raise InvalidInput.for_field("projectId", "Name a project, or describe a new one: one of the two.")
+    async with database.read() as session:
+        data_path = body.project.training_data_path if body.project else None
+        if body.project_id is not None:
+            data_path = (await get_project(session, principal, body.project_id)).training_data_path
+        machines = [hardware for hardware, _ in await live_machines(session)]
+    name = (
+        body.name or str(body.config.get("name") or (body.project.name if body.project else "Training"))[:120]
+    )
+    config = read_config(body.config, settings, name=name, data_path=data_path)
+    launch = await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
+    async with database.write() as session:
+        if body.project is not None:
+            project = await create_project(session, principal, body.project, settings)
+        else:
+            assert body.project_id is not None
+            project = await get_project(session, principal, body.project_id)
+        job = await service.create_job(
+            session,
+            principal,
+            project,
+            launch,
+            name=name,
+            gpu_type=body.gpu_type,
+            host_memory=body.host_memory,
+            max_attempts=body.max_attempts,
+        )
+        return await job_out(session, settings, job, project)
+
+
+@router.get("/training-jobs")
+async def list_jobs(
+    principal: CurrentPrincipal,
+    session: ReadSession,
+    settings: CurrentSettings,
+    project_id: Annotated[UUID | None, Query(alias="projectId")] = None,
+    status: Annotated[list[Status] | None, Query()] = None,
+    search: Search = "",
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> Jobs:
+    """One's training jobs, newest first."""
+    rows, total = await service.list_jobs(
+        session,
+        principal,
+        project_id=project_id,
+        statuses=status or (),
+        search=search.strip(),
+        limit=limit,
+        offset=offset,
+    )
+    return Jobs(items=[await job_out(session, settings, job, project) for job, project in rows], total=total)
+
+
+@router.get("/training-jobs/totals")
+async def read_totals(principal: CurrentPrincipal, session: ReadSession) -> JobTotals:
+    """How many jobs there are, and how long they trained."""
+    counts, seconds = await service.count_jobs(session, principal)
+    return JobTotals(
+        running=sum(counts.get(status, 0) for status in ("provisioning", "running", "pausing", "cancelling")),
+        queued=counts.get("queued", 0),
+        completed=counts.get("completed", 0),
+        failed=counts.get("failed", 0),
+        training_seconds=seconds,
+    )
+
+
+@router.get("/training-jobs/{job_id}")
+async def read_job(
+    job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
+) -> JobOut:
+    """One training job."""
+    job, project = await service.get_job(session, principal, job_id)
+    return await job_out(session, settings, job, project)
+
+
+@router.get("/training-jobs/{job_id}/metrics")
+async def read_metrics(
+    job_id: UUID,
+    principal: CurrentPrincipal,
+    session: ReadSession,
+    series: Annotated[list[str] | None, Query(max_length=64)] = None,
+    first: Annotated[int | None, Query(alias="from", ge=0, le=2**53, description="First step.")] = None,
+    last: Annotated[int | None, Query(alias="to", ge=0, le=2**53, description="Last step.")] = None,
+    points: Annotated[int, Query(ge=10, le=5_000, description="Most points of one curve.")] = 1_000,
+    shape: Annotated[str, Query(pattern="^(columns|rows)$")] = "columns",
+) -> Curves | list[MetricRow]:
+    """A job's curves in columns, thinned with minimum and maximum kept; or the newest steps as wide rows."""
+    job, _ = await service.get_job(session, principal, job_id)
+    if shape == "rows":
+        return [MetricRow.model_validate(row) for row in await read_rows(session, job.id, limit=points)]
+    names = [name for name in series or [] if name.isprintable()]
+    curves = await read_curves(session, job.id, names=names, first=first, last=last, points=points)
+    return Curves(position=job.position, series=[CurveOut.model_validate(curve) for curve in curves])
+
+
+@router.get("/training-jobs/{job_id}/checkpoints")
+async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> Checkpoints:
+    """A job's checkpoints, newest first."""
+    job, _ = await service.get_job(session, principal, job_id)
+    rows = await service.list_checkpoints(session, job.id)
+    return Checkpoints(items=[CheckpointOut.model_validate(row, extra="ignore") for row in rows])
+
+
+async def _own_job_id(job_id: UUID, principal: CurrentPrincipal, database: CurrentDatabase) -> UUID:
+    # A session of its own that ends here: a stream must not hold one for hours.
+    async with database.read() as session:
+        await service.get_job(session, principal, job_id)
+    return job_id
+
+
+OwnJobId = Annotated[UUID, Depends(_own_job_id)]
+
+
+@router.get("/training-jobs/{job_id}/stream", response_class=EventSourceResponse)
+async def stream_job(
+    request: Request,
+    job_id: OwnJobId,
+    last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None,
+    after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+) -> AsyncIterator[ServerSentEvent]:
+    """A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on."""
+    streams = cast("JobStreams", request.app.state.streams)
+    position = last_event_id if last_event_id is not None else after
+    async for event in streams.follow(job_id, position):
+        if event is None:
+            # Signed out, disabled or revoked since: the stream ends too.
+            if await find_principal(request) is None:
+                return
+            continue
+        yield ServerSentEvent(id=str(event.position), event=event.kind, data=event.data)
+
+
+@router.get("/training-jobs/{job_id}/logs")
+async def read_logs(
+    job_id: OwnJobId,
+    settings: CurrentSettings,
+    after: Annotated[int | None, Query(ge=0, le=2**53, description="Byte position to go on from.")] = None,
+    lines: Annotated[int, Query(ge=1, le=2_000)] = 500,
+) -> LogPage:
+    """The end of a job's output, or what came after a position."""
+    part = await anyio.to_thread.run_sync(
+        lambda: read_output(run_directory(settings, job_id), after=after, most_lines=lines)
+    )
+    return LogPage(lines=part.lines, start=part.start, end=part.end)
+
+
+@router.get("/training-jobs/{job_id}/logs/search")
+async def search_logs(
+    job_id: OwnJobId,
+    settings: CurrentSettings,
+    text: Annotated[str, Query(min_length=1, max_length=200), Storable],
+    most: Annotated[int, Query(ge=1, le=2_000)] = 500,
+) -> LogMatches:
+    """The newest lines of the output that contain a text."""
+    found, more = await anyio.to_thread.run_sync(
+        lambda: search_output(run_directory(settings, job_id), text, most=most)
+    )
+    return LogMatches(lines=found, more=more)

@@ -1,0 +1,199 @@
+"""The JSON of jobs. `config` is a TrainConfig: snake_case, camelCase accepted."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from gpubloom.server.jobs.states import Status, Want
+from gpubloom.server.projects.schemas import ProjectIn
+from gpubloom.server.schema import Line, Schema
+
+
+class PlanRequest(Schema):
+    """A config and the machine it is for."""
+
+    config: dict[str, Any] = Field(default_factory=dict, description="A TrainConfig; camelCase is accepted.")
+    project_id: UUID | None = Field(None, description="Its data path is used when the config names none.")
+    gpu_type: Annotated[Line, Field(min_length=1, max_length=64)] | None = Field(
+        None, description="A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU."
+    )
+    host_memory: Annotated[int, Field(gt=0, le=1_000_000)] | None = Field(None, description="GB of RAM.")
+
+
+class NewJob(PlanRequest):
+    """A job for a project that exists, or for one that is created with it."""
+
+    project: ProjectIn | None = None
+    name: Annotated[Line, Field(min_length=1, max_length=120)] | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=1_000)] = 5
+
+
+class PlanAnswer(Schema):
+    """Whether it fits, and what to expect; `reason` says why not and what would."""
+
+    fits: bool
+    reason: str | None
+    plan: dict[str, Any] | None
+    machine: str | None
+
+
+class Extension(Schema):
+    epochs: Annotated[int, Field(ge=1, le=1_000_000, description="How many in all.")] | None = None
+    max_steps: Annotated[int, Field(ge=1, le=1_000_000_000, description="How many in all.")] | None = None
+
+
+class LiveSettings(Schema):
+    """What can change while a run trains; what is left out stays as it is."""
+
+    learning_rate: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] | None = None
+    weight_decay: Annotated[float, Field(ge=0, le=1_000, allow_inf_nan=False)] | None = None
+    clip_norm: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None = None
+    eval_every_steps: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    save_every_steps: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+
+
+class CheckpointOut(Schema):
+    id: UUID
+    attempt: int
+    step: int
+    path: str
+    size: int | None
+    metrics: dict[str, Any]
+    best: bool
+    saved_at: datetime
+
+
+class Checkpoints(Schema):
+    items: list[CheckpointOut]
+
+
+class JobOut(Schema):
+    """A job, as lists and the job page show it."""
+
+    id: UUID
+    project_id: UUID
+    project_name: str
+    user_id: UUID
+    name: str
+    status: Status
+    config: dict[str, Any]
+    plan: dict[str, Any]
+    gpu_type: str | None
+    host_memory: int | None
+    want: Want
+    settings: dict[str, Any]
+    attempt: int
+    max_attempts: int
+    summary: dict[str, Any]
+    position: int
+    queue_position: int | None
+    has_model: bool
+    error_code: str | None
+    error_message: str | None
+    start_time: datetime | None
+    end_time: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class Jobs(Schema):
+    items: list[JobOut]
+    total: int
+
+
+class JobTotals(Schema):
+    """What the dashboard counts."""
+
+    running: int
+    queued: int
+    completed: int
+    failed: int
+    training_seconds: float
+
+
+class CurveOut(Schema):
+    name: str
+    rank: int
+    axis: Literal["step", "time"]
+    x: list[float]
+    value: list[float]
+    low: list[float]
+    high: list[float]
+    attempt: list[int]
+
+
+class Curves(Schema):
+    """`position`: the stream continues after this."""
+
+    position: int
+    series: list[CurveOut]
+
+
+class MetricRow(Schema):
+    """One step in the wide form."""
+
+    training_job_id: UUID
+    timestamp: datetime
+    loss: float | None
+    learning_rate: float | None
+    gpu_utilization: float | None
+    cpu_utilization: float | None
+    memory_usage: int | None
+    throughput: float | None
+    epoch: int | None
+    step: int
+
+
+class LogPage(Schema):
+    """A part of the output. `start` and `end` are byte positions; ask again with `after=end` to follow."""
+
+    lines: list[str]
+    start: int
+    end: int
+
+
+class LogMatches(Schema):
+    lines: list[str]
+    more: bool
+
+
+class ModelFile(Schema):
+    path: str
+    size: int
+
+
+class ModelFiles(Schema):
+    items: list[ModelFile]
+    archive_size: int
+
+
+class Machine(Schema):
+    """A machine with a worker on it."""
+
+    name: str
+    gpus: list[str]
+    cpu_cores: int
+    host_memory_bytes: int
+    last_seen_at: datetime
+
+
+class Machines(Schema):
+    items: list[Machine]
+
+
+class ShareOut(Schema):
+    id: UUID
+    created_at: datetime
+
+
+class NewShare(Schema):
+    """The link is shown once."""
+
+    link: str
+    share: ShareOut
+
+
+class Shares(Schema):
+    items: list[ShareOut]

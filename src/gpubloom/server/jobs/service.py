@@ -1,0 +1,286 @@
+"""What people do with jobs. Whose they are is part of every query; states move by the one table."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Select, and_, delete, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.audit.service import record
+from gpubloom.server.clock import now
+from gpubloom.server.jobs.events import announce
+from gpubloom.server.jobs.launch import Launch
+from gpubloom.server.jobs.states import ENDED, Action, Status, after
+from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.projects.tables import Project
+
+
+def visible_to(principal: Principal) -> Select[TrainingJob, Project]:
+    """The jobs a person may see, with their projects: their own."""
+    return (
+        select(TrainingJob, Project)
+        .join(Project, Project.id == TrainingJob.project_id)
+        .where(TrainingJob.user_id == principal.id)
+    )
+
+
+async def list_jobs(
+    session: AsyncSession,
+    principal: Principal,
+    *,
+    project_id: UUID | None,
+    statuses: Sequence[Status],
+    search: str,
+    limit: int,
+    offset: int,
+) -> tuple[list[tuple[TrainingJob, Project]], int]:
+    """A page of a person's jobs, newest first, and how many there are."""
+    statement = visible_to(principal)
+    if project_id is not None:
+        statement = statement.where(TrainingJob.project_id == project_id)
+    if statuses:
+        statement = statement.where(TrainingJob.status.in_(statuses))
+    if search:
+        statement = statement.where(
+            or_(
+                TrainingJob.name.icontains(search, autoescape=True),
+                Project.name.icontains(search, autoescape=True),
+            )
+        )
+    counted = statement.with_only_columns(TrainingJob.id).subquery()
+    total = await session.scalar(select(func.count()).select_from(counted))
+    rows = await session.execute(
+        statement.order_by(TrainingJob.created_at.desc(), TrainingJob.id).limit(limit).offset(offset)
+    )
+    return [(job, project) for job, project in rows], total or 0
+
+
+async def get_job(session: AsyncSession, principal: Principal, job_id: UUID) -> tuple[TrainingJob, Project]:
+    """One job; somebody else's does not exist."""
+    row = (await session.execute(visible_to(principal).where(TrainingJob.id == job_id))).one_or_none()
+    if row is None:
+        raise NotFound("There is no such training job.")
+    return row[0], row[1]
+
+
+async def lock_own_job(
+    session: AsyncSession, principal: Principal, job_id: UUID
+) -> tuple[TrainingJob, Project]:
+    """One's own job, locked for a change."""
+    row = (
+        await session.execute(
+            visible_to(principal)
+            .where(TrainingJob.id == job_id)
+            .with_for_update(of=TrainingJob)
+            .execution_options(populate_existing=True)
+        )
+    ).one_or_none()
+    if row is None:
+        raise NotFound("There is no such training job.")
+    return row[0], row[1]
+
+
+async def queue_position(session: AsyncSession, job: TrainingJob) -> int | None:
+    """How many jobs of the same kind of device wait before this one, plus one; None when it does not wait."""
+    if job.status != "queued":
+        return None
+    before = await session.scalar(
+        select(func.count())
+        .select_from(TrainingJob)
+        .where(TrainingJob.status == "queued", (TrainingJob.gpus > 0) == (job.gpus > 0))
+        .where(
+            or_(
+                TrainingJob.queued_at < job.queued_at,
+                and_(TrainingJob.queued_at == job.queued_at, TrainingJob.id < job.id),
+            )
+        )
+    )
+    return (before or 0) + 1
+
+
+async def create_job(
+    session: AsyncSession,
+    principal: Principal,
+    project: Project,
+    launch: Launch,
+    *,
+    name: str,
+    gpu_type: str | None,
+    host_memory: int | None,
+    max_attempts: int,
+) -> TrainingJob:
+    """Queue a job."""
+    job = TrainingJob(
+        id=uuid4(),
+        project_id=project.id,
+        user_id=principal.id,
+        name=name,
+        config=launch.config.model_dump(mode="json"),
+        plan=launch.plan.model_dump(mode="json"),
+        gpu_type=gpu_type,
+        gpus=launch.gpus,
+        host_memory=host_memory,
+        max_attempts=max_attempts,
+        status="queued",
+        position=0,
+    )
+    session.add(job)
+    await session.flush()
+    await _moved(session, principal, job, "training_job.created")
+    return job
+
+
+async def _moved(session: AsyncSession, principal: Principal, job: TrainingJob, action: str) -> None:
+    record(
+        session,
+        action,
+        actor=principal.id,
+        subject=f"training_job:{job.id}",
+        ip_address=principal.ip_address,
+        name=job.name,
+    )
+    await announce(session, job, "job", state_of(job))
+    await session.flush()
+
+
+def state_of(job: TrainingJob) -> dict[str, Any]:
+    """What the stream tells of a job when it changes."""
+    return {
+        "status": job.status,
+        "want": job.want,
+        "settings": job.settings,
+        "attempt": job.attempt,
+        "summary": job.summary,
+        "errorCode": job.error_code,
+        "errorMessage": job.error_message,
+        "startTime": _iso(job.start_time),
+        "endTime": _iso(job.end_time),
+    }
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
+
+
+async def ask(
+    session: AsyncSession, principal: Principal, job_id: UUID, action: Action
+) -> tuple[TrainingJob, Project]:
+    """Pause, resume or cancel: stored here, carried out by whoever holds the lease."""
+    job, project = await lock_own_job(session, principal, job_id)
+    job.status = after(action, job.status)
+    job.want = {"pause": "pause", "cancel": "cancel"}.get(action, "run")  # type: ignore[assignment]
+    job.control_version += 1
+    if action == "resume":
+        _queue_again(job)
+    elif job.status in ENDED:
+        job.end_time = now()
+    await _moved(session, principal, job, f"training_job.{action}")
+    return job, project
+
+
+def _queue_again(job: TrainingJob) -> None:
+    job.queued_at = now()
+    job.end_time = None
+    job.error_code = None
+    job.error_message = None
+    job.fruitless_attempts = 0
+
+
+async def extend(
+    session: AsyncSession, principal: Principal, job_id: UUID, *, epochs: int | None, max_steps: int | None
+) -> tuple[TrainingJob, Project]:
+    """Train a completed job further; its schedule is rebuilt for the new length."""
+    job, project = await lock_own_job(session, principal, job_id)
+    status = after("extend", job.status)
+    config = dict(job.config)
+    if epochs is None and max_steps is None:
+        raise InvalidInput.for_field("epochs", "Say how many epochs or steps there should be in all.")
+    if epochs is not None:
+        if epochs < config["epochs"]:
+            raise InvalidInput.for_field("epochs", f"It already has {config['epochs']} epochs: ask for more.")
+        config["epochs"] = epochs
+        config["max_steps"] = None
+    if max_steps is not None:
+        if max_steps <= (job.summary.get("step") or 0):
+            raise InvalidInput.for_field("maxSteps", f"It already took {job.summary.get('step')} steps.")
+        config["max_steps"] = max_steps
+    if config == job.config:
+        raise InvalidInput.for_field("epochs", "It was already trained for that long: ask for more.")
+    job.config = config
+    job.status = status
+    job.want = "run"
+    job.control_version += 1
+    _queue_again(job)
+    await _moved(session, principal, job, "training_job.extend")
+    return job, project
+
+
+async def change_settings(
+    session: AsyncSession, principal: Principal, job_id: UUID, settings: dict[str, Any]
+) -> tuple[TrainingJob, Project]:
+    """Change live settings; the run obeys at its next step."""
+    job, project = await lock_own_job(session, principal, job_id)
+    if job.status in ENDED:
+        raise Conflict(f"A job that is {job.status} has no settings to change.", code="wrong_state")
+    job.settings = {**job.settings, **settings}
+    job.control_version += 1
+    await _moved(session, principal, job, "training_job.settings")
+    return job, project
+
+
+async def save_now(session: AsyncSession, principal: Principal, job_id: UUID) -> tuple[TrainingJob, Project]:
+    """Ask for a checkpoint at the next step."""
+    job, project = await lock_own_job(session, principal, job_id)
+    if job.status != "running":
+        raise Conflict(f"A job that is {job.status} cannot save.", code="wrong_state")
+    job.saves += 1
+    job.control_version += 1
+    await _moved(session, principal, job, "training_job.save")
+    return job, project
+
+
+async def delete_job(session: AsyncSession, principal: Principal, job_id: UUID) -> None:
+    """Remove a job that has ended, or never started."""
+    job, _ = await lock_own_job(session, principal, job_id)
+    if job.status not in ENDED and job.status != "paused":
+        raise Conflict("Cancel the job first: it is still " + job.status + ".", code="wrong_state")
+    record(
+        session,
+        "training_job.deleted",
+        actor=principal.id,
+        subject=f"training_job:{job.id}",
+        ip_address=principal.ip_address,
+        name=job.name,
+    )
+    await session.execute(delete(TrainingJob).where(TrainingJob.id == job.id))
+
+
+async def list_checkpoints(session: AsyncSession, job_id: UUID) -> list[Checkpoint]:
+    """The checkpoints that are still there, newest first."""
+    rows = await session.scalars(
+        select(Checkpoint)
+        .where(Checkpoint.job_id == job_id, Checkpoint.removed.is_(False))
+        .order_by(Checkpoint.step.desc(), Checkpoint.saved_at.desc())
+    )
+    return list(rows)
+
+
+async def count_jobs(session: AsyncSession, principal: Principal) -> tuple[dict[str, int], float]:
+    """How many jobs are in each state, and how long all of them trained together."""
+    counts = await session.execute(
+        select(TrainingJob.status, func.count())
+        .where(TrainingJob.user_id == principal.id)
+        .group_by(TrainingJob.status)
+    )
+    times = await session.execute(
+        select(TrainingJob.start_time, TrainingJob.end_time).where(
+            TrainingJob.user_id == principal.id, TrainingJob.start_time.is_not(None)
+        )
+    )
+    moment = now()
+    seconds = sum(((end or moment) - start).total_seconds() for start, end in times if start is not None)
+    return {str(status): count for status, count in counts}, seconds

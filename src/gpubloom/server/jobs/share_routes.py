@@ -1,0 +1,105 @@
+"""Read-only links to a job: made and revoked by its owner, opened by anybody who has one.
+
+The secret travels in a header, never in an address that a log could keep. It has 256 random bits, so
+guessing needs no limit.
+"""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Header, Query
+from sqlalchemy import delete, select
+
+from gpubloom.server.accounts.current import CurrentSettings
+from gpubloom.server.accounts.letters import page_link
+from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
+from gpubloom.server.jobs import service
+from gpubloom.server.jobs.metrics import read_curves
+from gpubloom.server.jobs.present import job_out
+from gpubloom.server.jobs.schemas import CurveOut, Curves, JobOut, NewShare, ShareOut, Shares
+from gpubloom.server.jobs.tables import JobShare, TrainingJob
+from gpubloom.server.problems import NotFound
+from gpubloom.server.projects.tables import Project
+from gpubloom.server.security.secrets import fingerprint, new_secret
+
+router = APIRouter(prefix="/training-jobs/{job_id}/shares", tags=["sharing"])
+public_router = APIRouter(prefix="/shared", tags=["sharing"])
+
+
+@router.get("")
+async def list_shares(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> Shares:
+    """The links to a job that still work."""
+    job, _ = await service.get_job(session, principal, job_id)
+    rows = await session.scalars(
+        select(JobShare).where(JobShare.job_id == job.id).order_by(JobShare.created_at)
+    )
+    return Shares(items=[ShareOut(id=row.id, created_at=row.created_at) for row in rows])
+
+
+@router.post("", status_code=201)
+async def create_share(
+    job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
+) -> NewShare:
+    """Make a read-only link; this response is the only place that shows it."""
+    job, _ = await service.get_job(session, principal, job_id)
+    secret = new_secret()
+    share = JobShare(job_id=job.id, fingerprint=fingerprint(secret))
+    session.add(share)
+    await session.flush()
+    return NewShare(
+        link=page_link(settings.address, "/shared", "token", secret),
+        share=ShareOut(id=share.id, created_at=share.created_at),
+    )
+
+
+@router.delete("/{share_id}", status_code=204)
+async def revoke_share(
+    job_id: UUID, share_id: UUID, principal: CurrentPrincipal, session: WriteSession
+) -> None:
+    """Make a link stop working."""
+    job, _ = await service.get_job(session, principal, job_id)
+    ended = await session.execute(
+        delete(JobShare).where(JobShare.id == share_id, JobShare.job_id == job.id).returning(JobShare.id)
+    )
+    if ended.one_or_none() is None:
+        raise NotFound("There is no such link.")
+
+
+async def _shared_job(
+    database: CurrentDatabase, x_share_token: Annotated[str, Header(min_length=1, max_length=256)]
+) -> tuple[TrainingJob, Project]:
+    async with database.read() as session:
+        row = (
+            await session.execute(
+                select(TrainingJob, Project)
+                .join(JobShare, JobShare.job_id == TrainingJob.id)
+                .join(Project, Project.id == TrainingJob.project_id)
+                .where(JobShare.fingerprint == fingerprint(x_share_token))
+            )
+        ).one_or_none()
+    if row is None:
+        raise NotFound("This link is not valid, or was revoked.")
+    return row[0], row[1]
+
+
+SharedJob = Annotated[tuple[TrainingJob, Project], Depends(_shared_job)]
+
+
+@public_router.get("/job")
+async def read_shared_job(shared: SharedJob, session: ReadSession, settings: CurrentSettings) -> JobOut:
+    """The job behind a link. Paths of the server are left out."""
+    out = await job_out(session, settings, *shared)
+    config = {name: value for name, value in out.config.items() if name != "data"}
+    return out.model_copy(update={"config": config})
+
+
+@public_router.get("/metrics")
+async def read_shared_metrics(
+    shared: SharedJob,
+    session: ReadSession,
+    points: Annotated[int, Query(ge=10, le=5_000)] = 1_000,
+) -> Curves:
+    """The curves of the job behind a link."""
+    curves = await read_curves(session, shared[0].id, points=points)
+    return Curves(position=shared[0].position, series=[CurveOut.model_validate(curve) for curve in curves])

@@ -1,0 +1,165 @@
+"""The tables of jobs and of what they say."""
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Double, ForeignKey, Index, SmallInteger, String, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gpubloom.server.clock import now
+from gpubloom.server.db.base import Identified, Table
+from gpubloom.server.jobs.states import Status, Want
+
+Axis = Literal["step", "time"]
+
+
+class TrainingJob(Identified, Table):
+    """What somebody wants trained, and how far it is."""
+
+    __tablename__ = "training_jobs"
+    __table_args__ = (
+        Index(None, "status", "queued_at"),
+        Index(None, "user_id", "created_at"),
+        Index(None, "project_id", "created_at"),
+    )
+
+    # A project with jobs cannot be deleted: some of them may be training right now.
+    project_id: Mapped[UUID] = mapped_column(ForeignKey("projects.id", ondelete="RESTRICT"))
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
+    kind: Mapped[str] = mapped_column(String(16), default="train")
+    name: Mapped[str]
+    status: Mapped[Status] = mapped_column(String(16), default="queued")
+    config: Mapped[dict[str, Any]]
+    plan: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    target: Mapped[str] = mapped_column(String(32), default="local")
+    gpu_type: Mapped[str | None]
+    gpus: Mapped[int] = mapped_column(default=0)
+    host_memory: Mapped[int | None]
+
+    # What is asked of the run; `control_version` grows with every change.
+    want: Mapped[Want] = mapped_column(String(8), default="run")
+    settings: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    saves: Mapped[int] = mapped_column(default=0)
+    control_version: Mapped[int] = mapped_column(default=0)
+
+    # Who follows it, and how often it was started.
+    lease_token: Mapped[UUID | None]
+    lease_expires: Mapped[datetime | None]
+    worker: Mapped[str | None]
+    attempt: Mapped[int] = mapped_column(default=0)
+    max_attempts: Mapped[int] = mapped_column(default=5)
+    fruitless_attempts: Mapped[int] = mapped_column(default=0)
+    newest_checkpoint: Mapped[int | None] = mapped_column(BigInteger)
+
+    # What it said: the file cursor moves in the same transaction as everything read up to it.
+    cursor: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    summary: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    position: Mapped[int] = mapped_column(BigInteger, default=0)
+    error_code: Mapped[str | None] = mapped_column(String(64))
+    error_message: Mapped[str | None]
+
+    queued_at: Mapped[datetime] = mapped_column(default=now)
+    start_time: Mapped[datetime | None]
+    end_time: Mapped[datetime | None]
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    updated_at: Mapped[datetime] = mapped_column(default=now, onupdate=now)
+
+
+class MetricSeries(Table):
+    """A curve of a job. Training curves run along steps, telemetry along seconds since 1970."""
+
+    __tablename__ = "metric_series"
+    __table_args__ = (UniqueConstraint("job_id", "name", "rank"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("training_jobs.id", ondelete="CASCADE"))
+    name: Mapped[str]
+    rank: Mapped[int]
+    axis: Mapped[Axis] = mapped_column(String(8))
+
+
+class MetricPoint(Table):
+    """One reported value. `value` is NULL for NaN and infinities, which no chart can draw."""
+
+    __tablename__ = "training_metrics"
+    # Clustered by its key on SQLite: a chart's range is then one contiguous read.
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012 - SQLAlchemy declares it so
+
+    series_id: Mapped[int] = mapped_column(
+        ForeignKey("metric_series.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    x: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    seq: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    time: Mapped[float] = mapped_column(Double)
+    value: Mapped[float | None] = mapped_column(Double)
+
+
+class MetricBucket(Table):
+    """Many points in one: what the chart of a long run is drawn from. `buckets.py` has the widths."""
+
+    __tablename__ = "metric_buckets"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
+
+    series_id: Mapped[int] = mapped_column(
+        ForeignKey("metric_series.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    level: Mapped[int] = mapped_column(SmallInteger, primary_key=True, autoincrement=False)
+    bucket: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    low: Mapped[float] = mapped_column(Double)
+    high: Mapped[float] = mapped_column(Double)
+    total: Mapped[float] = mapped_column(Double)
+    count: Mapped[int] = mapped_column(BigInteger)
+
+
+class JobEvent(Table):
+    """One change of a job, as browsers are told of it. Old ones are pruned."""
+
+    __tablename__ = "job_events"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("training_jobs.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    at: Mapped[datetime] = mapped_column(default=now)
+    kind: Mapped[str] = mapped_column(String(16))
+    data: Mapped[dict[str, Any]]
+
+
+class Checkpoint(Identified, Table):
+    """A checkpoint that a run reported."""
+
+    __tablename__ = "checkpoints"
+    __table_args__ = (UniqueConstraint("job_id", "path"),)
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("training_jobs.id", ondelete="CASCADE"))
+    attempt: Mapped[int]
+    step: Mapped[int] = mapped_column(BigInteger)
+    path: Mapped[str]
+    size: Mapped[int | None] = mapped_column(BigInteger)
+    metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    best: Mapped[bool] = mapped_column(default=False)
+    saved_at: Mapped[datetime]
+    removed: Mapped[bool] = mapped_column(default=False)
+
+
+class Worker(Identified, Table):
+    """A worker that was seen, and the machine it sits on."""
+
+    __tablename__ = "workers"
+
+    name: Mapped[str]
+    hardware: Mapped[dict[str, Any]]
+    started_at: Mapped[datetime] = mapped_column(default=now)
+    last_seen_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class JobShare(Identified, Table):
+    """A read-only link to one job, until it is revoked."""
+
+    __tablename__ = "job_shares"
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("training_jobs.id", ondelete="CASCADE"), index=True)
+    fingerprint: Mapped[str] = mapped_column(String(64), unique=True)
+    created_at: Mapped[datetime] = mapped_column(default=now)
