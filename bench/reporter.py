@@ -123,6 +123,23 @@ def measure(log: Log, metrics: int, calls: int, limit_seconds: float) -> list[fl
     return times
 
 
+def measure_gpu_tensor(calls: int) -> list[float]:
+    """Microseconds of each call with a tensor that a GPU is still computing."""
+    torch = importlib.import_module("torch")
+    from gpubloom.traincard import Reporter
+
+    times = []
+    weights = torch.randn(2048, 2048, device="cuda")
+    with tempfile.TemporaryDirectory() as folder, Reporter(folder, telemetry_seconds=0) as run:
+        for step in range(calls):
+            loss = (weights @ weights).sum()
+            begin = time.perf_counter_ns()
+            run.metric("loss", loss, step)
+            times.append((time.perf_counter_ns() - begin) / 1000)
+        torch.cuda.synchronize()
+    return times
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     arguments.add_argument("--calls", type=int, default=20_000)
@@ -139,8 +156,20 @@ def main() -> None:
                 except ImportError as missing:
                     print(f"{name:<22}{'not installed: ' + str(missing.name):>40}")
                     break
-            p99 = times[int(len(times) * 0.99)]
-            print(f"{name:<22}{metrics:>8}{statistics.median(times):>12.2f}{p99:>12.2f}{len(times):>10}")
+            _print_row(name, metrics, times)
+    try:
+        has_gpu = importlib.import_module("torch").cuda.is_available()
+    except ImportError:
+        has_gpu = False
+    if has_gpu:
+        _print_row("  tensor on the GPU", 1, sorted(measure_gpu_tensor(given.calls)))
+    else:
+        print(f"{'  tensor on the GPU':<22}{'no CUDA device here':>40}")
+
+
+def _print_row(name: str, metrics: int, times: list[float]) -> None:
+    p99 = times[int(len(times) * 0.99)]
+    print(f"{name:<22}{metrics:>8}{statistics.median(times):>12.2f}{p99:>12.2f}{len(times):>10}")
 
 
 if __name__ == "__main__":

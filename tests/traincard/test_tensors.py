@@ -1,5 +1,6 @@
 """Tensors: read without making the training thread wait, and never wrong."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,13 @@ def test_a_tensor_on_the_host_is_recorded_as_it_was_when_reported(run_dir: Path)
     assert events_of(run_dir, "metric")[0].fields["values"] == {"loss": 1.5, "a": 3.0, "b": 3, "c": 4.0}
 
 
+class _Place:
+    type = "cuda"
+
+
+_CUDA = _Place()
+
+
 class _Device:
     """A CUDA device as torch documents it: work is queued, events say when it is done."""
 
@@ -43,7 +51,10 @@ class _Device:
             yield
 
         self.cuda = SimpleNamespace(
-            Event=Event, current_stream=lambda device: "side", Stream=lambda device: "own", stream=stream
+            Event=Event,
+            current_stream=lambda device: SimpleNamespace(cuda_stream=0),
+            default_stream=lambda device: "default",
+            stream=stream,
         )
 
     def tensor(self, value: float) -> Any:
@@ -51,7 +62,7 @@ class _Device:
 
         class Tensor:
             is_cuda = True
-            device = SimpleNamespace(type="cuda")
+            device = _CUDA
             _version = 0
 
             def detach(self) -> "Tensor":
@@ -106,3 +117,57 @@ def test_a_tensor_changed_in_place_before_it_was_read_is_refused_not_recorded_wr
         device.done = True
     assert not events_of(run_dir, "metric")
     assert "clone()" in caplog.text
+
+
+cuda_only = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@cuda_only
+@pytest.mark.parametrize("side_stream", [False, True])
+def test_values_of_a_busy_gpu_are_right_and_nobody_waits_for_them(run_dir: Path, side_stream: bool) -> None:
+    big = torch.randn(8192, 8192, device="cuda")
+    stream = torch.cuda.Stream() if side_stream else torch.cuda.default_stream()
+    with Reporter(run_dir, telemetry_seconds=0) as reporter, torch.cuda.stream(stream):
+        torch.cuda.synchronize()
+        slowest = 0.0
+        for step in range(50):
+            for _ in range(5):
+                big = torch.nn.functional.normalize(big @ big)
+            loss = (big * 0).sum() + step
+            begin = time.perf_counter()
+            reporter.metric("loss", loss, step)
+            slowest = max(slowest, time.perf_counter() - begin)
+        queued = time.perf_counter()
+        torch.cuda.synchronize()
+        busy = time.perf_counter() - queued
+    values = [(event.step, event.fields["values"]["loss"]) for event in events_of(run_dir, "metric")]
+    assert values == [(step, float(step)) for step in range(50)]
+    assert slowest < busy / 2
+
+
+@cuda_only
+def test_the_end_is_recorded_while_the_gpu_is_still_busy(run_dir: Path) -> None:
+    reporter = Reporter(run_dir, telemetry_seconds=0)
+    # Once before: loading a kernel for the first time waits for the device by itself.
+    loss = torch.ones((), device="cuda") * 1
+    torch.cuda._sleep(1)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(6_000_000_000)
+    reporter.metric("loss", loss * 1, 1)
+    begin = time.perf_counter()
+    reporter.on_exception(RuntimeError("NCCL watchdog timeout"))
+    assert time.perf_counter() - begin < 1.0
+    assert [event.kind for event in events_of(run_dir)] == ["start", "error", "end"]
+    torch.cuda.synchronize()
+    reporter.close()
+    assert events_of(run_dir, "metric")[0].fields["values"] == {"loss": 1.0}
+
+
+@cuda_only
+def test_a_tensor_on_the_gpu_changed_in_place_is_refused(run_dir: Path) -> None:
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        total = torch.ones((), device="cuda")
+        reporter.metric("loss", total, 1)
+        total.zero_()
+        torch.cuda.synchronize()
+    assert not events_of(run_dir, "metric")

@@ -25,13 +25,15 @@ class OnDevice:
     """A tensor on an accelerator, whose value the writer thread fetches once it is there.
 
     CUDA works behind the caller's back: when `metric` is called, the kernels that compute the value are
-    only queued. `.item()` on the training thread would wait for all of them. So the caller records an event
-    behind them (it queues, it does not wait), and the writer asks the event whether they are done. Only
-    then does it copy, on a stream of its own: on the default stream the copy would line up behind the
-    *next* step's kernels, and behind a hung collective it would never return, just when a last record is
-    needed most. One limit: while the training thread captures a CUDA graph in the (default) global mode, a
-    copy by any thread breaks the capture; report after it, or capture with
-    `capture_error_mode="thread_local"`.
+    only queued, and `.item()` on the training thread would wait for all of them. So the caller only keeps
+    the tensor. The writer records an event behind everything queued so far on the default stream and looks
+    again until the event is done; for a value computed on another stream the caller has to record the event
+    itself, for only it knows the stream (recording queues, it does not wait). Only then is the value
+    copied, on a stream of our own: on the default stream the copy would line up behind the next step's
+    kernels, and behind a hung collective it would never return, just when a last record is needed most.
+
+    One limit: while the training thread captures a CUDA graph in the (default) global mode, a copy by any
+    thread breaks the capture; report after it, or capture with `capture_error_mode="thread_local"`.
     """
 
     __slots__ = ("_event", "_tensor", "_version")
@@ -44,12 +46,26 @@ class OnDevice:
         self._event: Any = None
         if getattr(tensor, "is_cuda", False):
             cuda = sys.modules["torch"].cuda
-            self._event = cuda.Event()
-            self._event.record(cuda.current_stream(tensor.device))
+            stream = cuda.current_stream(tensor.device)
+            if stream.cuda_stream != _DEFAULT_STREAM:
+                self._event = cuda.Event()
+                self._event.record(stream)
 
-    def ready(self) -> bool:
-        """Whether `read` returns at once. Without events (mps, xpu) the answer is yes, and `read` waits."""
-        return self._event is None or bool(self._event.query())
+    def ready(self, events: dict[Any, Any]) -> bool:
+        """Whether `read` returns at once. `events`: one per device, shared by all values of a writer's turn.
+
+        Without events (mps, xpu) the answer is yes, and `read` waits.
+        """
+        if not getattr(self._tensor, "is_cuda", False):
+            return True
+        if self._event is None:
+            device = self._tensor.device
+            if device not in events:
+                cuda = sys.modules["torch"].cuda
+                events[device] = cuda.Event()
+                events[device].record(cuda.default_stream(device))
+            self._event = events[device]
+        return bool(self._event.query())
 
     def read(self) -> Number:
         if self._event is None:
@@ -65,6 +81,8 @@ class OnDevice:
         return value
 
 
+# The handle by which CUDA knows the stream that everybody uses who does not choose one.
+_DEFAULT_STREAM = 0
 _streams: dict[Any, Any] = {}
 
 

@@ -38,6 +38,7 @@ class RecordMaker:
         self._run_dir = run_dir
         self._complain = complain
         self._waiting: list[Event] = []
+        self._device_events: dict[Any, Any] = {}
         self._losses_not_finite: set[str] = set()
         self.unreadable: Counter[str] = Counter()
 
@@ -46,6 +47,7 @@ class RecordMaker:
         self._waiting = []
         records: list[Record] = []
         progress: Record | None = None
+        self._device_events.clear()
         for event in events:
             kind = event[0]
             if kind in {"metric", "metrics"}:
@@ -74,7 +76,7 @@ class RecordMaker:
         kind, t, given_step, names, value, tags = event
         step = _whole_number(given_step)
         given = {names: value} if kind == "metric" else names
-        if any(isinstance(kept, OnDevice) and not kept.ready() for kept in given.values()):
+        if any(isinstance(kept, OnDevice) and not kept.ready(self._device_events) for kept in given.values()):
             self._waiting.append(event)
             return
         values = self._numbers(given)
