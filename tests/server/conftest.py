@@ -6,15 +6,15 @@ emptied, which takes less than a copy.
 
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, delete
+from sqlalchemy import MetaData, Table, create_engine, delete
 from sqlalchemy.pool import NullPool
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
-from gpubloom.server.db.base import Table
 from gpubloom.server.db.migrate import upgrade
 from tests.server.installation import Installation, Server
 from tests.server.postgres import PostgresMissing, PostgresServer, postgres_server
@@ -72,11 +72,17 @@ def database_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> s
         shutil.copy(request.getfixturevalue("migrated_sqlite"), path)
         return f"sqlite+aiosqlite:///{path}"
     address: str = request.getfixturevalue("migrated_postgres")
-    engine = create_engine(address, poolclass=NullPool)
-    with engine.begin() as connection:
-        for table in reversed(Table.metadata.sorted_tables):
+    with create_engine(address, poolclass=NullPool).begin() as connection:
+        for table in reversed(_tables(address)):
             connection.execute(delete(table))
     return address
+
+
+@cache
+def _tables(address: str) -> list[Table]:
+    stored = MetaData()
+    stored.reflect(create_engine(address, poolclass=NullPool))
+    return [table for table in stored.sorted_tables if table.name != "alembic_version"]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from fastapi import FastAPI
-from sqlalchemy import create_engine, make_url, select
+from sqlalchemy import MetaData, create_engine, make_url, select
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 from starlette.testclient import TestClient
@@ -186,8 +186,10 @@ class Installation:
 
     def everything_stored(self) -> str:
         """Every value of every table, to look for what must not be there."""
+        stored = MetaData()
+        stored.reflect(self._engine)
         with self.session() as session:
-            rows = [row for table in Table.metadata.sorted_tables for row in session.execute(select(table))]
+            rows = [row for table in stored.sorted_tables for row in session.execute(select(table))]
         return "\n".join(repr(tuple(row)) for row in rows)
 
     def letters(self) -> list[EmailMessage]:

@@ -3,7 +3,7 @@
 import unicodedata
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, StringConstraints
 from pydantic.alias_generators import to_camel
 
 
@@ -35,6 +35,11 @@ Storable = AfterValidator(_storable)
 Trimmed = StringConstraints(strip_whitespace=True)
 Line = Annotated[str, Trimmed, Storable, AfterValidator(_single_line)]
 Text = Annotated[str, Trimmed, Storable]
+
+# JSON has types of its own: "90" is no number, and 1 is not true.
+Flag = Annotated[bool, Strict()]
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
 
 
 class Message(Schema):

@@ -15,7 +15,7 @@ from gpubloom.server.audit.service import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.problems import Forbidden, InvalidInput, NotSignedIn
-from gpubloom.server.security.passwords import check_password, hash_password
+from gpubloom.server.security.passwords import check_password, hash_password, weakness
 from gpubloom.server.security.rates import Rate
 from gpubloom.server.settings import Settings
 
@@ -99,6 +99,9 @@ async def change_password(
     right, _ = await check_password(current, user.password_hash)
     if not right:
         raise InvalidInput.for_field("currentPassword", "This is not your current password.")
+    sentence = weakness(new, email=user.email, name=user.name)
+    if sentence is not None:
+        raise InvalidInput.for_field("newPassword", sentence)
     password_hash = await hash_password(new)
     async with database.write() as session:
         row = await session.scalar(select(User).where(User.id == user.id))

@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from gpubloom.server.accounts.tables import Role
-from gpubloom.server.schema import Line, Schema
+from gpubloom.server.schema import Line, Schema, Whole
 from gpubloom.server.security.passwords import weakness
 
 Scope = Literal["read", "write", "admin"]
@@ -144,7 +144,7 @@ class Sessions(Schema):
 class NewApiToken(Schema):
     name: Name
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=3)]
-    expires_in_days: Annotated[int, Field(ge=1, le=365)] = 90
+    expires_in_days: Annotated[Whole, Field(ge=1, le=365)] = 90
 
 
 class ApiTokenOut(Schema):

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from gpubloom.server.accounts.schemas import Email, UserOut
 from gpubloom.server.accounts.tables import Role
-from gpubloom.server.schema import Schema
+from gpubloom.server.schema import Flag, Schema
 
 
 class PersonOut(UserOut):
@@ -20,7 +20,7 @@ class People(Schema):
 
 class PersonChange(Schema):
     role: Role | None = None
-    disabled: bool | None = None
+    disabled: Flag | None = None
 
 
 class InvitationIn(Schema):

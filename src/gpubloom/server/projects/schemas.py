@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field, field_validator
 
 from gpubloom.server.projects.tables import Architecture
-from gpubloom.server.schema import Line, Schema, Text
+from gpubloom.server.schema import Line, Number, Schema, Text
 
 LARGEST_MODEL = 10_000
 
@@ -19,7 +19,7 @@ class ProjectIn(Schema):
     description: Annotated[Text, Field(max_length=2000)] | None = None
     model_architecture: Architecture
     model_size: Annotated[
-        float,
+        Number,
         Field(gt=0, le=LARGEST_MODEL, allow_inf_nan=False, description="Billions of parameters."),
     ]
     training_data_path: Annotated[Line, Field(max_length=1024)] | None = None

@@ -1,0 +1,84 @@
+"""Forgotten, reset and changed passwords."""
+
+from datetime import timedelta
+
+from gpubloom.server.accounts.tables import BrowserSession, User
+from gpubloom.server.clock import now
+from tests.server.installation import PASSWORD, PASSWORD_HASH, Installation, Server, link_secret
+
+NEW = "another walk in that garden"
+
+
+def test_a_forgotten_password_is_replaced_by_letter_and_every_browser_signed_out(
+    server: Server, installation: Installation, member: User
+) -> None:
+    signed_in = server.signed_in(member)
+    server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
+    body = {"token": link_secret(installation.letters()[-1]), "password": NEW}
+    assert server.stranger.post("/api/auth/password/reset", json=body).status_code == 204
+    assert signed_in.get("/api/me").status_code == 401
+    assert installation.letters()[-1]["Subject"] == "Your GPU Bloom password was changed"
+    answer = server.stranger.post("/api/auth/sign-in", json={"email": member.email, "password": NEW})
+    assert answer.status_code == 200
+    assert installation.actions() == ["user.password_reset", "user.signed_in"]
+
+
+def test_a_reset_link_works_once_and_expires(
+    server: Server, installation: Installation, member: User
+) -> None:
+    token = installation.add_link("reset", member.email)
+    late = installation.add_link("reset", member.email, expires=now() - timedelta(seconds=1))
+    reset = "/api/auth/password/reset"
+    assert server.stranger.post(reset, json={"token": token, "password": NEW}).status_code == 204
+    again = server.stranger.post(reset, json={"token": token, "password": NEW})
+    assert (again.status_code, again.json()["code"]) == (410, "link_used")
+    expired = server.stranger.post(reset, json={"token": late, "password": NEW})
+    assert (expired.status_code, expired.json()["code"]) == (410, "link_expired")
+
+
+def test_a_refused_new_password_leaves_the_link_unspent(
+    server: Server, installation: Installation, member: User
+) -> None:
+    token = installation.add_link("reset", member.email)
+    body = {"token": token, "password": "short"}
+    assert server.stranger.post("/api/auth/password/reset", json=body).status_code == 422
+    assert server.stranger.post("/api/auth/password/reset", json={**body, "password": NEW}).status_code == 204
+
+
+def test_a_disabled_account_gets_no_letter_and_cannot_use_one(
+    server: Server, installation: Installation
+) -> None:
+    user = installation.add_user("Eve", disabled=True)
+    token = installation.add_link("reset", user.email)
+    verify = installation.add_link("verify", user.email)
+    server.stranger.post("/api/auth/password/forgot", json={"email": user.email})
+    assert installation.letters() == []
+    body = {"token": token, "password": NEW}
+    assert server.stranger.post("/api/auth/password/reset", json=body).status_code == 410
+    assert server.stranger.post("/api/auth/verify", json={"token": verify}).status_code == 410
+    assert installation.get(User, user.id).password_hash == PASSWORD_HASH
+
+
+def test_changing_the_password_needs_the_old_one_and_signs_out_other_browsers(
+    server: Server, installation: Installation, member: User
+) -> None:
+    here, there = server.signed_in(member), server.signed_in(member)
+    wrong = here.post("/api/me/password", json={"currentPassword": "not this one", "newPassword": NEW})
+    assert wrong.status_code == 422
+    assert wrong.json()["errors"][0]["field"] == "currentPassword"
+    assert there.get("/api/me").status_code == 200
+    right = here.post("/api/me/password", json={"currentPassword": PASSWORD, "newPassword": NEW})
+    assert right.status_code == 204
+    assert here.get("/api/me").status_code == 200
+    assert there.get("/api/me").status_code == 401
+    assert len(installation.all(BrowserSession)) == 1
+    assert installation.actions() == ["user.password_changed"]
+    assert installation.letters()[-1]["To"] == member.email
+
+
+def test_a_weak_new_password_is_refused(server: Server, member: User) -> None:
+    body = {"currentPassword": PASSWORD, "newPassword": "password123"}
+    assert server.signed_in(member).post("/api/me/password", json=body).status_code == 422
+    mostly_name = {"currentPassword": PASSWORD, "newPassword": member.email}
+    answer = server.signed_in(member).post("/api/me/password", json=mostly_name)
+    assert answer.status_code == 422, "nobody's password may be their address, whenever it is chosen"
