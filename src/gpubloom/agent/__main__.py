@@ -1,0 +1,40 @@
+"""`python bloom-agent.pyz RUN_DIR`: runs the job that lies in a run directory and records how it ended."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from gpubloom.agent.attempt import announce_to, run_attempt
+from gpubloom.agent.detach import detach, leave_terminal
+from gpubloom.agent.training import execute
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bloom-agent", description=__doc__)
+    parser.add_argument("run_dir", type=Path, help="the run directory; agent/job.json in it is the job")
+    parser.add_argument("--detach", action="store_true", help="go on in the background")
+    parser.add_argument("--start", default="plain start", help="how the agent came to be, for the log")
+    parser.add_argument(
+        "--device", type=int, action="append", default=[], help="descriptor of a device's lock"
+    )
+    parser.add_argument("--announce", type=int, help="descriptor that is told whether the attempt started")
+    options = parser.parse_args()
+    run_dir = options.run_dir.absolute()
+    passed = [*options.device, *([] if options.announce is None else [options.announce])]
+    for descriptor in passed:
+        os.set_inheritable(descriptor, False)
+    if options.detach:
+        if os.fork() != 0:
+            os._exit(0)
+        detach(run_dir)
+    else:
+        leave_terminal()
+    announce = announce_to(options.announce)
+    sys.exit(
+        run_attempt(run_dir, start=options.start, devices=options.device, announce=announce, become=execute)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""One attempt, from the lock to the exit record.
+
+Each attempt runs at most once, and never two at a time: the lock decides who may, the files under it whether
+there is anything left to do. An agent that is refused touches nothing.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpubloom.agent.environment import training_environment
+from gpubloom.agent.files import AgentFiles, AgentRecord
+from gpubloom.agent.held_files import hold, is_still_at
+from gpubloom.agent.output import OutputLog
+from gpubloom.agent.processes import adopt_orphans
+from gpubloom.agent.spec import ExitRecord, JobSpec
+from gpubloom.agent.supervisor import End, SignalInbox, Supervisor
+from gpubloom.agent.training import Become, start_training
+
+# Exit codes of the agent itself. The training's is in the exit record.
+RECORDED = 0
+NOT_RECORDED = 74
+IN_USE = 75
+ALREADY_RAN = 76
+NO_JOB = 78
+
+# Tells whoever started the agent, in one object, what became of that: {"started": pid}, {"in_use": true},
+# {"already_ran": true} or {"problem": sentence}.
+Announce = Callable[[dict[str, Any]], None]
+
+
+def announce_to(descriptor: int | None) -> Announce:
+    """Announces as one line of JSON; to nobody without a descriptor."""
+
+    def announce(news: dict[str, Any]) -> None:
+        if descriptor is None:
+            return
+        # Who asked may be gone. The run goes on without them.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(descriptor, json.dumps(news).encode() + b"\n")
+        os.close(descriptor)
+
+    return announce
+
+
+def run_attempt(
+    run_dir: Path, *, start: str, devices: Sequence[int], announce: Announce, become: Become
+) -> int:
+    """Runs the job in agent/job.json. `start`: how this agent came to be; `devices`: locks to pass on."""
+    files = AgentFiles(run_dir)
+    try:
+        held = hold(files.lock)
+    except OSError as problem:
+        announce({"problem": f"{files.lock} cannot be locked: {problem.strerror}."})
+        return NO_JOB
+    if held is None:
+        announce({"in_use": True})
+        return IN_USE
+    try:
+        spec = files.read_job()
+        if spec is None:
+            raise ValueError(f"There is no job in {files.job}.")
+        already_ran = files.last_attempt() >= spec.attempt
+        if not already_ran:
+            reserved = files.reserve_exit(spec.attempt)
+    except (OSError, ValueError) as problem:
+        announce({"problem": f"The job in {run_dir} cannot be started: {problem}"})
+        return NO_JOB
+    if already_ran:
+        announce({"already_ran": True})
+        return ALREADY_RAN
+    log = OutputLog(files.output, spec.output_limit_bytes)
+    started_at = time.time()
+    end, problem_text = _run(spec, files, held, log, start, devices, announce, become)
+    record = ExitRecord(
+        attempt=spec.attempt,
+        code=end.code,
+        signal=end.signal,
+        reason=end.reason,
+        started_at=started_at,
+        ended_at=time.time(),
+        output_dropped_bytes=log.dropped_bytes,
+        problem=problem_text,
+    )
+    log.note(record.sentence)
+    log.close()
+    if not is_still_at(held, files.lock):
+        return NOT_RECORDED
+    try:
+        reserved.write(record)
+    except OSError:
+        return NOT_RECORDED
+    return RECORDED
+
+
+def _run(
+    spec: JobSpec,
+    files: AgentFiles,
+    held: int,
+    log: OutputLog,
+    start: str,
+    devices: Sequence[int],
+    announce: Announce,
+    become: Become,
+) -> tuple[End, str | None]:
+    inbox = SignalInbox()
+    adopt_orphans()
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    log.note(f"Attempt {spec.attempt} of job {spec.job_id} starts at {moment} ({start}).")
+    try:
+        training = start_training(
+            spec, training_environment(spec, os.environ), keep=(held, *devices), become=become
+        )
+        files.write_agent(AgentRecord.of_this_process(training.process, spec.attempt, start))
+    except OSError as problem:
+        sentence = f"{problem.strerror or problem}."
+        announce({"problem": f"The training process could not be started: {sentence}"})
+        return End(None, None, "not_started"), sentence
+    training.go()
+    announce({"started": os.getpid()})
+    return Supervisor(spec, training, log, inbox, held, files.lock).wait(), None

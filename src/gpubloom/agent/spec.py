@@ -1,0 +1,137 @@
+"""What an agent is told (`JobSpec`) and what it says at the end (`ExitRecord`), as JSON."""
+
+import json
+import signal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+SPEC_VERSION = 1
+
+# ended: by itself (or by somebody else's signal). stopped: the agent was asked to stop it. time_limit: it ran
+# for as long as it was allowed to. directory_gone: the run directory was deleted or moved under it.
+# not_started: there never was a training process.
+Reason = Literal["ended", "stopped", "time_limit", "directory_gone", "not_started"]
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One attempt of one job: a command to run in a run directory.
+
+    `environment` is added to what the agent inherits. `stop_grace_seconds`: how long a training process that
+    was asked to stop may take to save its checkpoint before it is killed.
+    """
+
+    job_id: str
+    run_dir: Path
+    attempt: int
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    output_limit_bytes: int = 64 << 20
+    time_limit_seconds: float | None = None
+    stop_grace_seconds: float = 300.0
+    v: int = SPEC_VERSION
+
+    def __post_init__(self) -> None:
+        if self.v > SPEC_VERSION:
+            raise ValueError(
+                f"The job uses version {self.v} of the job file, this agent reads up to {SPEC_VERSION}. "
+                "Install a newer gpubloom."
+            )
+        if not self.command:
+            raise ValueError("The job has no command to run.")
+        if self.attempt < 1:
+            raise ValueError(f"Attempts count from 1; the job says {self.attempt}.")
+        if not self.run_dir.is_absolute():
+            raise ValueError(f"The run directory must be an absolute path, not {self.run_dir}.")
+
+    def to_json(self) -> str:
+        content = {**asdict(self), "run_dir": str(self.run_dir), "command": list(self.command)}
+        return json.dumps(content, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """ValueError with a sentence when something is missing or of the wrong kind."""
+        try:
+            limit = content.get("time_limit_seconds")
+            return cls(
+                v=int(content["v"]),
+                job_id=str(content["job_id"]),
+                run_dir=Path(content["run_dir"]),
+                attempt=int(content["attempt"]),
+                command=tuple(str(part) for part in content["command"]),
+                environment={str(name): str(value) for name, value in content["environment"].items()},
+                output_limit_bytes=int(content["output_limit_bytes"]),
+                time_limit_seconds=None if limit is None else float(limit),
+                stop_grace_seconds=float(content["stop_grace_seconds"]),
+            )
+        except (KeyError, TypeError, AttributeError) as problem:
+            raise ValueError(
+                f"job.json is not a job: {type(problem).__name__} at {problem}. Submit the job again."
+            ) from problem
+
+
+@dataclass(frozen=True)
+class ExitRecord:
+    """How an attempt ended: an exit code, or the signal that ended it, or neither when it never started."""
+
+    attempt: int
+    code: int | None
+    signal: int | None
+    reason: Reason
+    started_at: float
+    ended_at: float
+    output_dropped_bytes: int
+    # Only of not_started: why.
+    problem: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What happened, for people."""
+        end = _end_in_words(self.code, self.signal)
+        match self.reason:
+            case "ended":
+                return f"The training process {end}."
+            case "stopped":
+                return f"The training process was asked to stop and {end}."
+            case "time_limit":
+                return f"The time limit was reached; the training process {end}."
+            case "directory_gone":
+                return "The run directory is gone; the training process was ended."
+            case "not_started":
+                return f"The training process could not be started: {self.problem}"
+
+    def to_json(self) -> str:
+        return json.dumps({"v": SPEC_VERSION, **asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """ValueError when it is no exit record."""
+        try:
+            reason = content["reason"]
+            if reason not in get_args(Reason):
+                raise ValueError(f"an attempt ends with {', '.join(get_args(Reason))}; not {reason!r}")
+            return cls(
+                attempt=int(content["attempt"]),
+                code=content["code"],
+                signal=content["signal"],
+                reason=reason,
+                started_at=float(content["started_at"]),
+                ended_at=float(content["ended_at"]),
+                output_dropped_bytes=int(content["output_dropped_bytes"]),
+                problem=content.get("problem"),
+            )
+        except (KeyError, TypeError) as problem:
+            raise ValueError(f"no exit record: {type(problem).__name__} at {problem}") from problem
+
+
+def _end_in_words(code: int | None, number: int | None) -> str:
+    if number is not None:
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal {number}"
+        hint = " (often the system's answer to a lack of memory)" if number == signal.SIGKILL else ""
+        return f"was ended by {name}{hint}"
+    return f"ended with exit code {code}"

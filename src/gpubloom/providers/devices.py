@@ -1,0 +1,102 @@
+"""The devices of this machine: each GPU, and one slot for jobs that use none.
+
+A device is a file under `<home>/devices`. Who holds the file (a `flock`, handed on to the agent) has the
+device, so any number of workers can share a machine and none gives a GPU away twice.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from gpubloom.agent.held_files import hold
+from gpubloom.providers.base import ProviderError, Reservation
+
+CPU = "cpu"
+
+
+class Devices:
+    """`find_gpus` names the machine's GPUs as CUDA knows them; asked once."""
+
+    def __init__(self, home: Path, *, find_gpus: Callable[[], Sequence[str]] | None = None) -> None:
+        self._folder = home / "devices"
+        self.gpus = tuple(find_gpus() if find_gpus else find_visible_gpus(os.environ))
+
+    def reserve(self, gpus: int) -> Reservation | None:
+        """That many GPUs, or the CPU slot for 0; None when they are taken. Does not wait."""
+        if gpus > len(self.gpus):
+            there = f"{len(self.gpus)} GPU{'' if len(self.gpus) == 1 else 's'}" if self.gpus else "no GPU"
+            raise ProviderError(
+                f"The job asks for {gpus} GPU{'' if gpus == 1 else 's'}; this machine has {there}."
+            )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._alone() as alone:
+            if not alone:
+                return None
+            taken = self._take(self.gpus, gpus) if gpus else self._take((CPU,), 1)
+        if taken is None:
+            return None
+        names = list(taken)
+        return Reservation(
+            names,
+            list(taken.values()),
+            # An empty list hides every GPU: a job that asked for none must not take one from another.
+            {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(names) if gpus else ""},
+        )
+
+    def _take(self, candidates: Sequence[str], count: int) -> dict[str, int] | None:
+        taken: dict[str, int] = {}
+        for name in candidates:
+            if len(taken) == count:
+                break
+            if (descriptor := hold(self._folder / f"{name}.lock", tries=1)) is not None:
+                taken[name] = descriptor
+        if len(taken) == count:
+            return taken
+        for descriptor in taken.values():
+            os.close(descriptor)
+        return None
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        # Two workers that each want two GPUs must not end up with one each, both giving up.
+        descriptor = hold(self._folder / "choosing.lock")
+        try:
+            yield descriptor is not None
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def find_visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """GPUs by their lasting names (UUIDs), as far as CUDA_VISIBLE_DEVICES shows them; or none."""
+    try:
+        import pynvml
+    except ModuleNotFoundError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        every = tuple(str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles)
+    finally:
+        pynvml.nvmlShutdown()
+    return choose_visible(every, environment.get("CUDA_VISIBLE_DEVICES"))
+
+
+def choose_visible(every: Sequence[str], visible: str | None) -> tuple[str, ...]:
+    """What CUDA would see: numbers or beginnings of UUIDs, up to the first one that is not there."""
+    if visible is None:
+        return tuple(every)
+    chosen: list[str] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if entry.isdecimal() and int(entry) < len(every):
+            chosen.append(every[int(entry)])
+            continue
+        matching = [name for name in every if entry and name.startswith(entry)]
+        if len(matching) != 1:
+            break
+        chosen += matching
+    return tuple(chosen)

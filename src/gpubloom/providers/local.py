@@ -1,0 +1,177 @@
+"""This machine as a provider: agents are detached processes, devices are files, warm starts where possible.
+
+The provider keeps nothing about a run. All that it says is read from the run directory and from the kernel,
+so that any worker of this machine can take up where another one stopped.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from gpubloom.agent import AgentFiles, AgentRecord, JobSpec
+from gpubloom.agent.held_files import is_held
+from gpubloom.agent.processes import group_has
+from gpubloom.providers.agent_starts import start_plainly
+from gpubloom.providers.base import AgentStatus, ProviderError, Reservation
+from gpubloom.providers.devices import Devices
+
+_log = logging.getLogger(__name__)
+
+# After the training's end the agent records it; a killed process is gone within milliseconds, unless the
+# kernel is busy with its memory or a disk.
+_RECORD_SECONDS = 3.0
+_GONE_SECONDS = 20.0
+_LOOK_SECONDS = 0.02
+
+
+class LocalProvider:
+    """Runs jobs on this machine. `home`: BLOOM_HOME. `warm=False`: every start is a plain one."""
+
+    def __init__(self, home: Path, *, warm: bool = True, devices: Devices | None = None) -> None:
+        if not sys.platform.startswith("linux"):
+            raise ProviderError("Jobs run in the background on Linux only; use `bloom train` here.")
+        self._folder = home / "agents"
+        self._devices = devices or Devices(home)
+
+    async def open(self) -> None:
+        """Prepares for starts."""
+
+    async def close(self) -> None:
+        """Agents go on."""
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs that jobs can have here."""
+        return self._devices.gpus
+
+    def reserve(self, gpus: int) -> Reservation | None:
+        """Devices for one job, or None while others have them. ProviderError: there are not that many."""
+        return self._devices.reserve(gpus)
+
+    async def submit(self, spec: JobSpec, reservation: Reservation) -> None:
+        """Starts the attempt; returns once its agent holds the run. One that runs or ran is left alone."""
+        await asyncio.to_thread(self._submit, spec, reservation)
+
+    async def status(self, run_dir: Path, attempt: int) -> AgentStatus:
+        return await asyncio.to_thread(agent_status, run_dir, attempt)
+
+    async def stop(self, run_dir: Path, *, force: bool) -> None:
+        """Asks the agent to stop the training, or ends both; does nothing where nothing lives.
+
+        With `force` it returns once the run is free, and raises ProviderError when it stays held.
+        """
+        await asyncio.to_thread(_end if force else _ask_to_stop, run_dir)
+
+    def _submit(self, spec: JobSpec, reservation: Reservation) -> None:
+        files = AgentFiles(spec.run_dir)
+        if self._is_done(files, spec):
+            return
+        try:
+            files.write_job(replace(spec, environment={**spec.environment, **reservation.environment}))
+        except FileNotFoundError as problem:
+            raise ProviderError(f"The run directory {spec.run_dir} is gone.") from problem
+        except OSError as problem:
+            raise ProviderError(f"The job cannot be written to {files.job}: {problem.strerror}.") from problem
+        news = start_plainly(spec.run_dir, reservation, self._folder, "warm starts are off")
+        if "problem" in news:
+            raise ProviderError(str(news["problem"]))
+        if "in_use" in news and not self._is_done(files, spec):
+            raise ProviderError(f"{spec.run_dir} is in use, and nobody there says by which attempt.")
+
+    @staticmethod
+    def _is_done(files: AgentFiles, spec: JobSpec) -> bool:
+        """Whether this attempt already runs or ran, so that nothing is left to do."""
+        started = files.last_attempt()
+        if started == spec.attempt:
+            return True
+        if started > spec.attempt:
+            raise ProviderError(
+                f"Attempt {started} was started already; attempt {spec.attempt} comes too late."
+            )
+        if is_held(files.lock) and started:
+            raise ProviderError(
+                f"Attempt {started} still lives; attempt {spec.attempt} has to wait for its end."
+            )
+        return False
+
+
+def agent_status(run_dir: Path, attempt: int) -> AgentStatus:
+    """Reads the lock first: an agent records the end before it lets go, never after."""
+    files = AgentFiles(run_dir)
+    alive = is_held(files.lock)
+    record = _record(files)
+    try:
+        end = files.read_exit(attempt)
+    except ValueError as problem:
+        _log.warning("%s is damaged and says nothing: %s", files.exit(attempt), problem)
+        end = None
+    agent_alive = alive and record is not None and record.agent.lives
+    return AgentStatus(alive, agent_alive, files.last_attempt(), end)
+
+
+def _record(files: AgentFiles) -> AgentRecord | None:
+    try:
+        return files.read_agent()
+    except ValueError as problem:
+        _log.warning("%s is damaged and says nothing: %s", files.agent, problem)
+        return None
+
+
+def _living(run_dir: Path) -> tuple[AgentFiles, AgentRecord] | None:
+    """Who runs here; None when nobody does. Signals are only ever sent while the lock is held."""
+    files = AgentFiles(run_dir)
+    if not is_held(files.lock):
+        return None
+    record = _record(files)
+    if record is None:
+        raise ProviderError(f"Something holds {files.lock}, and {files.agent} does not say what.")
+    return files, record
+
+
+def _ask_to_stop(run_dir: Path) -> None:
+    if (living := _living(run_dir)) is None:
+        return
+    files, record = living
+    if not record.agent.signal(signal.SIGTERM):
+        # Nobody is left to pass it on.
+        _signal_group(files, record, signal.SIGTERM)
+
+
+def _end(run_dir: Path) -> None:
+    if (living := _living(run_dir)) is None:
+        return
+    files, record = living
+    # The training first: an agent in good health sees its end and records it.
+    _signal_group(files, record, signal.SIGKILL)
+    if record.agent.lives and _wait_until_free(files, _RECORD_SECONDS):
+        return
+    record.agent.signal(signal.SIGKILL)
+    _signal_group(files, record, signal.SIGKILL)
+    if not _wait_until_free(files, _GONE_SECONDS):
+        raise ProviderError(
+            f"Process group {record.group} was killed and is still there; {run_dir} stays in use."
+        )
+
+
+def _signal_group(files: AgentFiles, record: AgentRecord, number: signal.Signals) -> None:
+    # The leader may be gone while its children hold on to the run. The number is still theirs then; that
+    # one of them has the lock open proves it.
+    if record.training.lives or group_has(record.group, files.lock):
+        try:
+            os.killpg(record.group, number)
+        except ProcessLookupError:
+            return
+
+
+def _wait_until_free(files: AgentFiles, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while is_held(files.lock):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True
