@@ -3,7 +3,8 @@ import { cn } from "./class-names";
 
 export type Column<Row> = {
   header: string;
-  cell: (row: Row) => ReactNode;
+  /** Null for nothing: a dash in the table, and no line at all in the card. */
+  cell: (row: Row) => ReactNode | null;
   /** Right-aligned, for numbers and actions. */
   end?: boolean;
   /** The first thing to read in a row; on a phone it becomes the card's heading. */
@@ -48,27 +49,34 @@ export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<
             className="border-t border-line transition-colors duration-150 hover:bg-white/3 max-md:block max-md:rounded-card max-md:border max-md:bg-white/3 max-md:p-3.5"
           >
             {columns.map((column) => (
-              <td
-                key={column.header}
-                role="cell"
-                className={cn(
-                  "px-2 py-2.5 align-middle first:pl-0 last:pr-0 max-md:flex max-md:items-baseline max-md:justify-between max-md:gap-4 max-md:px-0 max-md:py-1",
-                  column.end && "text-right",
-                  column.lead && "normal-nums max-md:mb-1 max-md:block",
-                  column.quiet && "max-md:mt-2 max-md:justify-end",
-                )}
-              >
-                {!column.lead && !column.quiet && (
-                  <span aria-hidden className="text-xs text-faint md:hidden">
-                    {column.header}
-                  </span>
-                )}
-                {column.lead ? column.cell(row) : <div className="min-w-0 max-md:text-right">{column.cell(row)}</div>}
-              </td>
+              <DataCell key={column.header} column={column} content={column.cell(row)} />
             ))}
           </tr>
         ))}
       </tbody>
     </table>
+  );
+}
+
+function DataCell<Row>({ column, content }: { column: Column<Row>; content: ReactNode | null }) {
+  const nothing = content === null;
+  return (
+    <td
+      role="cell"
+      className={cn(
+        "px-2 py-2.5 align-middle first:pl-0 last:pr-0 max-md:flex max-md:items-baseline max-md:justify-between max-md:gap-4 max-md:px-0 max-md:py-1",
+        column.end && "text-right",
+        column.lead && "normal-nums max-md:mb-1 max-md:block",
+        column.quiet && "max-md:mt-2 max-md:justify-end",
+        nothing && "max-md:hidden",
+      )}
+    >
+      {!column.lead && !column.quiet && (
+        <span aria-hidden className="shrink-0 text-xs text-faint md:hidden">
+          {column.header}
+        </span>
+      )}
+      {column.lead ? content : <div className="min-w-0 max-md:text-right">{nothing && !column.quiet ? "–" : content}</div>}
+    </td>
   );
 }

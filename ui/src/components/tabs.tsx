@@ -1,12 +1,20 @@
 import { Tabs as Radix } from "radix-ui";
-import type { ComponentProps } from "react";
+import { type ComponentProps, useEffect, useRef } from "react";
 import { cn } from "./class-names";
 
 export const Tabs = Radix.Root;
 
 export function TabList({ className, ...rest }: ComponentProps<typeof Radix.List>) {
+  const strip = useRef<HTMLDivElement>(null);
+  // On a phone the strip is wider than the screen, and the chosen tab may lie outside it.
+  useEffect(() => {
+    const box = strip.current;
+    const active = box?.querySelector<HTMLElement>("[data-state=active]");
+    if (box && active) box.scrollLeft = Math.max(0, active.offsetLeft + active.offsetWidth - box.clientWidth + 24);
+  });
+
   return (
-    <div className="-mx-1 overflow-x-auto px-1 py-1">
+    <div ref={strip} className="relative -mx-1 overflow-x-auto px-1 py-1">
       <Radix.List
         className={cn("flex w-max gap-1 rounded-[10px] border border-line bg-rail p-[3px]", className)}
         {...rest}
@@ -19,7 +27,7 @@ export function Tab({ className, ...rest }: ComponentProps<typeof Radix.Trigger>
   return (
     <Radix.Trigger
       className={cn(
-        "rounded-lg px-3.5 py-1.25 text-dim transition-colors duration-150 hover:text-text data-[state=active]:bg-raised data-[state=active]:text-white max-sm:py-2",
+        "rounded-lg px-3.5 py-1.25 text-dim transition-colors duration-150 hover:text-text data-[state=active]:bg-raised data-[state=active]:text-white max-sm:px-2.5 max-sm:py-2 max-sm:text-sm",
         className,
       )}
       {...rest}

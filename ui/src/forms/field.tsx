@@ -19,7 +19,7 @@ export function Field({ label, help, error, optional, className, children }: Fie
   return (
     <div className={cn("min-w-0", className)}>
       <label htmlFor={id} className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
-        {label}
+        {label}{" "}
         {optional && <span className="text-faint">optional</span>}
       </label>
       {children({ id, "aria-invalid": error ? true : undefined, "aria-describedby": described || undefined })}

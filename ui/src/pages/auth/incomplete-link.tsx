@@ -5,8 +5,8 @@ export function IncompleteLink() {
     <Notice tone="attention">
       <p className="font-[560]">This link is incomplete.</p>
       <p className="mt-1 text-dim">
-        Open the whole link from the message again. A link works only once per visit, so loading this page again does not
-        bring it back.
+        Open the whole link from the message again. Its secret is taken out of the address as soon as it is read, so
+        loading this page again loses it.
       </p>
     </Notice>
   );

@@ -11,11 +11,12 @@ const columns: Column<Project>[] = [
   { header: "Size", end: true, cell: (project) => <span className="font-[540]">{modelSizeText(project.modelSize)}</span> },
   {
     header: "Training data",
-    cell: (project) => (
-      <span className="line-clamp-1 max-w-72 font-mono text-xs break-all text-dim" title={project.trainingDataPath ?? undefined}>
-        {project.trainingDataPath ?? "–"}
-      </span>
-    ),
+    cell: ({ trainingDataPath: path }) =>
+      path && (
+        <span className="line-clamp-1 max-w-72 font-mono text-xs break-all text-dim" title={path}>
+          {path}
+        </span>
+      ),
   },
   { header: "Changed", end: true, cell: (project) => <span className="text-dim"><TimeAgo at={project.updatedAt} /></span> },
 ];

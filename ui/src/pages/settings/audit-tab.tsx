@@ -11,15 +11,24 @@ import { Loaded } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { SkeletonRows } from "@/components/skeleton";
 import { TimeAgo } from "@/components/time-ago";
+import { actionText, detailsText, subjectText } from "@/text/audit-text";
 
 const columns: Column<AuditEvent>[] = [
-  { header: "Action", lead: true, cell: (event) => <code className="font-mono text-xs text-[#c3cad5]">{event.action}</code> },
+  {
+    header: "Action",
+    lead: true,
+    cell: (event) => (
+      <span className="font-[540]" title={event.action}>
+        {actionText(event.action)}
+      </span>
+    ),
+  },
   {
     header: "Who",
     cell: (event) => (event.actor ? <span title={event.actor.email}>{event.actor.name}</span> : <span className="text-dim">nobody signed in</span>),
   },
-  { header: "What", cell: (event) => <span className="text-sm break-all text-dim">{event.subject ?? "–"}</span> },
-  { header: "From", cell: (event) => event.ipAddress ?? "–" },
+  { header: "What", cell: (event) => <Subject event={event} /> },
+  { header: "From", cell: (event) => event.ipAddress },
   { header: "When", end: true, cell: (event) => <TimeAgo at={event.at} /> },
 ];
 
@@ -52,5 +61,15 @@ export function AuditTab() {
         }}
       </Loaded>
     </Card>
+  );
+}
+
+function Subject({ event }: { event: AuditEvent }) {
+  const details = detailsText(event.details);
+  return (
+    <span className="break-words" title={event.subject}>
+      {subjectText(event)}
+      {details && <span className="block text-xs text-dim">{details}</span>}
+    </span>
   );
 }

@@ -41,7 +41,7 @@ export function SessionsTab() {
         </span>
       ),
     },
-    { header: "Address", cell: (session) => session.ipAddress ?? "–" },
+    { header: "Address", cell: (session) => session.ipAddress },
     { header: "Last seen", cell: (session) => <TimeAgo at={session.lastSeenAt} /> },
     { header: "Signed in", cell: (session) => <TimeAgo at={session.createdAt} /> },
     { header: "Ends", cell: (session) => <TimeAgo at={session.expiresAt} /> },
