@@ -1,0 +1,128 @@
+"""`bloom watch RUN`: a run's curves, live, in the terminal."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from gpubloom.cli.run_view import RunView
+
+_FRAME_SECONDS = 0.5
+_CHART_HEIGHT = 8
+_CHARTS = (
+    ("loss", "train/loss"),
+    ("eval loss", "eval/loss"),
+    ("learning rate", "train/learning_rate"),
+    ("tokens/s", "train/tokens_per_second"),
+)
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")],
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
+) -> None:
+    """Watch a run: live charts of loss, learning rate and speed. Ctrl-C stops watching, not the run."""
+    from rich.console import Console
+
+    from gpubloom.cli.live import follow_in_lines
+    from gpubloom.cli.run_view import RunView
+    from gpubloom.traincard.reader import NewerProtocolError
+
+    if not run.is_dir():
+        _refuse(f"{run} is not a directory. Give the run directory that `bloom train` printed.")
+    if not (run / "traincard").is_dir():
+        _refuse(f"{run} is not a run directory: it has no traincard folder.")
+    console = Console(highlight=False)
+    view = RunView(run)
+    try:
+        if once:
+            view.look()
+            console.print(frame(view, console.width))
+        elif console.is_terminal:
+            _watch_in_terminal(view, console)
+        else:
+            view.look()
+            follow_in_lines(view, lambda: view.is_alive, console)
+    except NewerProtocolError as problem:
+        _refuse(str(problem))
+    except KeyboardInterrupt:
+        console.print(f"The run goes on. See it again with: bloom watch {run}", soft_wrap=True)
+
+
+def _refuse(sentence: str) -> None:
+    typer.echo(f"bloom watch: {sentence}", err=True)
+    raise typer.Exit(2)
+
+
+def _watch_in_terminal(view: "RunView", console: "Console") -> None:
+    from rich.live import Live
+
+    view.look()
+    with Live(frame(view, console.width), console=console, auto_refresh=False) as live:
+        while view.is_alive or not view.has_begun:
+            time.sleep(_FRAME_SECONDS)
+            view.look()
+            live.update(frame(view, console.width), refresh=True)
+
+
+def frame(view: "RunView", width: int) -> "RenderableType":
+    """Everything there is to see of a run now."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from gpubloom.cli.run_view import age, numbers_line, status_line, system_line
+
+    lines: list[RenderableType] = [
+        Text(str(view.run_dir), style="dim", no_wrap=True, overflow="ellipsis"),
+        Text(status_line(view), style="bold"),
+    ]
+    if numbers := numbers_line(view):
+        lines.append(Text(numbers))
+    if system := system_line(view.state.system):
+        lines.append(Text(system, style="dim"))
+    if view.has_begun and view.state.updated_at is not None:
+        lines.append(Text(f"last event {age(view.state.updated_at)}", style="dim"))
+    lines += _charts(view, width)
+    lines += [Text(problem, style="yellow") for problem in view.problems]
+    if error := view.state.error:
+        lines.append(Text(f"{error['type']}: {error['message']}", style="bold red"))
+        if error.get("advice"):
+            lines.append(Text(error["advice"]))
+    return Group(*lines)
+
+
+def _charts(view: "RunView", width: int) -> "list[RenderableType]":
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = [(title, name) for title, name in _CHARTS if view.curves.attempts(name)]
+    columns = 2 if width >= 100 else 1
+    chart_width = width // columns - 2
+    found: list[RenderableType] = []
+    for start in range(0, len(shown), columns):
+        row = Table.grid(padding=(0, 2, 0, 0))
+        cells = [
+            Text(f"{title}\n{_chart(view, name, chart_width)}", no_wrap=True)
+            for title, name in shown[start : start + columns]
+        ]
+        row.add_row(*cells)
+        found.append(row)
+    return found
+
+
+def _chart(view: "RunView", name: str, width: int) -> str:
+    from gpubloom.cli.chart import Line, draw
+
+    pieces = []
+    for curve in view.curves.attempts(name).values():
+        piece: list[tuple[float, float]] = []
+        for bucket in curve.buckets:
+            piece.append((bucket.first_step, bucket.highest))
+            if bucket.lowest != bucket.highest:
+                piece.append((bucket.last_step, bucket.lowest))
+        pieces.append(piece)
+    return "\n".join(draw(Line(pieces), width, _CHART_HEIGHT))
