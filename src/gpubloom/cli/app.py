@@ -3,7 +3,7 @@
 import typer
 
 import gpubloom
-from gpubloom.cli import database, login, openapi, projects, serve
+from gpubloom.cli import database, login, openapi, projects, serve, watch
 
 app = typer.Typer(
     name="bloom",
@@ -29,6 +29,7 @@ def _root(
     """Options that come before any command."""
 
 
+app.command("watch")(watch.watch)
 app.command("serve")(serve.serve)
 app.command("openapi")(openapi.openapi)
 app.add_typer(database.app, name="db")
