@@ -134,9 +134,13 @@ _MESSAGES = {
 }
 
 
+# A client chooses the names of unknown fields and how many there are: the answer must not grow with them.
+_MOST_ERRORS, _LONGEST_FIELD_NAME = 20, 100
+
+
 def _field_name(location: Sequence[int | str]) -> str:
     parts = [str(part) for part in location if part not in {"body", "query", "path", "header"}]
-    return ".".join(parts)
+    return ".".join(parts)[:_LONGEST_FIELD_NAME]
 
 
 def _validation_problem(error: RequestValidationError) -> Problem:
@@ -147,7 +151,7 @@ def _validation_problem(error: RequestValidationError) -> Problem:
         # An id that cannot exist is simply not found.
         return NotFound("There is nothing at this address.")
     errors = []
-    for item in items:
+    for item in items[:_MOST_ERRORS]:
         message = _MESSAGES.get(item["type"], str(item["msg"]).removeprefix("Value error, "))
         if item["type"] == "string_too_short" and item.get("ctx", {}).get("min_length", 1) > 1:
             message = f"This needs at least {item['ctx']['min_length']} characters."
