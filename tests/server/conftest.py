@@ -6,8 +6,11 @@ emptied, which takes less than a copy.
 
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import pytest
 from sqlalchemy import MetaData, Table, create_engine, delete
@@ -119,3 +122,34 @@ def one_rate_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps rates from beginning a new window in the middle of a test."""
     middle = now().replace(minute=5, second=0)
     monkeypatch.setattr("gpubloom.server.security.rates.now", lambda: middle)
+
+
+@pytest.fixture(scope="module")
+def sqlite_server(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for many requests that never get as far as a database; a member is signed in."""
+    folder = tmp_path_factory.mktemp("shared")
+    shutil.copy(migrated_sqlite, folder / "bloom.db")
+    installation = Installation(folder / "home", f"sqlite+aiosqlite:///{folder / 'bloom.db'}")
+    secret, row = installation.add_session(installation.add_user("Ada"))
+    with installation.serve() as running:
+        running.stranger.signed_in_as(secret, row.csrf_token)
+        yield running
+
+
+@pytest.fixture
+def sample() -> dict[str, dict[str, Any]]:
+    """The sample user and project that the product was first described with; ids are UUIDs here."""
+    user_id, project_id = uuid5(NAMESPACE_URL, "usr_12345abc"), uuid5(NAMESPACE_URL, "proj_abcdef12")
+    return {
+        "user": {"id": user_id, "name": "Alice Smith", "email": "alice.smith@example.com"},
+        "project": {
+            "id": project_id,
+            "userId": user_id,
+            "name": "QuantumLeap-130B",
+            "description": "Experimenting with Quantum NLP concepts on a 130B parameter model.",
+            "modelArchitecture": "transformer",
+            "modelSize": 130,
+            "trainingDataPath": "s3://my-bucket/datasets/quantum-corpus/",
+            "createdAt": datetime(2023, 10, 26, 10, tzinfo=UTC),
+        },
+    }

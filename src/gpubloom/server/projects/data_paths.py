@@ -20,12 +20,10 @@ class DataPathRefused(ValueError):
 
 def check_data_path(path: str, settings: Settings) -> str:
     """The path as it is stored; raises when it may not be used."""
+    if ".." in _decoded(path).replace("\\", "/").split("/"):
+        raise DataPathRefused("A data path cannot contain '..'.")
     if "://" in path:
         return _check_remote(path)
-    # `%2e%2e/` and `..\` are never honest, whatever would decode them later.
-    decoded = unquote(unquote(path))
-    if ".." in decoded.replace("\\", "/").split("/"):
-        raise DataPathRefused("A data path cannot contain '..'.")
     roots = [settings.uploads, *settings.data_roots]
     candidate = Path(path).expanduser() if path.startswith("/") else settings.uploads / path
     try:
@@ -39,6 +37,13 @@ def check_data_path(path: str, settings: Settings) -> str:
             "a remote address such as s3://bucket/folder/, or ask the operator to add the folder to "
             "BLOOM_DATA_ROOTS."
         )
+    return path
+
+
+def _decoded(path: str) -> str:
+    # `%2e%2e/` is never honest, however often it was encoded and whatever would decode it later.
+    while (plainer := unquote(path)) != path:
+        path = plainer
     return path
 
 
