@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.agent.bundle import build_agent
+from gpubloom.agent.environment import is_secret
 from gpubloom.providers.base import ProviderError, Reservation
 
 # From the start of a Python to the word of the agent; a busy machine takes its time.
@@ -25,8 +26,9 @@ def start_plainly(run_dir: Path, reservation: Reservation, folder: Path, reason:
         for descriptor in reservation.descriptors:
             command += ["--device", str(descriptor)]
         # The agent forks and leaves at once; what this process waits for is not the run.
-        started = subprocess.run(  # noqa: S603 - our own file, an argument list
+        started = subprocess.run(
             [*command, "--start", f"plain start: {reason}"],
+            env={name: value for name, value in os.environ.items() if not is_secret(name, value)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -44,14 +46,14 @@ def start_plainly(run_dir: Path, reservation: Reservation, folder: Path, reason:
         os.close(reader)
 
 
-def hear_from(reader: int) -> dict[str, Any]:
+def hear_from(reader: int, seconds: float = _ANNOUNCE_SECONDS) -> dict[str, Any]:
     """The agent's announcement. ProviderError when it ends, or stays silent, without one."""
-    deadline = time.monotonic() + _ANNOUNCE_SECONDS
+    deadline = time.monotonic() + seconds
     words = b""
     while not words.endswith(b"\n"):
         ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
-            raise ProviderError(f"The agent was started and said nothing for {_ANNOUNCE_SECONDS:g} seconds.")
+            raise ProviderError(f"The agent was started and said nothing for {seconds:g} seconds.")
         part = os.read(reader, 65536)
         if not part:
             raise ProviderError("The agent ended before the attempt began; agent/agent.log may say why.")

@@ -10,8 +10,10 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gpubloom.agent import AgentFiles, AgentRecord, JobSpec
 from gpubloom.agent.held_files import is_held
@@ -19,6 +21,7 @@ from gpubloom.agent.processes import group_has
 from gpubloom.providers.agent_starts import start_plainly
 from gpubloom.providers.base import AgentStatus, ProviderError, Reservation
 from gpubloom.providers.devices import Devices
+from gpubloom.providers.warm_parent import NotWarm, WarmParent, why_not_warm
 
 _log = logging.getLogger(__name__)
 
@@ -30,19 +33,34 @@ _LOOK_SECONDS = 0.02
 
 
 class LocalProvider:
-    """Runs jobs on this machine. `home`: BLOOM_HOME. `warm=False`: every start is a plain one."""
+    """Runs jobs on this machine. `home`: BLOOM_HOME. `warm=False`: every start is a plain one.
 
-    def __init__(self, home: Path, *, warm: bool = True, devices: Devices | None = None) -> None:
+    `warm_modules` are imported beforehand; `devices` are this machine's unless somebody says otherwise.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        warm: bool = True,
+        warm_modules: Sequence[str] = ("gpubloom.engine",),
+        devices: Devices | None = None,
+    ) -> None:
         if not sys.platform.startswith("linux"):
             raise ProviderError("Jobs run in the background on Linux only; use `bloom train` here.")
         self._folder = home / "agents"
         self._devices = devices or Devices(home)
+        self._warm = WarmParent(warm_modules) if warm else None
 
     async def open(self) -> None:
-        """Prepares for starts."""
+        """Starts the warm parent; does not wait for its imports."""
+        if self._warm is not None:
+            await asyncio.to_thread(self._warm.start)
 
     async def close(self) -> None:
-        """Agents go on."""
+        """Ends the warm parent. Agents go on."""
+        if self._warm is not None:
+            await asyncio.to_thread(self._warm.close)
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -72,16 +90,28 @@ class LocalProvider:
         if self._is_done(files, spec):
             return
         try:
-            files.write_job(replace(spec, environment={**spec.environment, **reservation.environment}))
+            spec = replace(spec, environment={**spec.environment, **reservation.environment})
+            files.write_job(spec)
         except FileNotFoundError as problem:
             raise ProviderError(f"The run directory {spec.run_dir} is gone.") from problem
         except OSError as problem:
             raise ProviderError(f"The job cannot be written to {files.job}: {problem.strerror}.") from problem
-        news = start_plainly(spec.run_dir, reservation, self._folder, "warm starts are off")
+        news = self._start(spec, reservation)
         if "problem" in news:
             raise ProviderError(str(news["problem"]))
         if "in_use" in news and not self._is_done(files, spec):
             raise ProviderError(f"{spec.run_dir} is in use, and nobody there says by which attempt.")
+
+    def _start(self, spec: JobSpec, reservation: Reservation) -> dict[str, Any]:
+        try:
+            if self._warm is None:
+                raise NotWarm("warm starts are off")
+            if reason := why_not_warm(spec, os.environ):
+                raise NotWarm(reason)
+            return self._warm.ask(spec.run_dir, reservation)
+        except NotWarm as problem:
+            _log.info("Attempt %d of job %s starts plainly: %s.", spec.attempt, spec.job_id, problem)
+            return start_plainly(spec.run_dir, reservation, self._folder, str(problem))
 
     @staticmethod
     def _is_done(files: AgentFiles, spec: JobSpec) -> bool:

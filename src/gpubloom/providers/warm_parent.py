@@ -1,0 +1,162 @@
+"""The provider's end of the warm parent: starts it, asks it for forks, replaces it when it is gone.
+
+A warm start is a convenience. Whatever stands against it is raised as `NotWarm` with the reason, and the job
+starts plainly. That is safe at any moment: an attempt runs at most once, whoever else tries to start it.
+"""
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpubloom.agent import JobSpec
+from gpubloom.agent.environment import is_secret
+from gpubloom.providers.agent_starts import hear_from
+from gpubloom.providers.base import ProviderError, Reservation
+
+# Waiting for imports that are under way beats doing them twice on the same cores.
+_READY_SECONDS = 20.0
+_ANSWER_SECONDS = 15.0
+# After a parent that never became ready; the cause will hardly be gone sooner.
+_RETRY_SECONDS = 60.0
+
+# Read by libraries while they are imported, so a fork cannot be given another value.
+_READ_AT_IMPORT = (
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "VECLIB_"),
+    *("LD_", "MALLOC_", "GLIBC_", "PYTHON", "TORCH", "PYTORCH_", "NPY_"),
+)
+
+
+class NotWarm(Exception):
+    """This start cannot be a warm one; the text says why."""
+
+
+def why_not_warm(spec: JobSpec, environment: Mapping[str, str]) -> str | None:
+    """What about a job needs a Python of its own; None when a fork of ours will do."""
+    if len(spec.command) < 2 or spec.command[1] != "train.py":
+        return "the command is not train.py"
+    if spec.command[0] != sys.executable:
+        return f"the command asks for another Python, {spec.command[0]}"
+    for name, value in spec.environment.items():
+        if name.startswith(_READ_AT_IMPORT) and environment.get(name) != value:
+            return f"the job sets {name}, which is read while modules are imported"
+    return None
+
+
+class WarmParent:
+    """One pre-imported process. Safe to use from several threads."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._modules = tuple(modules)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._ready = False
+        self._problem = "there is no warm parent"
+        self._retry_at = 0.0
+
+    def start(self) -> None:
+        """Returns at once; the imports go on in the background."""
+        with self._lock:
+            self._start()
+
+    def close(self) -> None:
+        """Ends the parent. Its forks lead lives of their own."""
+        with self._lock:
+            self._end("it was closed")
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def ask(self, run_dir: Path, reservation: Reservation) -> dict[str, Any]:
+        """Has an agent forked for a run; returns what it announces, or raises NotWarm."""
+        reader, writer = os.pipe()
+        try:
+            with self._lock:
+                channel = self._ready_channel()
+                try:
+                    request = json.dumps({"run_dir": str(run_dir)}).encode()
+                    socket.send_fds(channel, [request], [writer, *reservation.descriptors])
+                except OSError as problem:
+                    raise self._gone(f"it cannot be reached: {problem.strerror}") from problem
+                finally:
+                    os.close(writer)
+            news = hear_from(reader, _ANSWER_SECONDS)
+        except ProviderError as problem:
+            with self._lock:
+                raise self._gone(f"it did not answer. {problem}") from problem
+        finally:
+            os.close(reader)
+        if "refused" in news:
+            raise NotWarm(f"the warm parent refused: {news['refused']}")
+        return news
+
+    def _ready_channel(self) -> socket.socket:
+        if self._process is None and time.monotonic() >= self._retry_at:
+            self._start()
+        if self._process is None or self._channel is None:
+            raise NotWarm(self._problem)
+        if not self._ready:
+            if not select.select([self._channel], [], [], _READY_SECONDS)[0]:
+                raise NotWarm("the warm parent is still importing")
+            word = self._channel.recv(1 << 16)
+            found = json.loads(word) if word else {"problem": "it ended during its imports"}
+            if "problem" in found:
+                self._retry_at = time.monotonic() + _RETRY_SECONDS
+                self._end(found["problem"])
+                raise NotWarm(self._problem)
+            self._ready = True
+        if self._process.poll() is not None:
+            raise self._gone(f"it ended with code {self._process.returncode}")
+        return self._channel
+
+    def _gone(self, what: str) -> NotWarm:
+        """Replaces the parent for the next job; this one does not wait for it."""
+        self._end(what)
+        reason = self._problem
+        self._start()
+        return NotWarm(f"{reason}; a new one is being prepared")
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "gpubloom.agent.warm",
+                    "--channel",
+                    str(theirs.fileno()),
+                    *self._modules,
+                ],
+                cwd="/",
+                # A fork's /proc entry shows the environment that its parent was started with.
+                env={name: value for name, value in os.environ.items() if not is_secret(name, value)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                # Ctrl-C in a terminal goes to a whole group; this process ends with its channel.
+                start_new_session=True,
+            )
+        self._channel = ours
+        self._ready = False
+
+    def _end(self, what: str) -> None:
+        self._problem = f"the warm parent is gone: {what}"
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            self._process.wait()
+            self._process = None
