@@ -13,7 +13,7 @@ help: ## Show this help
 
 run: ## Set up what is missing and serve the app at 127.0.0.1:PORT (8000)
 	@$(PYTHON) tools/prepare.py run
-	@exec $(BIN)/bloom serve $(if $(PORT),--port $(PORT))
+	@exec $(BIN)/bloom up $(if $(PORT),--port $(PORT))
 
 test: setup check ## Set up what is missing and run every check and test (under 15 minutes)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long" --durations 10

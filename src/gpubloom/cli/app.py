@@ -3,7 +3,19 @@
 import typer
 
 import gpubloom
-from gpubloom.cli import database, login, openapi, projects, serve, watch
+from gpubloom.cli import (
+    config,
+    database,
+    login,
+    openapi,
+    projects,
+    sample,
+    serve,
+    train,
+    up,
+    watch,
+    worker,
+)
 
 app = typer.Typer(
     name="bloom",
@@ -29,8 +41,13 @@ def _root(
     """Options that come before any command."""
 
 
+app.command("train")(train.train)
 app.command("watch")(watch.watch)
+app.command("sample")(sample.sample)
+app.add_typer(config.app, name="config")
+app.command("up")(up.up)
 app.command("serve")(serve.serve)
+app.command("worker")(worker.worker)
 app.command("openapi")(openapi.openapi)
 app.add_typer(database.app, name="db")
 app.command("login")(login.login)

@@ -9,6 +9,7 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 
+from gpubloom.cli.parent_pipe import end_with_parent
 from gpubloom.server.accounts.registration import issue_setup_link
 from gpubloom.server.app import create_app
 from gpubloom.server.logs import configure_logs
@@ -31,6 +32,7 @@ def run_server(*, port: int | None, host: str | None) -> None:
             f"Is another server running there? Choose another port: make run PORT={settings.port + 1}"
         )
     settings = settings.model_copy(update={"port": listening.getsockname()[1]})
+    end_with_parent()
     asyncio.run(_serve(settings, listening))
 
 

@@ -59,6 +59,7 @@ async def _claim(session: AsyncSession, worker: str, candidate: object) -> Train
     )
     if claimed is not None and claimed.status == "queued":
         claimed.status = "provisioning"
+        claimed.attempt += 1
     return claimed
 
 

@@ -141,7 +141,6 @@ _ROW_COLUMNS = {
     "loss": "train/loss",
     "learningRate": "train/learning_rate",
     "throughput": "train/tokens_per_second",
-    "epoch": "train/epoch",
 }
 _ROW_SYSTEM = {
     "gpuUtilization": "system/gpu/0/utilization",
@@ -151,7 +150,9 @@ _ROW_SYSTEM = {
 _MEGABYTE = 1_000_000
 
 
-async def read_rows(session: AsyncSession, job_id: UUID, *, limit: int) -> list[dict[str, Any]]:
+async def read_rows(
+    session: AsyncSession, job_id: UUID, *, limit: int, steps_per_epoch: int | None
+) -> list[dict[str, Any]]:
     """The newest reported steps as wide rows, one a step; telemetry is the last value before the step."""
     series = await session.scalars(
         select(MetricSeries).where(MetricSeries.job_id == job_id, MetricSeries.rank == 0)
@@ -177,7 +178,10 @@ async def read_rows(session: AsyncSession, job_id: UUID, *, limit: int) -> list[
         column: await _values_by_time(session, by_name.get(name), points)
         for column, name in _ROW_SYSTEM.items()
     }
-    return [_row(job_id, point, columns, system) for point in points]
+    rows = [_row(job_id, point, columns, system) for point in points]
+    for row in rows:
+        row["epoch"] = None if not steps_per_epoch else (row["step"] - 1) // steps_per_epoch + 1
+    return rows
 
 
 def _row(
@@ -196,8 +200,6 @@ def _row(
     for column, (times, values_at) in system.items():
         place = bisect_right(times, point.time) - 1
         row[column] = values_at[place] if place >= 0 else None
-    if row["epoch"] is not None:
-        row["epoch"] = int(row["epoch"])
     if row["memoryUsage"] is not None:
         row["memoryUsage"] = round(row["memoryUsage"] / _MEGABYTE)
     return row

@@ -178,7 +178,9 @@ async def read_metrics(
     """A job's curves in columns, thinned with minimum and maximum kept; or the newest steps as wide rows."""
     job, _ = await service.get_job(session, principal, job_id)
     if shape == "rows":
-        return [MetricRow.model_validate(row) for row in await read_rows(session, job.id, limit=points)]
+        facts = job.summary.get("facts") or {}
+        rows = await read_rows(session, job.id, limit=points, steps_per_epoch=facts.get("steps_per_epoch"))
+        return [MetricRow.model_validate(row) for row in rows]
     names = [name for name in series or [] if name.isprintable()]
     curves = await read_curves(session, job.id, names=names, first=first, last=last, points=points)
     return Curves(position=job.position, series=[CurveOut.model_validate(curve) for curve in curves])

@@ -143,7 +143,7 @@ async def _moved(session: AsyncSession, principal: Principal, job: TrainingJob, 
         ip_address=principal.ip_address,
         name=job.name,
     )
-    await announce(session, job, "job", state_of(job))
+    await announce(session, job, "update", {"job": state_of(job)})
     await session.flush()
 
 

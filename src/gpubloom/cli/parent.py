@@ -1,0 +1,119 @@
+"""A small parent of two processes, server and worker: starts them, restarts what dies, stops both.
+
+It imports nothing heavy and holds no state. Agents are no children of its: they go on when it ends.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from types import FrameType
+
+import typer
+
+from gpubloom.cli.parent_pipe import VARIABLE
+
+_POLL_SECONDS = 0.2
+_STOP_SECONDS = 15.0
+_LONGEST_PAUSE = 30.0
+# A process that lived this long is restarted at once when it dies.
+_HEALTHY_SECONDS = 60.0
+_WRONG_INPUT = 2
+
+
+@dataclass
+class _Child:
+    """One of the two processes and when it may be started again."""
+
+    name: str
+    arguments: list[str]
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    pause: float = 0.5
+    next_start: float = 0.0
+
+
+def run_both(server_arguments: list[str]) -> int:
+    """Run server and worker until told to stop; the exit code to end with."""
+    children = [_Child("server", ["serve", *server_arguments]), _Child("worker", ["worker"])]
+    stopping = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopping
+        stopping = True
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    reading, writing = os.pipe()
+    code = 0
+    try:
+        while not stopping and code == 0:
+            for child in children:
+                code = code or _look_after(child, reading)
+            time.sleep(_POLL_SECONDS)
+    finally:
+        _stop(children)
+        os.close(writing)
+        os.close(reading)
+    if code == 0:
+        _say_what_goes_on()
+    return code
+
+
+def _look_after(child: _Child, pipe: int) -> int:
+    """Start the child, or start it again; an exit code that ends everything, or 0."""
+    now = time.monotonic()
+    if child.process is not None:
+        ended = child.process.poll()
+        if ended is None:
+            return 0
+        child.process = None
+        if ended == _WRONG_INPUT:
+            # A person's mistake, already said in a sentence: trying again cannot help.
+            return ended
+        lived = now - child.started
+        child.pause = 0.5 if lived > _HEALTHY_SECONDS else min(child.pause * 2, _LONGEST_PAUSE)
+        child.next_start = now + child.pause
+        typer.echo(f"  The {child.name} ended ({ended}); starting it again.", err=True)
+    if now >= child.next_start:
+        child.process = subprocess.Popen(
+            [sys.executable, "-m", "gpubloom.cli", *child.arguments],
+            pass_fds=(pipe,),
+            env={**os.environ, VARIABLE: str(pipe)},
+            # Ctrl-C in the terminal goes to this process alone, which then stops both in order.
+            start_new_session=True,
+        )
+        child.started = now
+    return 0
+
+
+def _stop(children: list[_Child]) -> None:
+    running = [child.process for child in children if child.process is not None]
+    for process in running:
+        process.terminate()
+    deadline = time.monotonic() + _STOP_SECONDS
+    for process in running:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _say_what_goes_on() -> None:
+    from gpubloom.agent import AgentFiles
+    from gpubloom.agent.held_files import is_held
+    from gpubloom.server.settings import load_settings
+
+    runs = load_settings().home / "runs"
+    living = [run for run in sorted(runs.glob("*")) if is_held(AgentFiles(run).lock)]
+    if not living:
+        typer.echo("\n  Stopped. Nothing is training.")
+        return
+    goes = "training run goes" if len(living) == 1 else "training runs go"
+    typer.echo(f"\n  Stopped serving. {len(living)} {goes} on:")
+    for run in living:
+        typer.echo(f"    bloom watch {run}")
+    typer.echo("  `make run` finds them again.")

@@ -1,0 +1,286 @@
+"""Follows one job as long as this worker holds its lease: starts it, reads it, steers it, ends it.
+
+Every loop does the same few things in the same order, so it does not matter where an earlier worker stopped.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from uuid import UUID
+
+import structlog
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.agent.spec import JobSpec
+from gpubloom.providers.base import AgentStatus, ProviderError, Reservation
+from gpubloom.providers.local import LocalProvider
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.events import announce
+from gpubloom.server.jobs.files import run_directory
+from gpubloom.server.jobs.ingest import store_checkpoints, store_points
+from gpubloom.server.jobs.lease import RENEW_EVERY_SECONDS, LeaseLost, holding, release, renew
+from gpubloom.server.jobs.service import list_checkpoints, state_of
+from gpubloom.server.jobs.states import ENDED, after
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.settings import Settings
+from gpubloom.traincard import Reader, RunEvent, load_latest
+from gpubloom.worker.run_files import last_output_line, prepare_run, steer
+from gpubloom.worker.summary import add_marks, summarize
+from gpubloom.worker.verdict import Ending, judge
+
+log = structlog.get_logger("bloom.worker")
+
+LOOP_SECONDS = 0.2
+TERMINATE_AFTER_SECONDS = 20.0
+KILL_AFTER_SECONDS = 30.0
+_BATCH_BYTES = 1 << 20
+
+Result = TypeVar("Result")
+
+
+class Follower:
+    """One claimed job."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        provider: LocalProvider,
+        job: TrainingJob,
+        reservation: Reservation | None,
+    ) -> None:
+        assert job.lease_token is not None
+        self._database = database
+        self._provider = provider
+        self._job = job
+        self._token: UUID = job.lease_token
+        self._reservation = reservation
+        self._run_dir = run_directory(settings, job.id)
+        self._reader = Reader(self._run_dir, cursor=job.cursor)
+        self._renewed = time.monotonic()
+        self._steered = -1
+        self._cancel_seen: float | None = None
+        self._signals_sent: set[str] = set()
+        self.log = log.bind(job=str(job.id))
+
+    async def follow(self) -> None:
+        """Until the attempt ends or the lease is lost."""
+        try:
+            status = await self._status()
+            if not status.alive and status.exit is None and status.attempt != self._job.attempt:
+                await self._start()
+            elif self._reservation is not None:
+                self._reservation.release()
+            await self._keep_following()
+        except LeaseLost:
+            self.log.warning("another worker follows this job now")
+        finally:
+            if self._reservation is not None:
+                self._reservation.release()
+
+    async def _keep_following(self) -> None:
+        while True:
+            # Looked at before reading: what a dead run left behind is then read to its end.
+            status = await self._status()
+            more = await self._read()
+            await self._refresh()
+            if not status.alive:
+                if more:
+                    continue
+                await self._conclude(status)
+                return
+            await self._steer(status)
+            if not more:
+                await asyncio.sleep(LOOP_SECONDS)
+
+    async def _status(self) -> AgentStatus:
+        return await self._provider.status(self._run_dir, self._job.attempt)
+
+    async def _start(self) -> None:
+        """Start the attempt that this job's row already counts."""
+        job = self._job
+        await asyncio.to_thread(prepare_run, self._run_dir, job.config, job.plan, job.attempt)
+        resume = ("--resume",) if job.attempt > 1 else ()
+        spec = JobSpec(
+            job_id=str(job.id),
+            run_dir=self._run_dir,
+            attempt=job.attempt,
+            command=(sys.executable, "train.py", *resume),
+        )
+        if self._reservation is None:
+            # Claimed from another worker before it could start: it needs a device of its own now.
+            self._reservation = await self._wait_for_device(job.gpus)
+        try:
+            await self._provider.submit(spec, self._reservation)
+        except ProviderError as problem:
+            await self._fail_to_start(str(problem))
+            return
+        self._reservation.release()
+        self._reservation = None
+
+        async def started() -> None:
+            async with self._database.write() as session:
+                row = await holding(session, job.id, self._token)
+                row.status = after("start", row.status)
+                row.start_time = row.start_time or now()
+                await announce(session, row, "update", {"job": state_of(row)})
+                self._job = row
+
+        await self._persist(started)
+        self.log.info("attempt started", attempt=job.attempt)
+
+    async def _wait_for_device(self, gpus: int) -> Reservation:
+        while (reservation := self._provider.reserve(gpus)) is None:
+            await self._refresh()
+            await asyncio.sleep(LOOP_SECONDS)
+        return reservation
+
+    async def _fail_to_start(self, sentence: str) -> None:
+        async def failed() -> None:
+            async with self._database.write() as session:
+                row = await holding(session, self._job.id, self._token)
+                row.status = after("fail", row.status)
+                row.end_time = now()
+                row.error_code, row.error_message = "not_started", sentence
+                release(row)
+                await announce(session, row, "update", {"job": state_of(row)})
+
+        await self._persist(failed)
+        raise LeaseLost("the job failed to start and was given up")
+
+    async def _read(self) -> bool:
+        """Store what the run said since; says whether there may be more."""
+        before = self._reader.cursor
+        events = await asyncio.to_thread(self._reader.read_new, _BATCH_BYTES)
+        if not events and self._reader.cursor == before:
+            return False
+        latest = await asyncio.to_thread(load_latest, self._run_dir)
+
+        async def stored() -> None:
+            async with self._database.write() as session:
+                row = await holding(session, self._job.id, self._token)
+                if row.cursor == before:
+                    await self._store(session, row, events, latest)
+                # Otherwise an earlier try was committed, but its answer was lost on the way.
+                self._job = row
+
+        await self._persist(stored)
+        return True
+
+    async def _store(
+        self, session: AsyncSession, row: TrainingJob, events: list[RunEvent], latest: dict[str, Any] | None
+    ) -> None:
+        batch = await store_points(session, row, events)
+        changed = await store_checkpoints(session, row, events)
+        row.cursor = self._reader.cursor
+        summary = summarize(row.summary, latest, self._reader.damaged_lines)
+        add_marks(summary, events, row.settings)
+        row.summary = summary
+        news = {**batch.live(), "job": state_of(row), "checkpoints": changed}
+        await announce(session, row, "update", news)
+
+    async def _refresh(self) -> None:
+        """See what people asked for, and keep the lease."""
+        due = time.monotonic() - self._renewed >= RENEW_EVERY_SECONDS
+
+        async def looked() -> None:
+            if due:
+                async with self._database.write() as session:
+                    if not await renew(session, self._job.id, self._token):
+                        raise LeaseLost
+                self._renewed = time.monotonic()
+            async with self._database.read() as session:
+                row = await session.get(TrainingJob, self._job.id)
+            if row is None or row.lease_token != self._token:
+                raise LeaseLost
+            self._job = row
+
+        await self._persist(looked)
+
+    async def _steer(self, status: AgentStatus) -> None:
+        """Carry out what was asked for; end what does not listen."""
+        job = self._job
+        if not status.agent_alive:
+            # Nobody reads the training process's output any more: it cannot go on.
+            self.log.warning("the agent is gone, its training process lives: ending it")
+            await self._provider.stop(self._run_dir, force=True)
+            return
+        if job.control_version != self._steered:
+            try:
+                await asyncio.to_thread(steer, self._run_dir, job.want, job.settings, job.saves)
+                self._steered = job.control_version
+            except (OSError, ValueError) as problem:
+                self.log.warning("control.json could not be written", reason=str(problem))
+        if job.status == "cancelling":
+            self._cancel_seen = self._cancel_seen or time.monotonic()
+            waited = time.monotonic() - self._cancel_seen
+            if waited > KILL_AFTER_SECONDS:
+                await self._signal_once("kill", force=True)
+            elif waited > TERMINATE_AFTER_SECONDS:
+                await self._signal_once("terminate", force=False)
+
+    async def _signal_once(self, name: str, *, force: bool) -> None:
+        if name not in self._signals_sent:
+            self._signals_sent.add(name)
+            await self._provider.stop(self._run_dir, force=force)
+
+    async def _conclude(self, status: AgentStatus) -> None:
+        """The attempt is over and everything it said is stored."""
+        exists = await asyncio.to_thread(self._run_dir.is_dir)
+        latest = await asyncio.to_thread(load_latest, self._run_dir) if exists else None
+        own = latest is not None and latest.get("attempt") == self._job.attempt
+        last_line = await asyncio.to_thread(last_output_line, self._run_dir)
+
+        async def concluded() -> None:
+            async with self._database.write() as session:
+                row = await holding(session, self._job.id, self._token)
+                saved = await list_checkpoints(session, row.id)
+                newest = max((checkpoint.step for checkpoint in saved), default=None)
+                verdict = judge(
+                    Ending(
+                        status=row.status,
+                        exit=status.exit,
+                        said=str(latest["status"]) if own and latest else None,
+                        error=latest.get("error") if own and latest else None,
+                        last_line=last_line,
+                        has_newer_checkpoint=newest is not None
+                        and (row.newest_checkpoint is None or newest > row.newest_checkpoint),
+                        fruitless_attempts=row.fruitless_attempts,
+                        max_attempts=row.max_attempts,
+                        directory_exists=exists,
+                    )
+                )
+                row.status = after(verdict.action, row.status)
+                row.newest_checkpoint = newest
+                row.fruitless_attempts = verdict.fruitless_attempts
+                row.error_code, row.error_message = verdict.code, verdict.message
+                row.summary = summarize(row.summary, latest, self._reader.damaged_lines)
+                if row.status in ENDED:
+                    row.end_time = now()
+                release(row)
+                await announce(session, row, "update", {"job": state_of(row), "checkpoints": True})
+                self.log.info("attempt ended", attempt=row.attempt, status=row.status, reason=verdict.message)
+
+        await self._persist(concluded)
+
+    async def _persist(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Do database work, again and again while the database is away: the run goes on meanwhile."""
+        pause = 0.2
+        while True:
+            try:
+                return await work()
+            except (DBAPIError, SQLAlchemyError, OSError) as problem:
+                if isinstance(problem, DBAPIError) and not _passes(problem):
+                    raise
+                self.log.warning("the database does not answer, trying again", reason=type(problem).__name__)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 5.0)
+
+
+def _passes(problem: DBAPIError) -> bool:
+    """Whether it is the database that is away, not the statement that is wrong."""
+    return problem.connection_invalidated or type(problem).__name__ in {"OperationalError", "InterfaceError"}

@@ -1,0 +1,146 @@
+"""The worker's main loop: show this machine, look for work, follow what was claimed."""
+
+import asyncio
+import os
+import socket
+from uuid import UUID, uuid4
+
+import structlog
+from sqlalchemy import delete, exists, select, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from gpubloom.plan import Hardware, detect_hardware
+from gpubloom.providers.base import Reservation
+from gpubloom.providers.local import LocalProvider
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
+from gpubloom.server.jobs.lease import claim_abandoned, claim_queued
+from gpubloom.server.jobs.tables import TrainingJob, Worker
+from gpubloom.server.settings import Settings
+from gpubloom.worker.follower import Follower
+
+log = structlog.get_logger("bloom.worker")
+
+LOOK_SECONDS = 0.25
+ABANDONED_EVERY_SECONDS = 2.0
+SHOW_EVERY_SECONDS = 10.0
+
+
+class WorkerLoop:
+    """One worker on one machine."""
+
+    def __init__(self, settings: Settings, database: Database, provider: LocalProvider) -> None:
+        self._settings = settings
+        self._database = database
+        self._provider = provider
+        self._id: UUID = uuid4()
+        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self._followed: dict[UUID, asyncio.Task[None]] = {}
+        self._hardware: Hardware | None = None
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until told to stop. Runs go on without this worker; the next one finds them."""
+        self._hardware = await asyncio.to_thread(detect_hardware)
+        await self._provider.open()
+        clock = asyncio.get_running_loop().time
+        shown = looked = -1e9
+        try:
+            while not stopping.is_set():
+                try:
+                    if clock() - shown >= SHOW_EVERY_SECONDS:
+                        await self._show()
+                        shown = clock()
+                    if clock() - looked >= ABANDONED_EVERY_SECONDS:
+                        await self._claim_abandoned()
+                        looked = clock()
+                    await self._claim_queued()
+                except (SQLAlchemyError, OSError) as problem:
+                    log.warning("the database does not answer, trying again", reason=type(problem).__name__)
+                    await asyncio.sleep(1)
+                await _wait(stopping, LOOK_SECONDS)
+        finally:
+            await self._stop()
+
+    async def _show(self) -> None:
+        assert self._hardware is not None
+        async with self._database.write() as session:
+            row = await session.get(Worker, self._id)
+            if row is None:
+                row = Worker(id=self._id, name=self.name)
+                session.add(row)
+            row.hardware = self._hardware.model_dump(mode="json")
+            row.last_seen_at = now()
+            await session.execute(delete(Worker).where(Worker.last_seen_at < now() - 60 * WORKER_SEEN_WITHIN))
+
+    async def _claim_abandoned(self) -> None:
+        while True:
+            async with self._database.write() as session:
+                job = await claim_abandoned(session, self.name)
+            if job is None:
+                return
+            log.info("following a job again", job=str(job.id), attempt=job.attempt)
+            self._follow(job, None)
+
+    async def _claim_queued(self) -> None:
+        assert self._hardware is not None
+        while await self._something_waits():
+            cpu = self._provider.reserve(0)
+            gpu = self._provider.reserve(1) if self._provider.gpus else None
+            job: TrainingJob | None = None
+            try:
+                if cpu is None and gpu is None:
+                    return
+                async with self._database.write() as session:
+                    job = await claim_queued(
+                        session, self.name, gpus=0 if gpu is None else 1, cpu=cpu is not None
+                    )
+            finally:
+                kept = None if job is None else (gpu if job.gpus else cpu)
+                for reservation in (cpu, gpu):
+                    if reservation is not None and reservation is not kept:
+                        reservation.release()
+            if job is None:
+                return
+            self._follow(job, kept)
+
+    async def _something_waits(self) -> bool:
+        # A read first: an idle worker takes no write lock.
+        async with self._database.read() as session:
+            return bool(await session.scalar(select(exists().where(TrainingJob.status == "queued"))))
+
+    def _follow(self, job: TrainingJob, reservation: Reservation | None) -> None:
+        follower = Follower(self._database, self._settings, self._provider, job, reservation)
+        task = asyncio.create_task(follower.follow(), name=f"follow {job.id}")
+        self._followed[job.id] = task
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if self._followed.get(job.id) is task:
+                del self._followed[job.id]
+            if not task.cancelled() and (problem := task.exception()) is not None:
+                # The lease runs out, and somebody follows the job again.
+                log.error("following a job failed", job=str(job.id), exc_info=problem)
+
+        task.add_done_callback(ended)
+
+    async def _stop(self) -> None:
+        for task in self._followed.values():
+            task.cancel()
+        await asyncio.gather(*self._followed.values(), return_exceptions=True)
+        await self._provider.close()
+        try:
+            async with self._database.write() as session:
+                # The next worker need not wait for leases to run out.
+                await session.execute(
+                    update(TrainingJob).where(TrainingJob.worker == self.name).values(lease_expires=now())
+                )
+                await session.execute(delete(Worker).where(Worker.id == self._id))
+        except (SQLAlchemyError, OSError) as problem:
+            log.warning("could not say goodbye to the database", reason=type(problem).__name__)
+
+
+async def _wait(stopping: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(stopping.wait(), seconds)
+    except TimeoutError:
+        return

@@ -1,0 +1,49 @@
+"""Makes a job's run directory ready for an attempt, and reads its last line of output. Plain file work."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gpubloom
+from gpubloom.plan import Plan, TrainConfig, run_files
+from gpubloom.server.jobs.logs import read_output
+from gpubloom.traincard import ControlFile
+
+
+def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], attempt: int) -> None:
+    """Write what was asked for. Called while nothing of the run lives.
+
+    A job that was extended asks for more than its directory says: what was asked before is kept beside it,
+    and the finished model makes room for the one to come.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    asked = TrainConfig.model_validate(config)
+    existing = run_dir / "config.json"
+    if existing.exists() and TrainConfig.read(existing) != asked:
+        existing.replace(run_dir / f"config.before-{attempt}.json")
+        shutil.rmtree(run_dir / "model", ignore_errors=True)
+    for name, text in run_files(asked, Plan.model_validate(plan), gpubloom.__version__).items():
+        if not (run_dir / name).exists():
+            (run_dir / name).write_text(text, encoding="utf-8")
+    # A paused run was told to pause; this attempt is told to run before it can look.
+    control = ControlFile(run_dir)
+    if control.read().want != "run":
+        control.want("run")
+
+
+def last_output_line(run_dir: Path) -> str | None:
+    """The last words of a training process that said nothing else."""
+    lines = [line for line in read_output(run_dir, after=None, most_lines=20).lines if line.strip()]
+    return lines[-1] if lines else None
+
+
+def steer(run_dir: Path, want: str, settings: dict[str, Any], saves: int) -> None:
+    """Bring control.json to what the job's row asks for; does nothing when it already says so."""
+    control = ControlFile(run_dir)
+    now = control.read()
+    if any(now.set.get(name) != value for name, value in settings.items()):
+        control.set(settings)
+    for _ in range(max(0, saves - now.save)):
+        control.save()
+    if want in {"run", "pause", "cancel"} and now.want != want:
+        control.want(want)  # type: ignore[arg-type]

@@ -1,0 +1,67 @@
+"""What a job's row says about its run: the run's own latest.json, trimmed and in the API's spelling."""
+
+from typing import Any
+
+from gpubloom.traincard import RunEvent
+
+_FIELDS = {
+    "phase": "phase",
+    "step": "step",
+    "total_steps": "totalSteps",
+    "epoch": "epoch",
+    "epochs": "epochs",
+    "eta_seconds": "etaSeconds",
+    "restart_count": "restartCount",
+    "resumed_from_step": "resumedFromStep",
+    "control_version": "controlVersion",
+    "updated_at": "updatedAt",
+    "values": "values",
+    "system": "system",
+    "facts": "facts",
+    "dropped": "dropped",
+    "error": "error",
+}
+_MOST_MARKS = 200
+
+
+def summarize(before: dict[str, Any], latest: dict[str, Any] | None, damaged_lines: int) -> dict[str, Any]:
+    """The new summary; marks are kept from the one before."""
+    summary = dict(before)
+    if latest is not None:
+        summary.update({to: _finite(latest.get(name)) for name, to in _FIELDS.items()})
+    if damaged_lines:
+        summary["damagedLines"] = damaged_lines
+    return summary
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: what cannot be written is null."""
+    if isinstance(value, float) and (value != value or value in {float("inf"), float("-inf")}):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value
+
+
+def add_marks(summary: dict[str, Any], events: list[RunEvent], settings: dict[str, Any]) -> None:
+    """Moments that charts mark: a resumption, settings that took effect."""
+    marks = list(summary.get("marks") or [])
+    step = summary.get("step")
+    for event in events:
+        if event.step is not None:
+            step = event.step
+        if event.kind == "resumed":
+            marks.append({"kind": "resumed", "attempt": event.attempt, "step": event.fields.get("from_step")})
+        elif event.kind == "applied":
+            marks.append(
+                {
+                    "kind": "applied",
+                    "attempt": event.attempt,
+                    "step": step or 0,
+                    "settings": settings,
+                    "refused": event.fields.get("refused"),
+                }
+            )
+    summary["marks"] = marks[-_MOST_MARKS:]

@@ -1,0 +1,77 @@
+"""What the end of an attempt means for its job. Pure: facts in, decision out."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpubloom.agent.spec import ExitRecord
+from gpubloom.server.jobs.states import Status
+
+_LONGEST_MESSAGE = 2_000
+
+
+@dataclass(frozen=True)
+class Ending:
+    """All that is known about an attempt when nothing of it lives any more."""
+
+    status: Status
+    exit: ExitRecord | None
+    # What the run itself said last, if it was this attempt that said it.
+    said: str | None
+    error: dict[str, Any] | None
+    last_line: str | None
+    has_newer_checkpoint: bool
+    fruitless_attempts: int
+    max_attempts: int
+    directory_exists: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the job moves, and what its owner is told."""
+
+    action: Literal["complete", "fail", "stop", "retry"]
+    fruitless_attempts: int = 0
+    code: str | None = None
+    message: str | None = None
+
+
+def judge(ending: Ending) -> Verdict:
+    """An end that says nothing about the job itself is tried again; an error of the training is not."""
+    if ending.said == "completed":
+        return Verdict("complete")
+    if ending.status == "cancelling":
+        return Verdict("stop")
+    if not ending.directory_exists:
+        return Verdict("fail", code="directory_gone", message="The run directory is gone.")
+    if ending.status == "pausing":
+        # Paused as asked, or ended on the way there: either way it goes on from its newest checkpoint.
+        return Verdict("stop")
+    if ending.exit is not None and ending.exit.reason == "not_started":
+        return _failed(ending, "not_started")
+    if ending.exit is not None and ending.exit.reason == "time_limit":
+        return _failed(ending, "time_limit")
+    preempted = ending.said in {"preempted", "paused", "interrupted"}
+    if ending.exit is not None and ending.exit.code is not None and not preempted:
+        return _failed(ending, "training_failed")
+    fruitless = 0 if ending.has_newer_checkpoint else ending.fruitless_attempts + 1
+    if fruitless >= ending.max_attempts:
+        how = "The agent vanished." if ending.exit is None else ending.exit.sentence
+        times = "once" if fruitless == 1 else f"{fruitless} times in a row"
+        return Verdict(
+            "fail",
+            fruitless,
+            code="too_many_attempts",
+            message=f"{how} This happened {times} without a newer checkpoint.",
+        )
+    return Verdict("retry", fruitless)
+
+
+def _failed(ending: Ending, code: str) -> Verdict:
+    if ending.error is not None:
+        kind, message = ending.error.get("type"), ending.error.get("message")
+        advice = ending.error.get("advice")
+        sentence = " ".join(part for part in (f"{kind}: {message}" if kind else message, advice) if part)
+    else:
+        how = "The training ended." if ending.exit is None else ending.exit.sentence
+        sentence = f"{how} Its last words: {ending.last_line}" if ending.last_line else how
+    return Verdict("fail", code=code, message=sentence[:_LONGEST_MESSAGE])
