@@ -94,6 +94,14 @@ def test_applied_is_recorded_with_what_was_refused(run_dir: Path) -> None:
     assert latest["control_version"] == 1
 
 
+def test_a_trainer_reports_a_damaged_file_once(run_dir: Path) -> None:
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        (run_dir / "traincard" / "control.json").write_text("{")
+        for _ in range(3):
+            reporter.control.poll()
+    assert [event.fields["level"] for event in events_of(run_dir, "log")] == ["error"]
+
+
 def test_looking_costs_microseconds_while_nothing_changes(run_dir: Path) -> None:
     ControlFile(run_dir).save()
     control = Control(run_dir)

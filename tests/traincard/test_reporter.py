@@ -124,6 +124,34 @@ def test_a_step_that_is_no_number_does_not_stop_the_writer(run_dir: Path, open_r
     assert events_of(run_dir, "end")
 
 
+def test_an_object_that_cannot_be_recorded_costs_one_event_not_the_batch(
+    run_dir: Path, open_reporter: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    endless: dict[str, object] = {}
+    endless["self"] = endless
+    reporter = open_reporter()
+    reporter.metric("loss", 1.0, 1, tags={"layer": Path("x"), 3: {1, 2}})  # type: ignore[dict-item]
+    reporter.describe({"broken": Broken()})
+    reporter.describe(endless)
+    reporter.metric(7, 2.0, 2)  # type: ignore[arg-type]
+    reporter.metric("loss", 3.0, 3)
+    reporter.close()
+    assert [event.kind for event in events_of(run_dir)] == [
+        "start",
+        "dropped",
+        "metric",
+        "metric",
+        "metric",
+        "end",
+    ]
+    assert events_of(run_dir, "dropped")[0].fields["counts"] == {"describe": 2}
+    assert "describe event was not recorded" in caplog.text
+
+
 def test_tags_stay_apart_and_name_the_series(run_dir: Path, open_reporter: Open) -> None:
     reporter = open_reporter()
     reporter.metric("loss", 1.0, 1, tags={"split": "train"})

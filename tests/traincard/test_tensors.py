@@ -1,5 +1,6 @@
 """Tensors: read without making the training thread wait, and never wrong."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,6 +95,13 @@ def test_a_value_still_being_computed_is_written_later_and_holds_nothing_up(
         device.done = True
         assert reporter.flush()
         assert events_of(run_dir, "metric")[0].fields["values"] == {"loss": 1.5}
+
+
+def test_closing_waits_for_the_last_value_of_a_device(run_dir: Path, device: _Device) -> None:
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        reporter.metric("loss", device.tensor(1.5), 1)
+        threading.Timer(0.2, lambda: setattr(device, "done", True)).start()
+    assert events_of(run_dir, "metric")[0].fields["values"] == {"loss": 1.5}
 
 
 def test_a_device_that_hangs_does_not_keep_the_end_from_being_recorded(

@@ -106,6 +106,7 @@ def numbers_line(view: RunView) -> str:
 
 def system_line(system: dict[str, Any]) -> str:
     """CPU, memory and every GPU, as far as the machine tells."""
+    system = {name: value for name, value in system.items() if isinstance(value, (int, float))}
     parts = []
     if "cpu/utilization" in system:
         parts.append(f"CPU {system['cpu/utilization']:.0f} %")

@@ -6,7 +6,7 @@ it (server, command line); `Control` looks at it between two steps (trainer), fo
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -96,7 +96,10 @@ class ControlFile:
 class Control:
     """The trainer's view of control.json. Reads only; `poll` costs one `stat` while nothing changes."""
 
-    def __init__(self, run_dir: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, run_dir: str | os.PathLike[str], complain: Callable[[str], None] = lambda sentence: None
+    ) -> None:
+        self._complain = complain
         self._path = RunFiles(run_dir).control
         self._seen: tuple[int, int, int] | None = None
         self._version = 0
@@ -118,7 +121,10 @@ class Control:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as problem:
-            self.problem = f"control.json cannot be read and changes nothing: {problem}"
+            sentence = f"control.json cannot be read and changes nothing: {problem}"
+            if sentence != self.problem:
+                self.problem = sentence
+                self._complain(sentence)
             return None
         self._seen = mark
         self.problem = None

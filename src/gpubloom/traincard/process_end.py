@@ -108,14 +108,16 @@ def _release_sigterm() -> None:
 
 
 def _silence_forked_child() -> None:
-    handler = signal.getsignal(signal.SIGTERM)
-    while isinstance(watcher := getattr(handler, "__self__", None), ProcessEnd):
-        handler = watcher.previous_sigterm
-        signal.signal(signal.SIGTERM, handler)
-    for watcher in list(_watched):
-        watcher.in_forked_child()
-    _watched.clear()
-    _release_sigterm()
+    try:
+        handler = signal.getsignal(signal.SIGTERM)
+        while isinstance(watcher := getattr(handler, "__self__", None), ProcessEnd):
+            handler = watcher.previous_sigterm
+            signal.signal(signal.SIGTERM, handler)
+        for watcher in list(_watched):
+            watcher.in_forked_child()
+        _watched.clear()
+    finally:
+        _release_sigterm()
 
 
 if hasattr(os, "register_at_fork"):

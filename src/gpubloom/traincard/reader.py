@@ -66,6 +66,7 @@ class Reader:
         self._files = RunFiles(run_dir)
         self._ranks = None if ranks is None else frozenset(ranks)
         self._offsets: dict[str, int] = dict(cursor or {})
+        self._finished: set[StreamId] = set()
         self.damaged_lines = 0
 
     @property
@@ -88,11 +89,16 @@ class Reader:
                 if found := opened.open_tail(path):
                     sources[found[0]] = found[1]
             sources = {**self._files.sealed(), **sources}
-            for stream in sorted(sources):
+            for stream in sorted(sources.keys() - self._finished):
                 if left <= 0:
                     break
                 if self._ranks is None or stream.rank in self._ranks:
-                    left -= self._read(stream, opened.file(sources[stream]), left, events)
+                    source = sources[stream]
+                    used = self._read(stream, opened.file(source), left, events)
+                    left -= used
+                    # What is sealed does not grow: read to its end, it need not be opened again.
+                    if used == 0 and isinstance(source, Path):
+                        self._finished.add(stream)
         return events
 
     def _read(self, stream: StreamId, file: IO[bytes], most: int, events: list[RunEvent]) -> int:

@@ -50,16 +50,26 @@ class RecordMaker:
         self._device_events.clear()
         for event in events:
             kind = event[0]
-            if kind in {"metric", "metrics"}:
-                self._add_metric(records, event)
-            elif kind == "progress":
-                if progress is not None:
-                    records.remove(progress)
-                progress = Record(_fields(event))
-                records.append(progress)
-            else:
-                records.append(Record(self._other(event)))
+            try:
+                if kind in {"metric", "metrics"}:
+                    self._add_metric(records, event)
+                elif kind == "progress":
+                    fields = _fields(event)
+                    if progress is not None:
+                        records.remove(progress)
+                    progress = Record(fields)
+                    records.append(progress)
+                else:
+                    records.append(Record(self._other(event)))
+            except Exception as problem:  # noqa: BLE001 - somebody's odd object must cost one event, not the batch
+                self.unreadable[public_kind(kind)] += 1
+                self._complain(f"a {public_kind(kind)} event was not recorded: {problem!r}")
         return records
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a device still computes a value that was reported."""
+        return bool(self._waiting)
 
     def give_up_waiting(self) -> Counter[str]:
         """Forgets values that a device has not computed; returns how many events that were."""
@@ -73,8 +83,8 @@ class RecordMaker:
         return Counter(metric=lost) if lost else Counter()
 
     def _add_metric(self, records: list[Record], event: Event) -> None:
-        kind, t, given_step, names, value, tags = event
-        step = _whole_number(given_step)
+        kind, t, given_step, names, value, given_tags = event
+        step, tags = _whole_number(given_step), plain(given_tags)
         given = {names: value} if kind == "metric" else names
         if any(isinstance(kept, OnDevice) and not kept.ready(self._device_events) for kept in given.values()):
             self._waiting.append(event)
@@ -104,7 +114,8 @@ class RecordMaker:
 
     def _numbers(self, given: dict[str, Any]) -> dict[str, Any]:
         values = {}
-        for name, kept in given.items():
+        for given_name, kept in given.items():
+            name = str(given_name)
             try:
                 value = number(kept)
             except NotANumberError as problem:
@@ -116,7 +127,7 @@ class RecordMaker:
                     self._losses_not_finite.discard(name)
                 else:
                     self._losses_not_finite.add(name)
-            values[str(name)] = encode_number(value)
+            values[name] = encode_number(value)
         return values
 
     def _other(self, event: Event) -> dict[str, Any]:

@@ -56,7 +56,8 @@ class Reporter:
         environment = os.environ
         self.run_dir, invented = find_run_dir(run_dir, environment)
         self.rank = find_rank(environment) if rank is None else rank
-        self.control = Control(self.run_dir)
+        self.control = Control(self.run_dir, lambda sentence: self.log(sentence, level="error"))
+        self._on = False
         self._queue = EventQueue(queue_capacity)
         self._flush_steps = flush_steps
         self._flushed_at = 0
@@ -204,7 +205,7 @@ class Reporter:
         """Records an event of any kind; readers that do not know the kind keep it and ignore it."""
         if self._on:
             put = self._queue.put if kind in DROPPABLE else self._queue.put_kept
-            put((kind, time(), step, fields, None, None))
+            put((kind, time(), step, dict(fields), None, None))
 
     def finish(self, status: str = "completed", message: str | None = None) -> None:
         """Says how the run ended (completed, failed, cancelled, paused, …); waits until that is written."""

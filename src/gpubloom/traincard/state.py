@@ -128,14 +128,14 @@ class RunState:
         step, tags = record.get("step"), record.get("tags")
         for name, value in (record.get("values") or {}).items():
             self.values[series_name(name, tags)] = {"step": step, "value": value}
-        if step is not None and (self.step is None or step > self.step):
+        if isinstance(step, int) and (self.step is None or step > self.step):
             self._reached(step, record["t"])
 
     def _progress(self, record: Mapping[str, Any]) -> None:
         for name in ("total_steps", "epoch", "epochs"):
             if name in record:
                 setattr(self, name, record[name])
-        if (step := record.get("step")) is not None:
+        if isinstance(step := record.get("step"), int):
             self._reached(step, record["t"])
 
     def _phase(self, record: Mapping[str, Any]) -> None:

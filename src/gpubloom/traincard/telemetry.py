@@ -6,6 +6,7 @@ zero.
 
 import contextlib
 import importlib
+import logging
 import os
 import shutil
 import threading
@@ -13,6 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
+
+logger = logging.getLogger("gpubloom.traincard")
 
 _SECTOR_BYTES = 512
 
@@ -43,6 +46,12 @@ class Telemetry:
         self._stop.set()
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as problem:  # noqa: BLE001 - drivers fail in ways of their own; training does not care
+            logger.warning("TrainCard no longer looks at this machine: %r", problem)
+
+    def _watch(self) -> None:
         machine = Machine(self._listener.run_dir)
         if names := machine.gpus.names():
             self._listener.describe(names)

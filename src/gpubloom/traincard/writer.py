@@ -33,8 +33,9 @@ _LATEST_SECONDS = 1.0
 _SYNC_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 10.0
+_DEVICE_SECONDS = 2.0
 _TOO_FAST = "events came faster than they could be written"
-_NOT_A_NUMBER = "a value was not a number"
+_UNREADABLE = "a value could not be read"
 _DEVICE = "the device did not finish computing the value"
 
 
@@ -193,11 +194,13 @@ class Writer:
         batch, dropped = self._queue.take()
         self._drop(self._problem or _TOO_FAST, dropped)
         self._pending.extend(self._maker.make(batch))
+        if last:
+            self._wait_for_device()
         self._drop(
             _DEVICE,
             self._maker.give_up_waiting() if last else self._maker.limit_waiting(self._queue.capacity),
         )
-        self._drop(_NOT_A_NUMBER, self._maker.unreadable)
+        self._drop(_UNREADABLE, self._maker.unreadable)
         self._maker.unreadable = Counter()
         now = time.monotonic()
         if self._pending:
@@ -206,6 +209,13 @@ class Writer:
             self._spoke_at = now
             promise = {"expect_next_in": 3 * _HEARTBEAT_SECONDS, "auto": True}
             self._pending.append(Record({"t": round(time.time(), 4), "kind": "heartbeat", **promise}))
+
+    def _wait_for_device(self) -> None:
+        # The last step's loss is usually still being computed when a loop ends.
+        deadline = time.monotonic() + _DEVICE_SECONDS
+        while self._maker.is_waiting and time.monotonic() < deadline:
+            time.sleep(0.005)
+            self._pending.extend(self._maker.make(()))
 
     def _drop(self, reason: str, counts: Counter[str]) -> None:
         if counts:
