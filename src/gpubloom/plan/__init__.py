@@ -13,6 +13,7 @@ from gpubloom.plan.config import (
     TokenizerConfig,
     TrainConfig,
 )
+from gpubloom.plan.demo import demo_fields
 from gpubloom.plan.explain import explain
 from gpubloom.plan.hardware import Gpu, Hardware, detect_hardware
 from gpubloom.plan.planner import Memory, Plan, plan
@@ -35,6 +36,7 @@ __all__ = [
     "ScheduleConfig",
     "TokenizerConfig",
     "TrainConfig",
+    "demo_fields",
     "detect_hardware",
     "estimate_tokens",
     "explain",

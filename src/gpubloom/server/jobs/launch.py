@@ -13,7 +13,15 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.plan import Hardware, Plan, TrainConfig, detect_hardware, estimate_tokens, plan
+from gpubloom.plan import (
+    Hardware,
+    Plan,
+    TrainConfig,
+    demo_fields,
+    detect_hardware,
+    estimate_tokens,
+    plan,
+)
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import Worker
 from gpubloom.server.problems import FieldError, InvalidInput
@@ -41,15 +49,40 @@ class CannotRun(InvalidInput):
 
 
 def read_config(raw: dict[str, Any], settings: Settings, *, name: str, data_path: str | None) -> TrainConfig:
-    """The validated config, with data from where this server may read; raises with one sentence per field."""
+    """The validated config, with data from where this server may read; raises with one sentence per field.
+
+    Without any data it is the demo, with whatever the config says on top.
+    """
     wanted = {**raw, "name": _slug(name)}
-    data = dict(wanted.get("data") or {}) if isinstance(wanted.get("data") or {}, dict) else wanted["data"]
-    if isinstance(data, dict):
-        if data_path is not None and not (data.get("train_path") or data.get("trainPath")):
-            data["train_path"] = data_path
-        wanted["data"] = data
+    data = wanted.get("data")
+    named = isinstance(data, dict) and (data.get("train_path") or data.get("trainPath"))
+    if data_path is not None and not named:
+        wanted["data"] = {**(data if isinstance(data, dict) else {}), "train_path": data_path}
+    demo = demo_fields()
+    is_demo = data_path is None and not named and isinstance(data, dict | None)
+    if is_demo:
+        wanted = {**demo, **wanted, "data": {**(data or {}), **demo["data"]}}
+    config = _validated(wanted)
+    if config.checkpoint.directory is not None:
+        raise InvalidInput.for_field(
+            "config.checkpoint.directory", "A server keeps checkpoints in the run's own directory."
+        )
+    tokenizer = config.data.tokenizer
+    places = {
+        "train_path": config.data.train_path
+        if is_demo
+        else _readable("config.data.train_path", config.data.train_path, settings),
+        "eval_path": _readable("config.data.eval_path", config.data.eval_path, settings),
+        "tokenizer": tokenizer.model_copy(
+            update={"path": _readable("config.data.tokenizer.path", tokenizer.path, settings)}
+        ),
+    }
+    return config.model_copy(update={"data": config.data.model_copy(update=places)})
+
+
+def _validated(fields: dict[str, Any]) -> TrainConfig:
     try:
-        config = TrainConfig.model_validate(wanted)
+        return TrainConfig.model_validate(fields)
     except ValidationError as error:
         errors = [
             FieldError(
@@ -59,21 +92,6 @@ def read_config(raw: dict[str, Any], settings: Settings, *, name: str, data_path
             for item in error.errors()
         ]
         raise InvalidInput(f"{errors[0].field}: {errors[0].message}", errors=errors) from error
-    if config.checkpoint.directory is not None:
-        raise InvalidInput.for_field(
-            "config.checkpoint.directory", "A server keeps checkpoints in the run's own directory."
-        )
-    paths = {
-        "train_path": config.data.train_path,
-        "eval_path": config.data.eval_path,
-    }
-    places = {field: _readable(f"config.data.{field}", path, settings) for field, path in paths.items()}
-    tokenizer = config.data.tokenizer.model_copy(
-        update={"path": _readable("config.data.tokenizer.path", config.data.tokenizer.path, settings)}
-    )
-    return config.model_copy(
-        update={"data": config.data.model_copy(update={**places, "tokenizer": tokenizer})}
-    )
 
 
 def _readable(field: str, path: str | None, settings: Settings) -> str | None:
