@@ -1,9 +1,9 @@
 import { createRouter } from "@tanstack/react-router";
 import { queryClient } from "@/api/query-client";
 import { routeTree } from "./routes";
+import { BarePageError } from "./shell/bare-page-error";
 import { NotFound } from "./shell/not-found";
-import { PageError } from "./shell/page-error";
-import { PagePending } from "./shell/page-pending";
+import { BarePagePending } from "./shell/page-pending";
 
 export const router = createRouter({
   routeTree,
@@ -12,8 +12,8 @@ export const router = createRouter({
   // The query cache decides what is fresh; a second cache would only disagree with it.
   defaultPreloadStaleTime: 0,
   defaultPendingMs: 200,
-  defaultPendingComponent: PagePending,
-  defaultErrorComponent: PageError,
+  defaultPendingComponent: BarePagePending,
+  defaultErrorComponent: BarePageError,
   defaultNotFoundComponent: NotFound,
   scrollRestoration: true,
 });

@@ -1,6 +1,8 @@
 import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, lazyRouteComponent, redirect } from "@tanstack/react-router";
 import { authStateQuery } from "@/api/auth-state";
+import { PageError } from "./shell/page-error";
+import { PagePending } from "./shell/page-pending";
 import { Root } from "./shell/root";
 import { authSearch, projectsSearch, settingsSearch } from "./shell/search-params";
 
@@ -54,27 +56,30 @@ const app = createRoute({
   component: lazyRouteComponent(() => import("./shell/app-layout"), "AppLayout"),
 });
 
+/** Every page of the app fails and loads inside its frame. */
+const appPage = { getParentRoute: () => app, errorComponent: PageError, pendingComponent: PagePending };
+
 const dashboard = createRoute({
-  getParentRoute: () => app,
+  ...appPage,
   path: "/dashboard",
   component: lazyRouteComponent(() => import("./pages/dashboard/dashboard-page"), "DashboardPage"),
 });
 
 const projects = createRoute({
-  getParentRoute: () => app,
+  ...appPage,
   path: "/projects",
   validateSearch: projectsSearch,
   component: lazyRouteComponent(() => import("./pages/projects/projects-page"), "ProjectsPage"),
 });
 
 const project = createRoute({
-  getParentRoute: () => app,
+  ...appPage,
   path: "/projects/$projectId",
   component: lazyRouteComponent(() => import("./pages/projects/project-page"), "ProjectPage"),
 });
 
 const settings = createRoute({
-  getParentRoute: () => app,
+  ...appPage,
   path: "/settings",
   validateSearch: settingsSearch,
   component: lazyRouteComponent(() => import("./pages/settings/settings-page"), "SettingsPage"),

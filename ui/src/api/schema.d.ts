@@ -224,6 +224,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/shared/job": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Shared Job
+         * @description The job behind a link. Paths of the server are left out.
+         */
+        get: operations["read_shared_job_api_shared_job_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/shared/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Shared Metrics
+         * @description The curves of the job behind a link.
+         */
+        get: operations["read_shared_metrics_api_shared_metrics_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/sign-out": {
         parameters: {
             query?: never;
@@ -423,6 +463,438 @@ export interface paths {
          * @description Delete a project.
          */
         delete: operations["delete_project_api_projects__project_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/machines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Machines
+         * @description The machines that have a worker now, and their GPUs.
+         */
+        get: operations["list_machines_api_machines_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Plan Job
+         * @description Does it fit, how much memory of which kind, how fast? Nothing is started.
+         */
+        post: operations["plan_job_api_plan_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Jobs
+         * @description One's training jobs, newest first.
+         */
+        get: operations["list_jobs_api_training_jobs_get"];
+        put?: never;
+        /**
+         * Create Job
+         * @description Queue a job for a project, or for a new project that is created in the same transaction.
+         */
+        post: operations["create_job_api_training_jobs_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/totals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Totals
+         * @description How many jobs there are, and how long they trained.
+         */
+        get: operations["read_totals_api_training_jobs_totals_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Job
+         * @description One training job.
+         */
+        get: operations["read_job_api_training_jobs__job_id__get"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Job
+         * @description Delete a job that has ended, with its run directory, checkpoints and model.
+         */
+        delete: operations["delete_job_api_training_jobs__job_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Metrics
+         * @description A job's curves in columns, thinned with minimum and maximum kept; or the newest steps as wide rows.
+         */
+        get: operations["read_metrics_api_training_jobs__job_id__metrics_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/checkpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Checkpoints
+         * @description A job's checkpoints, newest first.
+         */
+        get: operations["list_checkpoints_api_training_jobs__job_id__checkpoints_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Stream Job
+         * @description A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on.
+         */
+        get: operations["stream_job_api_training_jobs__job_id__stream_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Logs
+         * @description The end of a job's output, or what came after a position.
+         */
+        get: operations["read_logs_api_training_jobs__job_id__logs_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/logs/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Search Logs
+         * @description The newest lines of the output that contain a text.
+         */
+        get: operations["search_logs_api_training_jobs__job_id__logs_search_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause
+         * @description Save a checkpoint, stop, and free the device.
+         */
+        post: operations["pause_api_training_jobs__job_id__pause_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume
+         * @description Go on from the newest checkpoint.
+         */
+        post: operations["resume_api_training_jobs__job_id__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel
+         * @description Stop for good; checkpoints stay.
+         */
+        post: operations["cancel_api_training_jobs__job_id__cancel_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/extend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Extend
+         * @description Train a completed job further.
+         */
+        post: operations["extend_api_training_jobs__job_id__extend_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/save": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Save
+         * @description Save a checkpoint at the next step.
+         */
+        post: operations["save_api_training_jobs__job_id__save_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change Settings
+         * @description Change settings while the job trains.
+         */
+        patch: operations["change_settings_api_training_jobs__job_id__settings_patch"];
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/model": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Model Files
+         * @description The files of the finished model.
+         */
+        get: operations["list_model_files_api_training_jobs__job_id__model_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/model/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Archive
+         * @description The whole model as one tar archive; a broken download continues with a Range header.
+         */
+        get: operations["download_archive_api_training_jobs__job_id__model_archive_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/model/files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download File
+         * @description One file of the model, by the name that the list gives.
+         */
+        get: operations["download_file_api_training_jobs__job_id__model_files__path__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/shares": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Shares
+         * @description The links to a job that still work.
+         */
+        get: operations["list_shares_api_training_jobs__job_id__shares_get"];
+        put?: never;
+        /**
+         * Create Share
+         * @description Make a read-only link; this response is the only place that shows it.
+         */
+        post: operations["create_share_api_training_jobs__job_id__shares_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/shares/{share_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Share
+         * @description Make a link stop working.
+         */
+        delete: operations["revoke_share_api_training_jobs__job_id__shares__share_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -645,6 +1117,38 @@ export interface components {
              */
             newPassword: string;
         };
+        /** CheckpointOut */
+        CheckpointOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Attempt */
+            attempt: number;
+            /** Step */
+            step: number;
+            /** Path */
+            path: string;
+            /** Size */
+            size: number | null;
+            /** Metrics */
+            metrics: {
+                [key: string]: unknown;
+            };
+            /** Best */
+            best: boolean;
+            /**
+             * Savedat
+             * Format: date-time
+             */
+            savedAt: string;
+        };
+        /** Checkpoints */
+        Checkpoints: {
+            /** Items */
+            items: components["schemas"]["CheckpointOut"][];
+        };
         /**
          * CreatedApiToken
          * @description The only response that ever holds the token itself.
@@ -654,10 +1158,49 @@ export interface components {
             token: string;
             apiToken: components["schemas"]["ApiTokenOut"];
         };
+        /** CurveOut */
+        CurveOut: {
+            /** Name */
+            name: string;
+            /** Rank */
+            rank: number;
+            /**
+             * Axis
+             * @enum {string}
+             */
+            axis: "step" | "time";
+            /** X */
+            x: number[];
+            /** Value */
+            value: number[];
+            /** Low */
+            low: number[];
+            /** High */
+            high: number[];
+            /** Attempt */
+            attempt: number[];
+        };
+        /**
+         * Curves
+         * @description `position`: the stream continues after this.
+         */
+        Curves: {
+            /** Position */
+            position: number;
+            /** Series */
+            series: components["schemas"]["CurveOut"][];
+        };
         /** EmailOnly */
         EmailOnly: {
             /** Email */
             email: string;
+        };
+        /** Extension */
+        Extension: {
+            /** Epochs */
+            epochs?: number | null;
+            /** Maxsteps */
+            maxSteps?: number | null;
         };
         /**
          * FieldError
@@ -717,12 +1260,223 @@ export interface components {
             expiresAt: string;
         };
         /**
+         * JobOut
+         * @description A job, as lists and the job page show it.
+         */
+        JobOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Projectid
+             * Format: uuid
+             */
+            projectId: string;
+            /** Projectname */
+            projectName: string;
+            /**
+             * Userid
+             * Format: uuid
+             */
+            userId: string;
+            /** Name */
+            name: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
+            /** Config */
+            config: {
+                [key: string]: unknown;
+            };
+            /** Plan */
+            plan: {
+                [key: string]: unknown;
+            };
+            /** Gputype */
+            gpuType: string | null;
+            /** Hostmemory */
+            hostMemory: number | null;
+            /**
+             * Want
+             * @enum {string}
+             */
+            want: "run" | "pause" | "cancel";
+            /** Settings */
+            settings: {
+                [key: string]: unknown;
+            };
+            /** Attempt */
+            attempt: number;
+            /** Maxattempts */
+            maxAttempts: number;
+            /** Summary */
+            summary: {
+                [key: string]: unknown;
+            };
+            /** Position */
+            position: number;
+            /** Queueposition */
+            queuePosition: number | null;
+            /** Hasmodel */
+            hasModel: boolean;
+            /** Errorcode */
+            errorCode: string | null;
+            /** Errormessage */
+            errorMessage: string | null;
+            /** Starttime */
+            startTime: string | null;
+            /** Endtime */
+            endTime: string | null;
+            /**
+             * Createdat
+             * Format: date-time
+             */
+            createdAt: string;
+            /**
+             * Updatedat
+             * Format: date-time
+             */
+            updatedAt: string;
+        };
+        /**
+         * JobTotals
+         * @description What the dashboard counts.
+         */
+        JobTotals: {
+            /** Running */
+            running: number;
+            /** Queued */
+            queued: number;
+            /** Completed */
+            completed: number;
+            /** Failed */
+            failed: number;
+            /** Trainingseconds */
+            trainingSeconds: number;
+        };
+        /** Jobs */
+        Jobs: {
+            /** Items */
+            items: components["schemas"]["JobOut"][];
+            /** Total */
+            total: number;
+        };
+        /**
+         * LiveSettings
+         * @description What can change while a run trains; what is left out stays as it is.
+         */
+        LiveSettings: {
+            /** Learningrate */
+            learningRate?: number | null;
+            /** Weightdecay */
+            weightDecay?: number | null;
+            /** Clipnorm */
+            clipNorm?: number | null;
+            /** Evaleverysteps */
+            evalEverySteps?: number | null;
+            /** Saveeverysteps */
+            saveEverySteps?: number | null;
+        };
+        /** LogMatches */
+        LogMatches: {
+            /** Lines */
+            lines: string[];
+            /** More */
+            more: boolean;
+        };
+        /**
+         * LogPage
+         * @description A part of the output. `start` and `end` are byte positions; ask again with `after=end` to follow.
+         */
+        LogPage: {
+            /** Lines */
+            lines: string[];
+            /** Start */
+            start: number;
+            /** End */
+            end: number;
+        };
+        /**
+         * Machine
+         * @description A machine with a worker on it.
+         */
+        Machine: {
+            /** Name */
+            name: string;
+            /** Gpus */
+            gpus: string[];
+            /** Cpucores */
+            cpuCores: number;
+            /** Hostmemorybytes */
+            hostMemoryBytes: number;
+            /**
+             * Lastseenat
+             * Format: date-time
+             */
+            lastSeenAt: string;
+        };
+        /** Machines */
+        Machines: {
+            /** Items */
+            items: components["schemas"]["Machine"][];
+        };
+        /**
          * Message
          * @description A reply that is only a sentence.
          */
         Message: {
             /** Detail */
             detail: string;
+        };
+        /**
+         * MetricRow
+         * @description One step in the wide form.
+         */
+        MetricRow: {
+            /**
+             * Trainingjobid
+             * Format: uuid
+             */
+            trainingJobId: string;
+            /**
+             * Timestamp
+             * Format: date-time
+             */
+            timestamp: string;
+            /** Loss */
+            loss: number | null;
+            /** Learningrate */
+            learningRate: number | null;
+            /** Gpuutilization */
+            gpuUtilization: number | null;
+            /** Cpuutilization */
+            cpuUtilization: number | null;
+            /** Memoryusage */
+            memoryUsage: number | null;
+            /** Throughput */
+            throughput: number | null;
+            /** Epoch */
+            epoch: number | null;
+            /** Step */
+            step: number;
+        };
+        /** ModelFile */
+        ModelFile: {
+            /** Path */
+            path: string;
+            /** Size */
+            size: number;
+        };
+        /** ModelFiles */
+        ModelFiles: {
+            /** Items */
+            items: components["schemas"]["ModelFile"][];
+            /** Archivesize */
+            archiveSize: number;
         };
         /** NewApiToken */
         NewApiToken: {
@@ -735,6 +1489,51 @@ export interface components {
              * @default 90
              */
             expiresInDays: number;
+        };
+        /**
+         * NewJob
+         * @description A job for a project that exists, or for one that is created with it.
+         */
+        NewJob: {
+            /**
+             * Config
+             * @description A TrainConfig; camelCase is accepted.
+             */
+            config?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Projectid
+             * @description Its data path is used when the config names none.
+             */
+            projectId?: string | null;
+            /**
+             * Gputype
+             * @description A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU.
+             */
+            gpuType?: string | null;
+            /**
+             * Hostmemory
+             * @description GB of RAM.
+             */
+            hostMemory?: number | null;
+            project?: components["schemas"]["ProjectIn"] | null;
+            /** Name */
+            name?: string | null;
+            /**
+             * Maxattempts
+             * @default 5
+             */
+            maxAttempts: number;
+        };
+        /**
+         * NewShare
+         * @description The link is shown once.
+         */
+        NewShare: {
+            /** Link */
+            link: string;
+            share: components["schemas"]["ShareOut"];
         };
         /** People */
         People: {
@@ -782,6 +1581,50 @@ export interface components {
             disabled: boolean;
             /** Lastseenat */
             lastSeenAt: string | null;
+        };
+        /**
+         * PlanAnswer
+         * @description Whether it fits, and what to expect; `reason` says why not and what would.
+         */
+        PlanAnswer: {
+            /** Fits */
+            fits: boolean;
+            /** Reason */
+            reason: string | null;
+            /** Plan */
+            plan: {
+                [key: string]: unknown;
+            } | null;
+            /** Machine */
+            machine: string | null;
+        };
+        /**
+         * PlanRequest
+         * @description A config and the machine it is for.
+         */
+        PlanRequest: {
+            /**
+             * Config
+             * @description A TrainConfig; camelCase is accepted.
+             */
+            config?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Projectid
+             * @description Its data path is used when the config names none.
+             */
+            projectId?: string | null;
+            /**
+             * Gputype
+             * @description A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU.
+             */
+            gpuType?: string | null;
+            /**
+             * Hostmemory
+             * @description GB of RAM.
+             */
+            hostMemory?: number | null;
         };
         /**
          * ProblemBody
@@ -948,6 +1791,24 @@ export interface components {
             name: string;
             /** Email */
             email: string;
+        };
+        /** ShareOut */
+        ShareOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Createdat
+             * Format: date-time
+             */
+            createdAt: string;
+        };
+        /** Shares */
+        Shares: {
+            /** Items */
+            items: components["schemas"]["ShareOut"][];
         };
         /** SignIn */
         SignIn: {
@@ -1382,6 +2243,72 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_shared_job_api_shared_job_get: {
+        parameters: {
+            query?: never;
+            header: {
+                "x-share-token": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_shared_metrics_api_shared_metrics_get: {
+        parameters: {
+            query?: {
+                points?: number;
+            };
+            header: {
+                "x-share-token": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Curves"];
+                };
             };
             /** @description A problem */
             "4XX": {
@@ -1843,6 +2770,802 @@ export interface operations {
             header?: never;
             path: {
                 project_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_machines_api_machines_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Machines"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    plan_job_api_plan_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlanAnswer"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_jobs_api_training_jobs_get: {
+        parameters: {
+            query?: {
+                projectId?: string | null;
+                status?: ("queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed")[] | null;
+                search?: string;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Jobs"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    create_job_api_training_jobs_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewJob"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_totals_api_training_jobs_totals_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobTotals"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_job_api_training_jobs__job_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_job_api_training_jobs__job_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_metrics_api_training_jobs__job_id__metrics_get: {
+        parameters: {
+            query?: {
+                series?: string[] | null;
+                /** @description First step. */
+                from?: number | null;
+                /** @description Last step. */
+                to?: number | null;
+                /** @description Most points of one curve. */
+                points?: number;
+                shape?: string;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Curves"] | components["schemas"]["MetricRow"][];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_checkpoints_api_training_jobs__job_id__checkpoints_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Checkpoints"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    stream_job_api_training_jobs__job_id__stream_get: {
+        parameters: {
+            query?: {
+                after?: number | null;
+            };
+            header?: {
+                "last-event-id"?: number | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "text/event-stream": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_logs_api_training_jobs__job_id__logs_get: {
+        parameters: {
+            query?: {
+                /** @description Byte position to go on from. */
+                after?: number | null;
+                lines?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogPage"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    search_logs_api_training_jobs__job_id__logs_search_get: {
+        parameters: {
+            query: {
+                text: string;
+                most?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogMatches"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    pause_api_training_jobs__job_id__pause_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    resume_api_training_jobs__job_id__resume_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    cancel_api_training_jobs__job_id__cancel_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    extend_api_training_jobs__job_id__extend_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Extension"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    save_api_training_jobs__job_id__save_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    change_settings_api_training_jobs__job_id__settings_patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LiveSettings"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_model_files_api_training_jobs__job_id__model_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelFiles"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_archive_api_training_jobs__job_id__model_archive_get: {
+        parameters: {
+            query?: never;
+            header?: {
+                Range?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_file_api_training_jobs__job_id__model_files__path__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                path: string;
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_shares_api_training_jobs__job_id__shares_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Shares"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    create_share_api_training_jobs__job_id__shares_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewShare"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    revoke_share_api_training_jobs__job_id__shares__share_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+                share_id: string;
             };
             cookie?: never;
         };

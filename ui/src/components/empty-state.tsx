@@ -1,16 +1,24 @@
 import type { LucideIcon } from "lucide-react";
 import type { ReactNode } from "react";
 
-type EmptyStateProps = { icon: LucideIcon; title: string; children?: ReactNode; action?: ReactNode };
+type EmptyStateProps = {
+  icon: LucideIcon;
+  title: string;
+  /** The whole page says nothing else, so the title is its heading. */
+  wholePage?: boolean;
+  children?: ReactNode;
+  action?: ReactNode;
+};
 
 /** Nothing here yet: says so, and offers the next step. */
-export function EmptyState({ icon: Icon, title, children, action }: EmptyStateProps) {
+export function EmptyState({ icon: Icon, title, wholePage, children, action }: EmptyStateProps) {
+  const Title = wholePage ? "h1" : "p";
   return (
     <div className="flex flex-col items-center px-4 py-10 text-center">
       <div className="mb-4 grid size-11 place-items-center rounded-full border border-line-strong bg-white/4 text-violet-soft">
         <Icon aria-hidden className="size-5" />
       </div>
-      <p className="max-w-md text-lg font-[560]">{title}</p>
+      <Title className="max-w-md text-lg font-[560]">{title}</Title>
       {children && <div className="mt-1.5 max-w-lg text-dim">{children}</div>}
       {action && <div className="mt-5">{action}</div>}
     </div>

@@ -9,7 +9,7 @@ import { usePageTitle } from "./use-page-title";
 // The three engines word the failure of a dynamic import differently.
 const MISSING_PART = /dynamically imported module|importing a module script|module script failed/i;
 
-/** Stands in for one page that failed; the rest of the app goes on working around it. */
+/** Stands in for one page of the app that failed; the rest goes on working around it. */
 export function PageError({ error, reset }: ErrorComponentProps) {
   const router = useRouter();
   const { reset: resetQueries } = useQueryErrorResetBoundary();
@@ -18,6 +18,7 @@ export function PageError({ error, reset }: ErrorComponentProps) {
   if (error instanceof Error && MISSING_PART.test(error.message)) {
     return (
       <EmptyState
+        wholePage
         icon={RefreshCw}
         title="A part of this page could not be loaded."
         action={
@@ -33,6 +34,7 @@ export function PageError({ error, reset }: ErrorComponentProps) {
 
   return (
     <EmptyState
+      wholePage
       icon={TriangleAlert}
       title="This page could not be shown."
       action={

@@ -61,8 +61,8 @@ function ProjectFound({ project }: { project: Project }) {
 function ProjectMissing() {
   return (
     <Card>
-      <h1 className="sr-only">Project not found</h1>
       <EmptyState
+        wholePage
         icon={FolderX}
         title="There is no project at this address."
         action={
