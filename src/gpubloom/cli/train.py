@@ -1,0 +1,221 @@
+"""`bloom train`: writes a run directory, starts its train.py in a child process, and shows how it goes.
+
+It never imports torch; what it shows it reads from the run directory, like any other viewer.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gpubloom.plan import Plan, TrainConfig
+
+_SETTINGS = "Settings"
+
+
+def train(
+    train_path: Annotated[
+        str | None,
+        typer.Option(
+            help="File, folder, glob or .bin token file. [env TRAIN_DATA_PATH] "
+            "[default: ./data/train if it exists, else a demo on Python's own sources]",
+            rich_help_panel=_SETTINGS,
+        ),
+    ] = None,
+    eval_path: Annotated[
+        str | None,
+        typer.Option(
+            help="Text to evaluate on. [env EVAL_DATA_PATH] [default: a twentieth of the training text]",
+            rich_help_panel=_SETTINGS,
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="Times through the text. [env EPOCHS] [default: 10]", rich_help_panel=_SETTINGS),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Rows per step. [env BATCH_SIZE] [default: 32]", rich_help_panel=_SETTINGS),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(help="Peak rate. [env LEARNING_RATE] [default: 1e-3]", rich_help_panel=_SETTINGS),
+    ] = None,
+    gpu: Annotated[
+        int | None, typer.Option(min=0, help="Train on this GPU only.", rich_help_panel=_SETTINGS)
+    ] = None,
+    checkpoint_dir: Annotated[
+        str | None,
+        typer.Option(
+            help="Checkpoints go to a folder named after the run in here. [env CHECKPOINT_DIR] "
+            "[default: ./checkpoints in the run directory]",
+            rich_help_panel=_SETTINGS,
+        ),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="Any field of the config.", rich_help_panel=_SETTINGS
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A JSON file with a TrainConfig.", rich_help_panel=_SETTINGS)
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Where the run is kept. [default: ./runs/<time>-<name>]")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Continue a run from its newest checkpoint.")
+    ] = None,
+) -> None:
+    """Train a language model, and see every step. Ctrl-C saves; --resume continues."""
+    flags = {
+        "data.train_path": train_path,
+        "data.eval_path": eval_path,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "device": None if gpu is None else f"cuda:{gpu}",
+        "checkpoint.directory": checkpoint_dir,
+    }
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    try:
+        if resume is not None:
+            if run_dir or config or assignments or any(value is not None for value in flags.values()):
+                raise ValueError("--resume continues a run as it was asked for: it takes no other setting.")
+            _resume(resume, console)
+        else:
+            _start(flags, assignments or [], config, run_dir, console)
+    except ValueError as problem:
+        typer.echo(f"bloom train: {problem}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _start(
+    flags: dict[str, Any],
+    assignments: list[str],
+    config_file: Path | None,
+    place: Path | None,
+    console: "Console",
+) -> None:
+    from gpubloom import __version__
+    from gpubloom.cli.child_process import must_have_torch
+    from gpubloom.cli.train_config import build_config
+    from gpubloom.plan import detect_hardware, estimate_tokens, plan, run_files
+
+    config = build_config(
+        flags=flags,
+        assignments=assignments,
+        config_file=config_file,
+        environment=os.environ,
+        folder=Path.cwd(),
+    )
+    expected = plan(config, detect_hardware(), tokens_per_epoch=estimate_tokens(config.data))
+    must_have_torch()
+    run_dir = _new_folder(place, config)
+    for name, text in run_files(config, expected, __version__).items():
+        (run_dir / name).write_text(text, encoding="utf-8")
+    _introduce(config, expected, run_dir, console)
+    _run(run_dir, [], console, on_refusal=lambda: shutil.rmtree(run_dir))
+
+
+def _resume(run_dir: Path, console: "Console") -> None:
+    from gpubloom.cli.child_process import must_have_torch
+    from gpubloom.traincard import ControlFile, RunLock
+
+    if not (run_dir / "train.py").is_file():
+        raise ValueError(f"{run_dir} is not a run directory: it has no train.py.")
+    if (holder := RunLock.holder(run_dir)) is not None:
+        raise ValueError(f"{run_dir} is in use: {holder} trains there; see it with: bloom watch {run_dir}")
+    must_have_torch()
+    control = ControlFile(run_dir)
+    if control.read().want != "run":
+        control.want("run")
+    console.print(f"Resuming {run_dir}")
+    _run(run_dir, ["--resume"], console, on_refusal=lambda: None)
+
+
+def _run(run_dir: Path, arguments: list[str], console: "Console", *, on_refusal: Callable[[], None]) -> None:
+    """Follows the child to its end and says how it ended."""
+    from gpubloom.cli.child_process import Child, Stopped, stopping_signals
+    from gpubloom.cli.live import follow
+
+    child = Child([str(run_dir / "train.py"), *arguments], run_dir / "logs" / "output.log")
+    interrupted = False
+    with stopping_signals():
+        try:
+            follow(run_dir, child.is_alive, console)
+        except (KeyboardInterrupt, Stopped):
+            interrupted = True
+            console.print("Saving a checkpoint … (Ctrl-C again gives it up)")
+            child.stop()
+    code = child.wait()
+    if code == 2:
+        sentence = child.last_words()
+        on_refusal()
+        raise ValueError(sentence)
+    _conclude(run_dir, code, console)
+    if interrupted:
+        raise typer.Exit(130)
+    if code != 0:
+        raise typer.Exit(1)
+
+
+def _conclude(run_dir: Path, code: int, console: "Console") -> None:
+    from gpubloom.traincard.reader import load_latest
+
+    latest = load_latest(run_dir) or {}
+    match latest.get("status"):
+        case "completed":
+            console.print(f"Done. The model is in {run_dir / 'model'}", soft_wrap=True)
+            console.print(f'Try it: bloom sample {run_dir} "your prompt"', soft_wrap=True)
+        case "cancelled":
+            console.print("Cancelled.")
+        case "paused" | "preempted" if latest.get("checkpoint"):
+            console.print(f"Saved at step {latest['checkpoint']['step']}.")
+            console.print(f"Continue with: bloom train --resume {run_dir}", soft_wrap=True)
+        case _:
+            error = latest.get("error") or {}
+            reason = error.get("message") or f"the training process ended with code {code}"
+            console.print(f"Stopped: {reason}", soft_wrap=True)
+            if advice := error.get("advice"):
+                console.print(advice, soft_wrap=True)
+            console.print(f"Log: {run_dir / 'logs' / 'output.log'}", soft_wrap=True)
+            console.print(f"Continue with: bloom train --resume {run_dir}", soft_wrap=True)
+
+
+def _new_folder(place: Path | None, config: "TrainConfig") -> Path:
+    if place is not None:
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise ValueError(
+                f"{place} is not empty; continue a run with --resume, or choose another --run-dir."
+            )
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for suffix in ("", *(f"-{number}" for number in range(2, 100))):
+        folder = Path("runs") / f"{stamp}-{config.name}{suffix}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise ValueError("A hundred runs were started in this second; name one with --run-dir.")
+
+
+def _introduce(config: "TrainConfig", expected: "Plan", run_dir: Path, console: "Console") -> None:
+    what = "the demo: Python's own sources" if config.name == "demo" else config.data.train_path
+    console.print(f"Training on {what}", soft_wrap=True)
+    size = f"{expected.parameters / 1e6:,.1f} M parameters ({config.model.preset})"
+    steps = f"{expected.steps:,} steps" if expected.steps else "steps not known yet"
+    console.print(f"{size}, {steps} of {expected.tokens_per_step:,} tokens, {expected.precision_reason}")
+    console.print(f"Run directory: {run_dir}", soft_wrap=True)

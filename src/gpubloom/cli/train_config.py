@@ -1,0 +1,137 @@
+"""Builds a TrainConfig from everything a person may have said, in one order of precedence.
+
+Flag (with --set last) > environment > .env > config file > default. Knows no process and no terminal.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpubloom.plan import TrainConfig, demo_fields, explain
+from gpubloom.plan.config import read_json
+
+Fields = dict[str, Any]
+
+# The variables of the parallel trainer's seed, and the field that each one sets.
+VARIABLES = {
+    "TRAIN_DATA_PATH": "data.train_path",
+    "EVAL_DATA_PATH": "data.eval_path",
+    "EPOCHS": "epochs",
+    "BATCH_SIZE": "batch_size",
+    "LEARNING_RATE": "learning_rate",
+    "CHECKPOINT_DIR": "checkpoint.directory",
+}
+DEFAULT_TRAIN_PATH = "data/train"
+DEFAULT_EVAL_PATH = "data/eval"
+
+
+def build_config(
+    *,
+    flags: Mapping[str, Any],
+    assignments: Sequence[str],
+    config_file: Path | None,
+    environment: Mapping[str, str],
+    folder: Path,
+) -> TrainConfig:
+    """The config for a new run started in `folder`; ValueError in one sentence when it is not possible."""
+    said: Fields = {}
+    if config_file is not None:
+        said = _validated(read_json(config_file)).model_dump(exclude_unset=True)
+    for source in (read_dotenv(folder / ".env"), environment):
+        _merge(said, nested({VARIABLES[name]: source[name] for name in VARIABLES if source.get(name)}))
+    _merge(said, nested({name: value for name, value in flags.items() if value is not None}))
+    _merge(said, nested(dict(_assignment(text) for text in assignments)))
+    fields = _with_data(said, folder)
+    for name in ("train_path", "eval_path"):
+        _make_absolute(fields.get("data"), name, folder)
+    _make_absolute(fields.get("checkpoint"), "directory", folder)
+    return _validated(fields)
+
+
+def read_dotenv(path: Path) -> dict[str, str]:
+    """NAME=value lines; # comments, `export` and quotes are understood, nothing is expanded."""
+    if not path.is_file():
+        return {}
+    found = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        text = line.strip().removeprefix("export ")
+        if not text or text.startswith("#"):
+            continue
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"{path}, line {number}: expected NAME=value.")
+        value = value.strip()
+        if value[:1] in {'"', "'"} and value[-1:] == value[:1] and len(value) > 1:
+            value = value[1:-1]
+        else:
+            value = value.partition(" #")[0].rstrip()
+        found[name.strip()] = value
+    return found
+
+
+def nested(fields: Mapping[str, Any]) -> Fields:
+    """{"a.b": 1} as {"a": {"b": 1}}."""
+    result: Fields = {}
+    for name, value in fields.items():
+        *parents, last = name.split(".")
+        _merge(result, _wrap(parents, {last: value}))
+    return result
+
+
+def _with_data(said: Fields, folder: Path) -> Fields:
+    """Fills in where the text comes from when nobody said it: ./data/train if it is there, else the demo."""
+    data = said.get("data")
+    if not isinstance(data, dict | None) or (data or {}).get("train_path"):
+        return said
+    found: Fields = {}
+    if (folder / DEFAULT_TRAIN_PATH).exists():
+        found = {"data": {"train_path": DEFAULT_TRAIN_PATH}}
+        if (folder / DEFAULT_EVAL_PATH).exists():
+            found["data"]["eval_path"] = DEFAULT_EVAL_PATH
+    else:
+        found = demo_fields()
+    _merge(found, said)
+    return found
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"--set {text}: expected a field and a value, such as optimizer.weight_decay=0.05.")
+    try:
+        return name.strip(), json.loads(value)
+    except json.JSONDecodeError:
+        return name.strip(), value
+
+
+def _merge(into: Fields, more: Mapping[str, Any]) -> None:
+    for name, value in more.items():
+        if isinstance(value, dict):
+            inner = into.setdefault(name, {})
+            if isinstance(inner, dict):
+                _merge(inner, value)
+                continue
+        into[name] = value
+
+
+def _wrap(parents: Sequence[str], fields: Fields) -> Fields:
+    for parent in reversed(parents):
+        fields = {parent: fields}
+    return fields
+
+
+def _make_absolute(part: object, name: str, folder: Path) -> None:
+    """A run can be repeated from anywhere, so its paths do not depend on where it was started."""
+    if isinstance(part, dict) and isinstance(part.get(name), str) and part[name]:
+        part[name] = os.path.normpath(folder / Path(part[name]).expanduser())
+
+
+def _validated(fields: Fields) -> TrainConfig:
+    try:
+        return TrainConfig.model_validate(fields)
+    except ValidationError as problem:
+        raise ValueError(explain(problem, TrainConfig)) from None

@@ -1,0 +1,111 @@
+"""Where a setting comes from: flag > environment > .env > config file > default."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubloom.cli.train_config import build_config, read_dotenv
+from gpubloom.plan import TrainConfig
+
+
+def build(folder: Path, **sources: Any) -> TrainConfig:
+    return build_config(
+        flags=sources.get("flags", {}),
+        assignments=sources.get("assignments", []),
+        config_file=sources.get("config_file"),
+        environment=sources.get("environment", {}),
+        folder=folder,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder in which all five sources disagree about the number of epochs."""
+    (tmp_path / "text.txt").write_text("text")
+    fields = {"epochs": 2, "batchSize": 2, "learningRate": 2e-4, "data": {"trainPath": "text.txt"}}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    (tmp_path / ".env").write_text("# the seed's variables\nexport EPOCHS=3\nBATCH_SIZE='3'  \n")
+    return tmp_path
+
+
+def test_flag_before_environment_before_dotenv_before_file_before_default(folder: Path) -> None:
+    file = {"config_file": folder / "config.json"}
+    everything = {"environment": {"EPOCHS": "4"}, "flags": {"epochs": 5}, **file}
+    assert build(folder, **everything).epochs == 5
+    assert build(folder, environment={"EPOCHS": "4"}, **file).epochs == 4
+    assert build(folder, **file).epochs == 3
+    (folder / ".env").unlink()
+    assert build(folder, **file).epochs == 2
+    assert build(folder, flags={"data.train_path": "text.txt"}).epochs == 10
+
+
+def test_sources_are_merged_field_by_field(folder: Path) -> None:
+    config = build(folder, config_file=folder / "config.json", environment={"CHECKPOINT_DIR": "saved"})
+    assert (config.epochs, config.batch_size, config.learning_rate) == (3, 3, 2e-4)
+    assert config.checkpoint.directory == str(folder / "saved")
+
+
+def test_set_reaches_every_field_and_comes_last(folder: Path) -> None:
+    config = build(
+        folder,
+        flags={"epochs": 5, "data.train_path": "text.txt"},
+        assignments=[
+            "epochs=6",
+            "optimizer.weight_decay=0.05",
+            "model.tie_embeddings=false",
+            "data.tokenizer.kind=bpe",
+            "max_steps=null",
+        ],
+    )
+    assert (config.epochs, config.optimizer.weight_decay) == (6, 0.05)
+    assert (config.model.tie_embeddings, config.data.tokenizer.kind) == (False, "bpe")
+
+
+def test_paths_become_absolute_so_that_a_run_can_be_repeated_from_anywhere(folder: Path) -> None:
+    config = build(folder, flags={"data.train_path": "./texts/*.txt", "data.eval_path": "../eval.txt"})
+    assert config.data.train_path == str(folder / "texts" / "*.txt")
+    assert config.data.eval_path == str(folder.parent / "eval.txt")
+
+
+def test_without_a_path_the_seed_s_default_folder_is_used_if_it_exists(tmp_path: Path) -> None:
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    config = build(tmp_path)
+    assert config.data.train_path == str(tmp_path / "data" / "train")
+    assert (config.data.eval_path, config.max_steps) == (None, None)
+    (tmp_path / "data" / "eval").mkdir()
+    assert build(tmp_path).data.eval_path == str(tmp_path / "data" / "eval")
+
+
+def test_without_any_text_it_is_the_demo_and_flags_still_count(tmp_path: Path) -> None:
+    config = build(tmp_path, flags={"learning_rate": 1e-4})
+    assert config.name == "demo"
+    assert config.data.train_path is not None
+    assert config.data.train_path.endswith("*.py")
+    assert (config.learning_rate, config.max_steps) == (1e-4, 300)
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ({"environment": {"EPOCHS": "many"}}, "epochs 'many'"),
+        ({"assignments": ["epochs"]}, "--set epochs: expected a field and a value"),
+        ({"assignments": ["optimiser.lr=1"]}, "unknown field optimiser (did you mean optimizer?)"),
+        ({"assignments": ["epochs.most=1"]}, "epochs"),
+        ({"config_file": Path("gone.json")}, "There is no config file gone.json"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, sources: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        build(tmp_path, **sources)
+    assert words in str(caught.value)
+
+
+def test_dotenv_understands_quotes_comments_and_export(tmp_path: Path) -> None:
+    path = tmp_path / ".env"
+    path.write_text('A=1\nexport B="two words" \n\n# C=3\nD=four # a comment\nE=\n')
+    assert read_dotenv(path) == {"A": "1", "B": "two words", "D": "four", "E": ""}
+    path.write_text("nonsense\n")
+    with pytest.raises(ValueError, match=r"line 1: expected NAME=value"):
+        read_dotenv(path)

@@ -1,0 +1,83 @@
+"""Text from a model: repeatable, streamed, stopped at the end of a text, found in a run."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpubloom.engine import TransformerLM
+from gpubloom.engine.data import Tokenizer
+from gpubloom.engine.export import load_model
+from gpubloom.engine.generate import generate
+from gpubloom.engine.sample import find_model, main
+from gpubloom.plan import PRESETS, TokenizerConfig
+from tests.engine.runs import Run
+
+BYTES = Tokenizer.create(TokenizerConfig(), ())
+
+
+def test_the_same_seed_gives_the_same_text_and_another_seed_another() -> None:
+    model = TransformerLM.create(PRESETS["nano"], seed=0)
+
+    def text(seed: int) -> str:
+        return "".join(generate(model, BYTES, "a", max_tokens=30, seed=seed, temperature=1.0, top_k=None))
+
+    assert text(1) == text(1)
+    assert text(1) != text(2)
+
+
+def test_temperature_zero_follows_the_likeliest_token_past_the_context_length() -> None:
+    model = TransformerLM.create(PRESETS["nano"], seed=0)
+    pieces = list(generate(model, BYTES, "x" * 70, max_tokens=5, temperature=0.0))
+    seen = list(b"x" * 70)
+    for _ in range(5):
+        with torch.no_grad():
+            seen.append(int(model(torch.tensor([seen[-64:]]))[0, -1].argmax()))
+    assert "".join(pieces) == BYTES.decode(seen[70:])
+
+
+def test_end_of_text_ends_it() -> None:
+    model = TransformerLM.create(PRESETS["nano"], seed=0)
+    with torch.no_grad():
+        # Every hidden state now points at the end-of-text token most.
+        model.head.norm.weight.zero_()
+    model.head.register_forward_hook(
+        lambda _module, _inputs, logits: logits.index_fill(-1, torch.tensor([256]), 9.0)
+    )
+    assert list(generate(model, BYTES, "anything", max_tokens=50)) == []
+
+
+def test_a_run_is_sampled_from_its_checkpoint_first_and_its_model_later(make_run: Callable[..., Run]) -> None:
+    run = make_run(max_steps=6)
+    run.train(stop_at=3)
+    (run.folder / "config.json").write_text(run.config.to_json())
+    assert find_model(run.folder).name == "step-00000003"
+    run.train(resume=True)
+    assert find_model(run.folder) == run.folder / "model"
+    model, tokenizer = load_model(find_model(run.folder))
+    assert (model.shape.layers, tokenizer.vocab_size) == (2, 257)
+
+
+def test_sample_streams_the_prompt_and_its_continuation(
+    make_run: Callable[..., Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(epochs=3, learning_rate=5e-3)
+    run.train()
+    main([str(run.folder), "The quick", "--max-tokens", "30", "--temperature", "0"])
+    assert capsys.readouterr().out.startswith("The quick brown fox")
+
+
+def test_what_cannot_be_sampled_is_refused_in_one_sentence(
+    tmp_path: Path, make_run: Callable[..., Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path), "x"])
+    assert ended.value.code == 2
+    assert "neither a run directory nor a model folder" in capsys.readouterr().err
+    run = make_run()
+    run.folder.mkdir()
+    (run.folder / "config.json").write_text(run.config.to_json())
+    with pytest.raises(SystemExit):
+        main([str(run.folder), "x"])
+    assert "has no checkpoint yet" in capsys.readouterr().err
