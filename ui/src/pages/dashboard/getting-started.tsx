@@ -4,6 +4,7 @@ import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { CommandLine } from "@/components/command-line";
 import { CreateProjectButton } from "@/forms/create-project-button";
+import { TRAIN_COMMAND } from "@/text/commands";
 
 function Step({ number, title, children }: { number: number; title: string; children: ReactNode }) {
   return (
@@ -31,7 +32,7 @@ export function GettingStarted() {
         </Step>
         <Step number={2} title="Train from the command line">
           <p>Training runs where the GPU is. On that machine:</p>
-          <CommandLine command="bloom train --train-path data.jsonl" />
+          <CommandLine command={TRAIN_COMMAND} />
         </Step>
         <Step number={3} title="Let scripts in">
           <p>An API token lets a script talk to this server in your name, with only the rights you give it.</p>

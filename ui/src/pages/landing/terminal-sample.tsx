@@ -1,4 +1,5 @@
 import { CommandLine } from "@/components/command-line";
+import { TRAIN_COMMAND } from "@/text/commands";
 
 export function TerminalSample() {
   return (
@@ -13,7 +14,7 @@ export function TerminalSample() {
         </p>
       </div>
       <div className="grid min-w-0 grid-cols-[minmax(0,1fr)] gap-2.5">
-        <CommandLine command="bloom train --train-path data.jsonl" />
+        <CommandLine command={TRAIN_COMMAND} />
         <CommandLine command="bloom serve" />
       </div>
     </section>
