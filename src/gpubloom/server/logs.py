@@ -12,7 +12,10 @@ def configure_logs(form: Literal["text", "json"]) -> None:
     renderer = (
         structlog.processors.JSONRenderer()
         if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # The default one prints every local variable, passwords included, and takes most of a minute.
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     structlog.configure(
         processors=[
