@@ -25,6 +25,14 @@ class _Assets(StaticFiles):
         return response
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        # A name that is too long for any file.
+        return False
+
+
 def install_web_app(app: FastAPI, static: Path = STATIC) -> None:
     """Serve the built app; must come after every other route."""
     if (static / "assets").is_dir():
@@ -37,7 +45,7 @@ def install_web_app(app: FastAPI, static: Path = STATIC) -> None:
             raise HTTPException(404)
         index = static / "index.html"
         # Only names at the top of the built folder; the folder holds nothing secret.
-        if path and "/" not in path and path != "index.html" and (static / path).is_file():
+        if path and "/" not in path and path != "index.html" and _is_file(static / path):
             return FileResponse(static / path, headers={"Cache-Control": "public, max-age=3600"})
         if not index.is_file():
             return HTMLResponse(_NOT_BUILT, status_code=503)
