@@ -19,10 +19,16 @@ from sqlalchemy.pool import NullPool
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.migrate import upgrade
+from gpubloom.server.logs import configure_logs
 from tests.server.installation import Installation, Server
 from tests.server.postgres import PostgresMissing, PostgresServer, postgres_server
 
 KINDS = ("sqlite", "postgresql")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _logs() -> None:
+    configure_logs("text")
 
 
 @pytest.fixture(scope="session")

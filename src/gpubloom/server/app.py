@@ -24,7 +24,7 @@ from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.jobs import command_routes, model_routes, share_routes
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.stream import JobStreams
-from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, install_problem_handlers
+from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
 from gpubloom.server.security.body_limit import BodyLimit
 from gpubloom.server.security.guard import RequestGuard
@@ -58,6 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         middleware=[
             Middleware(SecurityHeaders, secure=settings.secure),
+            Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
             Middleware(BodyLimit),
             Middleware(SessionCookie, settings=settings),

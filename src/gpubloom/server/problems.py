@@ -23,6 +23,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = structlog.get_logger("bloom")
 
@@ -184,12 +185,37 @@ def install_problem_handlers(app: FastAPI) -> None:
             body.model_dump(), status_code=error.status_code, media_type=MEDIA_TYPE, headers=error.headers
         )
 
-    @app.exception_handler(Exception)
-    async def _unexpected(request: Request, error: Exception) -> JSONResponse:
-        log.exception("request failed", method=request.method, path=request.url.path)
-        return problem_response(
-            Problem("Something went wrong on the server. It was logged; please try again.")
-        )
+
+class UnexpectedErrors:
+    """ASGI middleware: a bug is logged, and the client told no more than that there is one.
+
+    Not an exception handler: those for everything run outside all middleware, and the answer would lack the
+    security headers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        answering = False
+
+        async def watched(message: Message) -> None:
+            nonlocal answering
+            answering = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watched)
+        except Exception:
+            if answering:
+                # Too late for another answer: the server cuts the connection and logs it.
+                raise
+            log.exception("request failed", method=scope["method"], path=scope["path"])
+            problem = Problem("Something went wrong on the server. It was logged; please try again.")
+            await problem_response(problem)(scope, receive, send)
 
 
 _HTTP_DETAILS = {

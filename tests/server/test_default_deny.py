@@ -1,0 +1,105 @@
+"""Guards over the whole API, made from its own list of routes: a new one is covered before it is written."""
+
+import re
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+from starlette.websockets import WebSocketDisconnect
+
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.jobs.tables import JobShare, TrainingJob
+from gpubloom.server.projects.tables import Project
+from tests.server.installation import Installation, Server
+from tests.server.routes import PUBLIC, addresses
+
+
+def test_every_route_but_the_public_ones_refuses_strangers(sqlite_server: Server) -> None:
+    stranger = sqlite_server.browser()
+    open_doors = set()
+    for address in addresses(sqlite_server.app):
+        path = re.sub(r"{\w+(:path)?}", str(uuid4()), address.path)
+        if address.method == "WEBSOCKET":
+            with pytest.raises(WebSocketDisconnect), stranger.websocket_connect(path):
+                pass
+            continue
+        answer = stranger.request(address.method, path, json=None if address.method == "GET" else {})
+        if answer.status_code == 401:
+            assert answer.json()["code"] == "not_signed_in"
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+        else:
+            open_doors.add((address.method, address.path))
+    assert open_doors <= PUBLIC
+    assert {path for _, path in PUBLIC} <= {address.path for address in addresses(sqlite_server.app)}
+
+
+def test_the_description_lists_every_route(sqlite_server: Server) -> None:
+    described = {
+        (method.upper(), path)
+        for path, methods in sqlite_server.app.openapi()["paths"].items()
+        for method in methods
+    }
+    hidden = {("GET", "/api/openapi.json"), ("GET", "/{path:path}")}
+    real = {(address.method, re.sub(":path}", "}", address.path)) for address in addresses(sqlite_server.app)}
+    assert described == real - {(method, re.sub(":path}", "}", path)) for method, path in hidden}
+
+
+def _a_project(installation: Installation, owner: User) -> object:
+    return installation.add(
+        Project(id=uuid4(), user_id=owner.id, name="p", model_architecture="custom", model_size=1)
+    ).id
+
+
+def _a_job(installation: Installation, owner: User) -> object:
+    project_id = _a_project(installation, owner)
+    return installation.add(
+        TrainingJob(id=uuid4(), project_id=project_id, user_id=owner.id, name="j", config={})
+    ).id
+
+
+def _a_share(installation: Installation, owner: User) -> object:
+    job_id = _a_job(installation, owner)
+    return installation.add(JobShare(id=uuid4(), job_id=job_id, fingerprint="0" * 64)).id
+
+
+# For each id in a path: how its owner gets one. A new id needs a line here.
+OWNED: dict[str, Callable[[Installation, User], object]] = {
+    "project_id": _a_project,
+    "job_id": _a_job,
+    "share_id": _a_share,
+    "session_id": lambda installation, owner: installation.add_session(owner)[1].id,
+    "token_id": lambda installation, owner: installation.add_token(owner)[1].id,
+}
+# What only admins may ask for is refused to members with 403, whoever it belongs to.
+ADMINISTRATION = {"user_id"}
+# A file's path below an id that is somebody's.
+NOT_IDS = {"provider", "path"}
+
+BODIES: dict[tuple[str, str], object] = {
+    ("PATCH", "/api/training-jobs/{job_id}/settings"): {"learningRate": 0.001},
+    ("PUT", "/api/projects/{project_id}"): {"name": "x", "modelArchitecture": "custom", "modelSize": 1},
+}
+
+
+def test_no_route_with_an_id_shows_or_changes_what_belongs_to_another(
+    server: Server, installation: Installation
+) -> None:
+    owner, other = installation.add_user("Ada"), server.signed_in(installation.add_user("Eve"))
+    ids = {name: make(installation, owner) for name, make in OWNED.items()}
+    before = installation.everything_stored()
+    checked, wrong = 0, {}
+    for address in addresses(server.app):
+        names = set(re.findall(r"{(\w+)(?::path)?}", address.path)) - NOT_IDS
+        if not names or names & ADMINISTRATION:
+            continue
+        unknown = names - ids.keys()
+        assert not unknown, f"{address.path}: say in OWNED how somebody gets {unknown}"
+        path = re.sub(r"{(\w+)(?::path)?}", lambda match: str(ids.get(match[1], "x")), address.path)
+        body = BODIES.get((address.method, address.path), {})
+        answer = other.request(address.method, path, json=None if address.method == "GET" else body)
+        if (answer.status_code, answer.json().get("code")) != (404, "not_found"):
+            wrong[address] = (answer.status_code, answer.text[:200])
+        checked += 1
+    assert not wrong
+    assert checked >= 5
+    assert installation.everything_stored() == before
