@@ -166,6 +166,8 @@ class Trainer:
             data_fingerprint=self.dataset.fingerprint(),
             metrics=metrics,
         )
+        # Steps up to a checkpoint are never repeated, so what they reported must not be lost after it.
+        self.reporter.flush()
         write_checkpoint(self.checkpoints, self.shape, state, self.dataset.tokenizer, progress)
         best = best_checkpoint(self.checkpoints)
         self.reporter.checkpoint(

@@ -9,6 +9,9 @@ from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.traincard import ControlFile
 
+# Lines of the agent's own in the output.
+_AGENT_NOTE = "[bloom-agent]"
+
 
 def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], attempt: int) -> None:
     """Write what was asked for. Called while nothing of the run lives.
@@ -33,8 +36,9 @@ def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], att
 
 def last_output_line(run_dir: Path) -> str | None:
     """The last words of a training process that said nothing else."""
-    lines = [line for line in read_output(run_dir, after=None, most_lines=20).lines if line.strip()]
-    return lines[-1] if lines else None
+    lines = read_output(run_dir, after=None, most_lines=50).lines
+    own = [line for line in lines if line.strip() and not line.startswith(_AGENT_NOTE)]
+    return own[-1] if own else None
 
 
 def steer(run_dir: Path, want: str, settings: dict[str, Any], saves: int) -> None:

@@ -7,6 +7,8 @@ from gpubloom.agent.spec import ExitRecord
 from gpubloom.server.jobs.states import Status
 
 _LONGEST_MESSAGE = 2_000
+# With this code our own trainer says what is wrong with its input, in one sentence.
+_WRONG_INPUT = 2
 
 
 @dataclass(frozen=True)
@@ -73,5 +75,9 @@ def _failed(ending: Ending, code: str) -> Verdict:
         sentence = " ".join(part for part in (f"{kind}: {message}" if kind else message, advice) if part)
     else:
         how = "The training ended." if ending.exit is None else ending.exit.sentence
-        sentence = f"{how} Its last words: {ending.last_line}" if ending.last_line else how
+        refused = ending.exit is not None and ending.exit.code == _WRONG_INPUT
+        if refused and ending.last_line:
+            sentence = ending.last_line
+        else:
+            sentence = f"{how} Its last words: {ending.last_line}" if ending.last_line else how
     return Verdict("fail", code=code, message=sentence[:_LONGEST_MESSAGE])

@@ -1,0 +1,60 @@
+"""A training that takes no torch: counts steps, saves them, obeys, resumes. Its "weights" are a sum of steps.
+
+Written into a run directory as train.py before the worker would write the real one.
+"""
+
+TOY = """\
+import json, os, signal, sys, time
+from pathlib import Path
+from gpubloom.traincard import Reporter, RunLock
+
+run = Path(__file__).parent
+config = json.loads((run / "toy.json").read_text())
+lock = RunLock.acquire(run)
+if config.get("deaf"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("toy training in", run.name, flush=True)
+if config.get("fails"):
+    raise SystemExit(config["fails"])
+with Reporter(run, lock=lock) as reporter:
+    step = total = 0
+    saved = run / "checkpoints" / "latest.json"
+    if saved.exists():
+        state = json.loads(saved.read_text())
+        step, total = state["step"], state["sum"]
+        reporter.resumed(step)
+    def save():
+        path = run / "checkpoints"
+        path.mkdir(exist_ok=True)
+        (path / "new").write_text(json.dumps({"step": step, "sum": total}))
+        reporter.flush()
+        (path / "new").replace(saved)
+        (path / f"step-{step:08d}").mkdir(exist_ok=True)
+        reporter.checkpoint(path / f"step-{step:08d}", {"size": 1}, step=step)
+    status = "completed"
+    reporter.phase("train")
+    rate = 1.0
+    while step < config["steps"]:
+        command = None if config.get("deaf") else reporter.control.poll()
+        if command is not None:
+            rate = command.set.get("learning_rate", rate)
+            reporter.applied(command.version)
+            if command.want != "run":
+                status = {"pause": "paused", "cancel": "cancelled"}[command.want]
+                break
+            if command.save_now:
+                save()
+        step += 1
+        total += step
+        reporter.metrics({"loss": 1.0 / step, "learning_rate": rate, "sum": total}, step=step)
+        reporter.progress(step, config["steps"])
+        if step % config.get("save_every", 5) == 0:
+            save()
+        time.sleep(config.get("seconds", 0.01))
+    if status == "paused":
+        save()
+    if status == "completed":
+        (run / "model").mkdir(exist_ok=True)
+        (run / "model" / "config.json").write_text(json.dumps({"sum": total}))
+    reporter.finish(status)
+"""
