@@ -22,7 +22,16 @@ def start_plainly(run_dir: Path, reservation: Reservation, folder: Path, reason:
     agent = build_agent(folder)
     reader, writer = os.pipe()
     try:
-        command = [sys.executable, "-I", str(agent), str(run_dir), "--detach", "--announce", str(writer)]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(agent),
+            str(run_dir),
+            "--detach",
+            "--announce",
+            str(writer),
+        ]
         for descriptor in reservation.descriptors:
             command += ["--device", str(descriptor)]
         # The agent forks and leaves at once; what this process waits for is not the run.

@@ -25,9 +25,9 @@ from gpubloom.providers.warm_parent import NotWarm, WarmParent, why_not_warm
 
 _log = logging.getLogger(__name__)
 
-# After the training's end the agent records it; a killed process is gone within milliseconds, unless the
-# kernel is busy with its memory or a disk.
+# An agent records the start and the end of the training within milliseconds, on a machine that is not busy.
 _RECORD_SECONDS = 3.0
+# A killed process is gone as quickly, unless the kernel is occupied with its memory or a disk.
 _GONE_SECONDS = 20.0
 _LOOK_SECONDS = 0.02
 
@@ -87,7 +87,7 @@ class LocalProvider:
 
     def _submit(self, spec: JobSpec, reservation: Reservation) -> None:
         files = AgentFiles(spec.run_dir)
-        if self._is_done(files, spec):
+        if _needs_no_start(files, spec):
             return
         try:
             spec = replace(spec, environment={**spec.environment, **reservation.environment})
@@ -99,8 +99,8 @@ class LocalProvider:
         news = self._start(spec, reservation)
         if "problem" in news:
             raise ProviderError(str(news["problem"]))
-        if "in_use" in news and not self._is_done(files, spec):
-            raise ProviderError(f"{spec.run_dir} is in use, and nobody there says by which attempt.")
+        if "in_use" in news and not _runs_here(files, spec):
+            raise ProviderError(f"{spec.run_dir} was in use until a moment ago. Submit the job again.")
 
     def _start(self, spec: JobSpec, reservation: Reservation) -> dict[str, Any]:
         try:
@@ -113,21 +113,27 @@ class LocalProvider:
             _log.info("Attempt %d of job %s starts plainly: %s.", spec.attempt, spec.job_id, problem)
             return start_plainly(spec.run_dir, reservation, self._folder, str(problem))
 
-    @staticmethod
-    def _is_done(files: AgentFiles, spec: JobSpec) -> bool:
-        """Whether this attempt already runs or ran, so that nothing is left to do."""
-        started = files.last_attempt()
-        if started == spec.attempt:
-            return True
-        if started > spec.attempt:
-            raise ProviderError(
-                f"Attempt {started} was started already; attempt {spec.attempt} comes too late."
-            )
-        if is_held(files.lock) and started:
+
+def _needs_no_start(files: AgentFiles, spec: JobSpec) -> bool:
+    """Whether this attempt already runs or ran."""
+    started = files.last_attempt()
+    if started > spec.attempt:
+        raise ProviderError(f"Attempt {started} was started already; attempt {spec.attempt} comes too late.")
+    return started == spec.attempt or (is_held(files.lock) and _runs_here(files, spec))
+
+
+def _runs_here(files: AgentFiles, spec: JobSpec) -> bool:
+    """Whether what holds the run is this attempt. An agent that took the lock just now has yet to say so."""
+    deadline = time.monotonic() + _RECORD_SECONDS
+    while (started := files.last_attempt()) < spec.attempt:
+        if not is_held(files.lock):
+            return False
+        if time.monotonic() > deadline:
             raise ProviderError(
                 f"Attempt {started} still lives; attempt {spec.attempt} has to wait for its end."
             )
-        return False
+        time.sleep(_LOOK_SECONDS)
+    return True
 
 
 def agent_status(run_dir: Path, attempt: int) -> AgentStatus:

@@ -1,0 +1,160 @@
+"""An attempt: one agent at a time, once each, and its end on record."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpubloom.agent import JobSpec
+from gpubloom.agent.attempt import ALREADY_RAN, IN_USE, NO_JOB
+from gpubloom.agent.held_files import is_held
+from tests.agent.runs import PATIENCE_SECONDS, Run, wait_until
+
+NEWER_JOB = JobSpec("job", Path("/run"), 1, ("python",)).to_json().replace('"v": 1', '"v": 99')
+
+
+def test_exit_code_and_output_are_recorded(run: Run) -> None:
+    run.script("import sys; print('to stdout'); print('to stderr', file=sys.stderr); sys.exit(3)")
+    end = run.run_agent()
+    assert (end.code, end.signal, end.reason) == (3, None, "ended")
+    assert end.sentence == "The training process ended with exit code 3."
+    assert {"to stdout", "to stderr"} <= set(run.output().splitlines())
+    assert time.time() - 60 < end.started_at <= end.ended_at <= time.time()
+
+
+def test_signal_that_ended_the_training_is_recorded(run: Run) -> None:
+    run.script("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    end = run.run_agent()
+    assert (end.code, end.signal, end.reason) == (None, signal.SIGSEGV, "ended")
+    assert "SIGSEGV" in end.sentence
+
+
+def test_command_that_is_not_there_says_so_in_the_log(run: Run) -> None:
+    run.spec = replace(run.spec, command=("no-such-python", "train.py"))
+    assert run.run_agent().code == 127
+    assert "no-such-python could not be started" in run.output()
+
+
+def test_training_runs_in_the_run_directory_with_nothing_on_its_input(run: Run) -> None:
+    run.script(
+        "import json, os, sys\n"
+        "facts = dict(folder=os.getcwd(), group=os.getpgrp(), session=os.getsid(0), input=sys.stdin.read())\n"
+        "json.dump({**facts, 'pid': os.getpid()}, open('facts.json', 'w'))\n"
+    )
+    run.run_agent()
+    facts = run.said("facts.json")
+    assert isinstance(facts, dict)
+    assert (facts["folder"], facts["input"]) == (str(run.path), "")
+    assert facts["group"] == facts["pid"] == run.agent.group
+    assert facts["session"] != os.getsid(0)
+
+
+def test_second_agent_ends_at_once_and_changes_nothing(run: Run) -> None:
+    run.script("print('first'); input_ = __import__('time').sleep(60)")
+    with run.start_agent() as first:
+        run.wait_for_output("first")
+        before = (run.output(), run.files.agent.read_text(), sorted(os.listdir(run.files.folder)))
+        run.spec = run.attempt(2)
+        with run.start_agent() as second:
+            assert second.wait(PATIENCE_SECONDS) == IN_USE
+        assert (run.output(), run.files.agent.read_text(), sorted(os.listdir(run.files.folder))) == before
+        os.killpg(run.agent.group, signal.SIGKILL)
+        assert first.wait(PATIENCE_SECONDS) == 0
+
+
+def test_an_attempt_runs_once_and_older_ones_never_again(run: Run) -> None:
+    run.script("open('runs', 'a').write('x')")
+    run.spec = run.attempt(2)
+    run.run_agent()
+    for number in (2, 1):
+        run.spec = run.attempt(number)
+        with run.start_agent() as again:
+            assert again.wait(PATIENCE_SECONDS) == ALREADY_RAN
+    run.spec = run.attempt(3)
+    run.run_agent()
+    assert (run.path / "runs").read_text() == "xx"
+    assert (run.exit(2).attempt, run.exit(3).attempt) == (2, 3)
+
+
+def test_an_attempt_whose_agent_was_killed_is_not_repeated(run: Run) -> None:
+    run.script("print('on'); import time; time.sleep(60)")
+    with run.start_agent() as agent:
+        run.wait_for_output("on")
+        agent.kill()
+    os.killpg(run.agent.group, signal.SIGKILL)
+    run.wait_until_free()
+    assert run.files.read_exit(1) is None
+    with run.start_agent() as again:
+        assert again.wait(PATIENCE_SECONDS) == ALREADY_RAN
+
+
+def test_lock_is_held_until_the_training_is_gone_too(run: Run) -> None:
+    run.script("print('on'); import time; time.sleep(60)")
+    with run.start_agent() as agent:
+        run.wait_for_output("on")
+        agent.kill()
+    assert run.agent.training.lives
+    assert is_held(run.files.lock)
+    os.killpg(run.agent.group, signal.SIGKILL)
+    run.wait_until_free()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "There is no job"),
+        ("{}", "job.json is not a job"),
+        ('{"v": 99', "cannot be started"),
+        (NEWER_JOB, "Install a newer"),
+    ],
+)
+def test_agent_without_a_usable_job_announces_why(run: Run, text: str | None, words: str) -> None:
+    run.files.create_folder()
+    if text is not None:
+        run.files.job.write_text(text)
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "gpubloom.agent", str(run.path), "--announce", str(writer)]
+    assert subprocess.run(command, pass_fds=[writer], check=False).returncode == NO_JOB
+    os.close(writer)
+    with open(reader) as news:
+        assert words in json.load(news)["problem"]
+    assert not is_held(run.files.lock)
+
+
+def test_processes_that_the_training_leaves_behind_are_ended(run: Run) -> None:
+    # One stays in the group and keeps the output open, one leads its own session as ranks of launchers do.
+    run.script(
+        "import json, subprocess, sys\n"
+        "sleep = [sys.executable, '-S', '-c', 'import time; time.sleep(60)']\n"
+        "near = subprocess.Popen(sleep)\n"
+        "far = subprocess.Popen(sleep, start_new_session=True)\n"
+        "json.dump([near.pid, far.pid], open('left.json', 'w'))\n"
+    )
+    assert run.run_agent().code == 0
+    left = run.said("left.json")
+    assert isinstance(left, list)
+    assert len(left) == 2
+    for pid in left:
+        wait_until(
+            lambda pid=pid: not os.path.exists(f"/proc/{pid}"), "a process that was left behind to end"
+        )  # type: ignore[misc]
+
+
+def test_deleted_run_directory_ends_the_training_and_comes_not_back(run: Run) -> None:
+    run.script("print('on'); import time; time.sleep(60)")
+    with run.start_agent() as agent:
+        run.wait_for_output("on")
+        training = run.agent.training
+        for folder, _, names in os.walk(run.path, topdown=False):
+            for name in names:
+                os.unlink(os.path.join(folder, name))
+            os.rmdir(folder)
+        assert agent.wait(PATIENCE_SECONDS) != 0
+    assert not training.lives
+    assert not run.path.exists()
