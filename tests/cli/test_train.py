@@ -1,0 +1,223 @@
+"""`bloom train` as a person uses it: real processes, real files."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpubloom.traincard import ControlFile, RunLock
+
+TEXT = "".join(f"{number} bottles of beer on the wall, {number} bottles of beer.\n" for number in range(200))
+SMALL = (
+    "--set",
+    "model.preset=nano",
+    "--set",
+    "model.context_length=32",
+    "--batch-size",
+    "8",
+    "--epochs",
+    "1",
+)
+
+
+def bloom(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    process = start(*arguments, folder=folder, **environment)
+    output, errors = process.communicate(timeout=150)
+    return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
+
+
+def start(*arguments: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpubloom.cli", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"} | environment,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in which `bloom train` ran to its end, and what it printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "text.txt").write_text(TEXT)
+    done = bloom("train", "--train-path", "text.txt", *SMALL, "--run-dir", "run", folder=folder)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_a_run_is_trained_shown_and_kept(trained: tuple[Path, str]) -> None:
+    folder, output = trained
+    assert "Training on" in output
+    assert "loss" in output
+    assert "Done. The model is in run/model" in output
+    kept = {path.name for path in (folder / "run").iterdir()}
+    assert {
+        "config.json",
+        "plan.json",
+        "train.py",
+        "requirements.txt",
+        "logs",
+        "model",
+        "checkpoints",
+    } <= kept
+    config = json.loads((folder / "run" / "config.json").read_text())
+    assert config["data"]["train_path"] == str(folder / "text.txt")
+    assert json.loads((folder / "run" / "plan.json").read_text())["parameters"] == 108_928
+
+
+def test_sample_continues_a_prompt(trained: tuple[Path, str]) -> None:
+    folder, _ = trained
+    done = bloom("sample", "run", "--max-tokens", "20", "--", "-- 9 bottles", folder=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("-- 9 bottles")
+    assert len(done.stdout) > 20
+
+
+def test_sample_refuses_what_is_no_run(tmp_path: Path) -> None:
+    done = bloom("sample", "gone", "x", folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "bloom sample: There is no run directory gone.\n"
+
+
+def test_environment_and_dotenv_are_heard(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("TRAIN_DATA_PATH=gone.txt\n")
+    assert "no file or folder" in bloom("train", folder=tmp_path).stderr
+    done = bloom("train", folder=tmp_path, TRAIN_DATA_PATH="elsewhere.txt")
+    assert str(tmp_path / "elsewhere.txt") in done.stderr
+
+
+def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    arguments = (
+        "train",
+        "--train-path",
+        "text.txt",
+        *SMALL,
+        "--set",
+        "epochs=8",
+        "--checkpoint-dir",
+        "saved",
+    )
+    process = start(*arguments, "--run-dir", "run", folder=tmp_path)
+    events = tmp_path / "run" / "traincard" / "events.jsonl"
+    deadline = time.monotonic() + 60
+    while not (events.exists() and '"step":5,' in events.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "")
+    assert "Saved at step" in output
+    assert "Continue with: bloom train --resume run" in output
+    assert list((tmp_path / "saved" / "run").glob("step-*"))
+
+    # A pause that was asked for is lifted by resuming.
+    ControlFile(tmp_path / "run").want("pause")
+    done = bloom("train", "--resume", "run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Done." in done.stdout
+
+
+def nothing(folder: Path) -> None:
+    """A case that needs no file."""
+
+
+def write(name: str, content: bytes) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes(content) and None
+
+
+def image_folder(folder: Path) -> None:
+    (folder / "images").mkdir()
+    (folder / "images" / "a.png").write_bytes(b"\x89PNG\0\0")
+
+
+def something_in_run(folder: Path) -> None:
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "run").mkdir()
+    (folder / "run" / "precious").write_text("mine")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "arguments", "words"),
+    [
+        (nothing, ["--train-path", "gone.txt"], "There is no file or folder"),
+        (nothing, ["--train-path", "*.gone"], "No file matches"),
+        (write("empty.txt", b""), ["--train-path", "empty.txt"], "empty.txt is empty"),
+        (write("noise.txt", bytes(999)), ["--train-path", "noise.txt"], "noise.txt is a binary file"),
+        (write("latin.txt", b"\xe4" * 999), ["--train-path", "latin.txt"], "latin.txt is not UTF-8 text"),
+        (write("short.txt", b"short"), ["--train-path", "short.txt"], "short.txt is too short: 6 tokens"),
+        (image_folder, ["--train-path", "images"], "images holds no text"),
+        (nothing, ["--learning-speed", "1"], "No such option"),
+        (nothing, ["--set", "lerning_rate=1"], "unknown field lerning_rate (did you mean learning_rate?)"),
+        (nothing, ["--set", "model.hidden_size=9999999"], "the limit of 65,536 (MAX_HIDDEN_SIZE)"),
+        (nothing, ["--epochs", "0"], "epochs 0 is below the least possible value, 1"),
+        (nothing, ["--gpu", "99"], "cuda:99 was asked for, but"),
+        (nothing, ["--set", "model.preset=70b", "--set", "device=cpu"], "choose a smaller model"),
+        (write("c.json", b"{"), ["--config", "c.json"], "c.json is not JSON"),
+        (
+            write("c.json", b'{"epoch": 3}'),
+            ["--config", "c.json"],
+            "unknown field epoch (did you mean epochs?)",
+        ),
+        (something_in_run, ["--train-path", "text.txt", "--run-dir", "run"], "run is not empty"),
+        (something_in_run, ["--resume", "run"], "run is not a run directory"),
+        (nothing, ["--resume", "run", "--epochs", "3"], "takes no other setting"),
+    ],
+)
+def test_wrong_input_gets_one_sentence_and_leaves_nothing_behind(
+    tmp_path: Path, prepare: Callable[[Path], None], arguments: list[str], words: str
+) -> None:
+    prepare(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    done = bloom("train", *arguments, folder=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    if "No such option" not in words:
+        assert done.stderr.count("\n") == 1
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_cannot_be_resumed_is_left_as_it_is(trained: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = trained
+    (tmp_path / "text.txt").write_text(TEXT)
+    subprocess.run(["cp", "-r", str(folder / "run"), str(tmp_path / "run")], check=True)
+    run = tmp_path / "run"
+
+    def refusal() -> str:
+        done = bloom("train", "--resume", "run", folder=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        return done.stderr
+
+    assert "holds a completed run" in refusal()
+
+    subprocess.run(["rm", "-r", str(run / "model")], check=True)
+    lock = RunLock.acquire(run)
+    assert f"in use: process {os.getpid()}" in refusal()
+    lock.release()
+
+    weights = next((run / "checkpoints").glob("step-*")) / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert "model.safetensors has the sha256 checksum" in refusal()
+    assert weights.read_bytes() == bytes(content)
+    content[-1] ^= 1
+    weights.write_bytes(content)
+
+    config = json.loads((run / "config.json").read_text())
+    config["model"]["layers"] = 3
+    (run / "config.json").write_text(json.dumps(config))
+    assert "checkpoint of another architecture: layers 2 instead of 3" in refusal()
+
+
+def test_the_schema_of_the_config_is_printed(tmp_path: Path) -> None:
+    done = bloom("config", "schema", folder=tmp_path)
+    assert "learning_rate" in json.loads(done.stdout)["properties"]
