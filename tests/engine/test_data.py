@@ -176,3 +176,11 @@ def test_a_fingerprint_changes_with_the_data(tmp_path: Path) -> None:
     assert Dataset.open(config, context_length=8).fingerprint() == before
     path.write_text("abc " * 99 + "abd ")
     assert Dataset.open(config, context_length=8).fingerprint() != before
+
+
+def test_a_binary_named_bin_among_text_is_passed_over_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("aaaa")
+    (tmp_path / "weights.bin").write_bytes(bytes(100))
+    dataset = Dataset.open(DataConfig(train_path=str(tmp_path), eval_fraction=0.0), context_length=4)
+    assert dataset.train.tokens.tolist() == [*b"aaaa", 256]
+    assert "weights.bin" in dataset.notes[0]

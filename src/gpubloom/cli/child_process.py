@@ -38,7 +38,7 @@ class Child:
         self._log_start = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
             # A process group of its own: Ctrl-C reaches this command, which then asks the child to save.
-            self._process = subprocess.Popen(  # noqa: S603 - the script that bloom itself wrote
+            self._process = subprocess.Popen(
                 [sys.executable, "-u", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,

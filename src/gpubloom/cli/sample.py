@@ -30,7 +30,7 @@ def sample(
     command = [sys.executable, "-m", "gpubloom.engine.sample"]
     command += [text for name, value in options.items() for text in (name, str(value))]
     # After "--" a prompt may begin with a dash.
-    child = subprocess.Popen([*command, "--", str(run), prompt], stdin=subprocess.DEVNULL)  # noqa: S603 - our own module
+    child = subprocess.Popen([*command, "--", str(run), prompt], stdin=subprocess.DEVNULL)
     try:
         code = child.wait()
     except KeyboardInterrupt:

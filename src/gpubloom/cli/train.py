@@ -121,11 +121,14 @@ def _start(
     )
     expected = plan(config, detect_hardware(), tokens_per_epoch=estimate_tokens(config.data))
     must_have_torch()
-    run_dir = _new_folder(place, config)
+    try:
+        run_dir = _new_folder(place, config)
+    except OSError as problem:
+        raise ValueError(f"The run directory cannot be made: {problem}.") from None
     for name, text in run_files(config, expected, __version__).items():
         (run_dir / name).write_text(text, encoding="utf-8")
     _introduce(config, expected, run_dir, console)
-    _run(run_dir, [], console, on_refusal=lambda: shutil.rmtree(run_dir))
+    _run(run_dir, [], console, on_refusal=lambda: _remove_unused(run_dir))
 
 
 def _resume(run_dir: Path, console: "Console") -> None:
@@ -191,6 +194,14 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
                 console.print(advice, soft_wrap=True)
             console.print(f"Log: {run_dir / 'logs' / 'output.log'}", soft_wrap=True)
             console.print(f"Continue with: bloom train --resume {run_dir}", soft_wrap=True)
+
+
+def _remove_unused(run_dir: Path) -> None:
+    """Takes a run directory back in which not one step was trained."""
+    from gpubloom.traincard.reader import load_latest
+
+    if (load_latest(run_dir) or {}).get("step") is None:
+        shutil.rmtree(run_dir)
 
 
 def _new_folder(place: Path | None, config: "TrainConfig") -> Path:

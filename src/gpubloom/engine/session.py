@@ -61,12 +61,12 @@ class Session:
 def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iterator[Session]:
     """Opens the run in `home`, or a repetition of it elsewhere; ends the process with 2 on wrong input."""
     options = _parse(arguments)
+    signals = Signals()
     try:
         config = TrainConfig.read(home / "config.json")
         run_dir = _place(home, options.into, config)
         _must_be_allowed(run_dir, config, resuming=options.resume)
         lock = RunLock.acquire(run_dir)
-        signals = Signals()
         # Before the Reporter, which records a SIGTERM and then calls the handler it found.
         signals.install()
         with Reporter(run_dir, lock=lock) as reporter:
@@ -75,6 +75,9 @@ def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iter
     except ValidationError as problem:
         _refuse(explain(problem, TrainConfig))
     except (ValueError, RunInUseError) as problem:
+        # Once steps run, a ValueError is a bug and not an answer to wrong input.
+        if signals.patient:
+            raise
         _refuse(str(problem))
 
 

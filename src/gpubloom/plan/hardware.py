@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# What one CPU core sustains in fp32 matrix products; replaced by a measurement when there is one.
-ASSUMED_FLOPS_PER_CORE = 40e9
-# What a GPU of unknown kind sustains; low on purpose, so that a plan is rarely too hopeful.
+# What one CPU core could do at best in fp32; replaced by a measurement when there is one.
+ASSUMED_FLOPS_PER_CORE = 100e9
+# The same for a GPU of unknown kind; low on purpose, so that a plan is rarely too hopeful.
 ASSUMED_GPU_FLOPS = 50e12
 
 
@@ -24,7 +24,7 @@ class Gpu(_Described):
 
     name: str
     memory_bytes: int = Field(gt=0)
-    flops: float = Field(ASSUMED_GPU_FLOPS, gt=0, description="Sustained, in the precision of training.")
+    flops: float = Field(ASSUMED_GPU_FLOPS, gt=0, description="Peak, in the precision of training.")
     bf16: bool = True
 
 

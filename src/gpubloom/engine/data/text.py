@@ -43,11 +43,10 @@ def only_tokens(path: str) -> list[Path] | None:
     """The binary token files behind a path, or None when it means text."""
     files = find_files(path)
     tokens = [file for file in files if file.suffix == ".bin"]
-    if not tokens:
-        return None
-    if len(tokens) < len(files) and not Path(path).expanduser().is_dir():
-        raise ValueError(f"{path} mixes .bin token files and text; give them in separate runs.")
-    return tokens
+    if tokens and len(tokens) == len(files):
+        return tokens
+    # Among text, a .bin file is most likely something else: it is passed over like any other binary.
+    return None
 
 
 def _read(file: Path) -> str:
