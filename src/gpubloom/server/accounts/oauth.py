@@ -13,8 +13,12 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 import httpx2
+from pydantic import TypeAdapter
 
+from gpubloom.server.accounts.schemas import Email
 from gpubloom.server.settings import Settings
+
+_EMAIL: TypeAdapter[str] = TypeAdapter(Email)
 
 ProviderName = Literal["github", "google"]
 TIMEOUT_SECONDS = 15
@@ -142,9 +146,7 @@ def _read_profile(provider: Provider, profile: Mapping[str, Any], emails: Any) -
         account_id = str(profile["sub"])
     if not confirmed:
         raise OAuthFailed("oauth_email_unverified")
-    email = str(confirmed[0]).lower()
-    return Profile(
-        account_id=account_id,
-        email=email,
-        name=str(profile.get("name") or email.partition("@")[0])[:120],
-    )
+    email = _EMAIL.validate_python(confirmed[0])
+    # Names are free text elsewhere; here they stand on one line.
+    name = "".join(letter for letter in str(profile.get("name") or "") if letter.isprintable()).strip()
+    return Profile(account_id=account_id, email=email, name=(name or email.partition("@")[0])[:120])

@@ -14,7 +14,7 @@ from gpubloom.server.accounts.cookies import set_session_cookie
 from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.entry_routes import RATED
 from gpubloom.server.accounts.principal import client_address
-from gpubloom.server.accounts.registration import find_by_email, has_users
+from gpubloom.server.accounts.registration import find_by_email, has_users, one_at_a_time
 from gpubloom.server.accounts.sessions import open_session
 from gpubloom.server.accounts.tables import LinkedAccount, User
 from gpubloom.server.audit.service import record
@@ -120,7 +120,9 @@ def _attempt(cookie: str, provider: str) -> tuple[oauth.Attempt, str]:
     try:
         name, state, verifier, destination = json.loads(bytes.fromhex(cookie))
         attempt = oauth.Attempt(state=str(state), verifier=str(verifier))
-    except (ValueError, TypeError) as error:
+        attempt.state.encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        # Not a cookie of this server's.
         raise oauth.OAuthFailed("oauth_failed") from error
     if name != provider:
         raise oauth.OAuthFailed("oauth_failed")
@@ -130,6 +132,7 @@ def _attempt(cookie: str, provider: str) -> tuple[oauth.Attempt, str]:
 async def _user_of(
     session: AsyncSession, settings: Settings, provider: str, profile: oauth.Profile, place: str | None
 ) -> User:
+    await one_at_a_time(session, profile.email)
     linked = await session.scalar(
         select(User)
         .join(LinkedAccount, LinkedAccount.user_id == User.id)
@@ -146,6 +149,7 @@ async def _user_of(
             raise oauth.OAuthFailed("signup_closed")
         user = User(id=uuid4(), name=profile.name, email=profile.email, email_verified=now())
         session.add(user)
+        await session.flush()
         record(session, "user.signed_up", actor=None, subject=f"user:{user.id}", ip_address=place)
     elif user.disabled:
         raise oauth.OAuthFailed("oauth_failed")

@@ -39,6 +39,12 @@ async def find_by_email(session: AsyncSession, email: str) -> User | None:
     return await session.scalar(select(User).where(User.email == email))
 
 
+async def one_at_a_time(session: AsyncSession, email: str) -> None:
+    """Let accounts for one address be made one after the other; SQLite's writers do so anyway."""
+    if session.get_bind().dialect.name == "postgresql":
+        await session.execute(select(func.pg_advisory_xact_lock(func.hashtext(email))))
+
+
 async def issue_setup_link(session: AsyncSession, address: str) -> str | None:
     """The one-time link to create the first account; None when there is one already."""
     if await has_users(session):
@@ -89,9 +95,7 @@ async def sign_up(
             "This server is not set up yet. Open the link that it printed when it started.",
             code="setup_required",
         )
-    # One sign-up for an address at a time: PostgreSQL would otherwise answer the second with an error.
-    if session.get_bind().dialect.name == "postgresql":
-        await session.execute(select(func.pg_advisory_xact_lock(func.hashtext(email))))
+    await one_at_a_time(session, email)
     if await find_by_email(session, email) is not None:
         if link is not None:
             raise Conflict("You already have an account. Sign in instead.", code="already_registered")

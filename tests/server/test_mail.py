@@ -1,0 +1,68 @@
+"""Letters through a real mail server on the loopback address, and what happens when it is away."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.handlers import Message
+
+from gpubloom.server.accounts.tables import User
+from tests.server.installation import Installation
+
+
+class Mailbox(Message):
+    """Keeps what arrives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters: list[tuple[str, str]] = []
+
+    def handle_message(self, message: object) -> None:
+        self.letters.append((message["X-RcptTo"], message.get_payload()))
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+@pytest.fixture
+def mailbox() -> Iterator[tuple[Mailbox, int]]:
+    box = Mailbox()
+    controller = Controller(box, hostname="127.0.0.1", port=_free_port())
+    controller.start()
+    yield box, controller.port
+    controller.stop()
+
+
+def test_letters_go_through_the_mail_server(
+    installation: Installation, member: User, mailbox: tuple[Mailbox, int]
+) -> None:
+    box, port = mailbox
+    with installation.serve(smtp_url=f"smtp://127.0.0.1:{port}") as server:
+        assert server.stranger.get("/api/auth/state").json()["mail"] == "smtp"
+        server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
+    [(recipient, text)] = box.letters
+    assert recipient == member.email
+    assert "/auth/reset#token=" in text
+    assert installation.letters() == []
+
+
+def test_a_password_is_not_sent_to_a_mail_server_without_tls(
+    installation: Installation, member: User, mailbox: tuple[Mailbox, int]
+) -> None:
+    box, port = mailbox
+    with installation.serve(smtp_url=f"smtp://user:secret@127.0.0.1:{port}") as server:
+        answer = server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
+    assert answer.status_code == 202
+    assert box.letters == []
+    assert len(installation.letters()) == 1
+
+
+def test_a_letter_is_kept_when_the_mail_server_is_away(installation: Installation, member: User) -> None:
+    with installation.serve(smtp_url=f"smtp://127.0.0.1:{_free_port()}") as server:
+        answer = server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
+    assert answer.status_code == 202
+    [letter] = installation.letters()
+    assert letter["To"] == member.email
