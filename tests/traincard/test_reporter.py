@@ -152,6 +152,22 @@ def test_an_object_that_cannot_be_recorded_costs_one_event_not_the_batch(
     assert "describe event was not recorded" in caplog.text
 
 
+def test_progress_and_heartbeats_of_one_write_become_one_line_with_the_last_say(
+    run_dir: Path, open_reporter: Open
+) -> None:
+    reporter = open_reporter(flush_seconds=60)
+    for step in range(1, 20_001):
+        reporter.progress(step, 50_000 if step == 1 else None)
+        reporter.heartbeat(expect_next_in=step)
+    begin = time.monotonic()
+    reporter.finish()
+    assert time.monotonic() - begin < 5
+    (progress,) = events_of(run_dir, "progress")
+    assert (progress.step, progress.fields["total_steps"]) == (20_000, 50_000)
+    (heartbeat,) = events_of(run_dir, "heartbeat")
+    assert heartbeat.fields["expect_next_in"] == 20_000
+
+
 def test_tags_stay_apart_and_name_the_series(run_dir: Path, open_reporter: Open) -> None:
     reporter = open_reporter()
     reporter.metric("loss", 1.0, 1, tags={"split": "train"})

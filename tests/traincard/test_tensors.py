@@ -90,18 +90,26 @@ def test_a_value_still_being_computed_is_written_later_and_holds_nothing_up(
     with Reporter(run_dir, telemetry_seconds=0) as reporter:
         reporter.metric("loss", device.tensor(1.5), 1)
         reporter.phase("eval")
-        assert reporter.flush()
-        assert [event.kind for event in events_of(run_dir)] == ["start", "phase"]
+        reporter.on_sigterm()
+        assert [event.kind for event in events_of(run_dir)] == ["start", "phase", "end"]
         device.done = True
         assert reporter.flush()
         assert events_of(run_dir, "metric")[0].fields["values"] == {"loss": 1.5}
 
 
-def test_closing_waits_for_the_last_value_of_a_device(run_dir: Path, device: _Device) -> None:
-    with Reporter(run_dir, telemetry_seconds=0) as reporter:
-        reporter.metric("loss", device.tensor(1.5), 1)
-        threading.Timer(0.2, lambda: setattr(device, "done", True)).start()
-    assert events_of(run_dir, "metric")[0].fields["values"] == {"loss": 1.5}
+@pytest.mark.parametrize("call", ["flush", "close"])
+def test_flush_and_close_wait_for_the_last_value_of_a_device(
+    run_dir: Path, device: _Device, call: str
+) -> None:
+    reporter = Reporter(run_dir, telemetry_seconds=0)
+    reporter.metric("loss", device.tensor(1.5), 1)
+    timer = threading.Timer(0.2, lambda: setattr(device, "done", True))
+    timer.start()
+    getattr(reporter, call)()
+    timer.join()
+    written = events_of(run_dir, "metric")
+    reporter.close()
+    assert [event.fields["values"] for event in written] == [{"loss": 1.5}]
 
 
 def test_a_device_that_hangs_does_not_keep_the_end_from_being_recorded(

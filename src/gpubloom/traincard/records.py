@@ -1,7 +1,7 @@
 """From queued events to the records of the protocol; runs on the writer thread.
 
-Consecutive metrics of one step share a record; of several progress events only the last is kept, for it
-says all.
+Consecutive metrics of one step share a record. Several progress events, or heartbeats, become one in which
+the last has the say: they are states, not series.
 """
 
 import math
@@ -16,6 +16,7 @@ from gpubloom.traincard.event_queue import Event, public_kind
 from gpubloom.traincard.failure import likely_cause
 from gpubloom.traincard.numbers_on_disk import NotANumberError, OnDevice, encode_number, number, plain
 
+_STATES = frozenset({"progress", "heartbeat"})
 _LOG_CHARACTERS = 16_384
 
 
@@ -46,19 +47,19 @@ class RecordMaker:
         events = [*self._waiting, *batch]
         self._waiting = []
         records: list[Record] = []
-        progress: Record | None = None
+        states: dict[str, Record] = {}
         self._device_events.clear()
         for event in events:
             kind = event[0]
             try:
                 if kind in {"metric", "metrics"}:
                     self._add_metric(records, event)
-                elif kind == "progress":
-                    fields = _fields(event)
-                    if progress is not None:
-                        records.remove(progress)
-                    progress = Record(fields)
-                    records.append(progress)
+                elif kind in _STATES and kind in states:
+                    # Later facts replace earlier ones; a total that was said once still holds.
+                    states[kind].fields.update(_fields(event))
+                elif kind in _STATES:
+                    states[kind] = Record(_fields(event))
+                    records.append(states[kind])
                 else:
                     records.append(Record(self._other(event)))
             except Exception as problem:  # noqa: BLE001 - somebody's odd object must cost one event, not the batch
@@ -92,8 +93,8 @@ class RecordMaker:
         values = self._numbers(given)
         if not values:
             return
-        # Progress often comes between the metrics of a step, and says nothing about their order.
-        last = next((record for record in reversed(records[-2:]) if record.kind != "progress"), None)
+        # Progress and heartbeats often come between the metrics of a step, and say nothing about their order.
+        last = next((record for record in reversed(records[-3:]) if record.kind not in _STATES), None)
         if (
             last is not None
             and last.kind == "metric"

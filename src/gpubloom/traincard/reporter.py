@@ -251,7 +251,7 @@ class Reporter:
         """The machine is taken away, or somebody stops the process."""
         if self._on:
             self._say_end("preempted", "SIGTERM")
-            self._writer.flush(_SIGNAL_SECONDS)
+            self._writer.flush(_SIGNAL_SECONDS, patient=False)
 
     def on_exception(self, problem: BaseException) -> None:
         """An exception that nobody caught."""
@@ -262,7 +262,8 @@ class Reporter:
         else:
             self.error(problem)
             self._say_end("failed", f"{type(problem).__name__}: {problem}")
-        self._writer.flush(_SIGNAL_SECONDS)
+        # Not patient: after a lost rank the device may never finish what it was given.
+        self._writer.flush(_SIGNAL_SECONDS, patient=False)
 
     def on_exit(self) -> None:
         """The interpreter exits."""

@@ -41,9 +41,10 @@ _DEVICE = "the device did not finish computing the value"
 
 @dataclass
 class _Request:
-    """Asks the writer to write now; `done` is set when it has."""
+    """Asks the writer to write now and to set `done`. `patient`: wait for what a device still computes."""
 
     last: bool = False
+    patient: bool = True
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -131,9 +132,9 @@ class Writer:
         """Asks for a write soon, without waiting."""
         self._requests.put(None)
 
-    def flush(self, timeout: float) -> bool:
+    def flush(self, timeout: float, *, patient: bool = True) -> bool:
         """Waits until all that was reported is with the operating system; False when it took too long."""
-        request = _Request()
+        request = _Request(patient=patient)
         self._requests.put(request)
         return request.done.wait(timeout)
 
@@ -160,7 +161,11 @@ class Writer:
             next_turn = time.monotonic() + self._interval
             last = any(request.last for request in requests)
             try:
-                self._turn(last)
+                self._turn(at_once=bool(requests))
+                if self._maker.is_waiting and any(request.patient for request in requests):
+                    self._wait_for_device()
+                if last:
+                    self._finish()
             except Exception:
                 # A bug here must cost at most a turn's events, never the training process.
                 logger.exception("TrainCard's writer failed; it goes on")
@@ -177,9 +182,9 @@ class Writer:
                 first = self._requests.get_nowait()
         return found
 
-    def _turn(self, last: bool) -> None:
-        self._collect(last)
-        if last or time.monotonic() >= self._retry_at:
+    def _turn(self, *, at_once: bool) -> None:
+        self._collect()
+        if at_once or time.monotonic() >= self._retry_at:
             try:
                 self._write()
             except RunInUseError as error:
@@ -187,35 +192,29 @@ class Writer:
             except OSError as error:
                 self.problem(error)
         self._bound_pending()
-        if last:
-            self._finish()
 
-    def _collect(self, last: bool) -> None:
+    def _collect(self) -> None:
         batch, dropped = self._queue.take()
         self._drop(self._problem or _TOO_FAST, dropped)
         self._pending.extend(self._maker.make(batch))
-        if last:
-            self._wait_for_device()
-        self._drop(
-            _DEVICE,
-            self._maker.give_up_waiting() if last else self._maker.limit_waiting(self._queue.capacity),
-        )
+        self._drop(_DEVICE, self._maker.limit_waiting(self._queue.capacity))
         self._drop(_UNREADABLE, self._maker.unreadable)
         self._maker.unreadable = Counter()
         now = time.monotonic()
         if self._pending:
             self._spoke_at = now
-        elif now - self._spoke_at >= _HEARTBEAT_SECONDS and not last:
+        elif now - self._spoke_at >= _HEARTBEAT_SECONDS:
             self._spoke_at = now
             promise = {"expect_next_in": 3 * _HEARTBEAT_SECONDS, "auto": True}
             self._pending.append(Record({"t": round(time.time(), 4), "kind": "heartbeat", **promise}))
 
     def _wait_for_device(self) -> None:
-        # The last step's loss is usually still being computed when a loop ends.
+        # The last step's loss is usually still being computed when a loop ends or saves.
         deadline = time.monotonic() + _DEVICE_SECONDS
         while self._maker.is_waiting and time.monotonic() < deadline:
             time.sleep(0.005)
             self._pending.extend(self._maker.make(()))
+        self._turn(at_once=True)
 
     def _drop(self, reason: str, counts: Counter[str]) -> None:
         if counts:
@@ -307,6 +306,9 @@ class Writer:
         threading.Thread(target=self._stream.sync_copy(), name="traincard-sync", daemon=True).start()
 
     def _finish(self) -> None:
+        if lost_on_device := self._maker.give_up_waiting():
+            self._drop(_DEVICE, lost_on_device)
+            self._turn(at_once=True)
         lost = sum(record.events for record in self._pending) + sum(
             sum(c.values()) for c in self._drops.values()
         )
