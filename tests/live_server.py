@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email import message_from_bytes, policy
 from pathlib import Path
 
 START_SECONDS = 60
@@ -37,8 +38,9 @@ class LiveServer:
         """The link in the letter that was written last."""
         letters = sorted((self.home / "outbox").glob("*.eml"))
         assert letters, "no letter in the outbox"
-        found = re.search(r"(http\S+#\S+)", letters[-1].read_text().replace("=\n", ""))
-        assert found, letters[-1].read_text()
+        text = message_from_bytes(letters[-1].read_bytes(), policy=policy.default).get_content()
+        found = re.search(r"(http\S+#\S+)", text)
+        assert found, text
         return found[1]
 
 

@@ -131,6 +131,7 @@ _MESSAGES = {
     "missing": "This field is required.",
     "extra_forbidden": "This field is not known here.",
     "string_too_short": "This must not be empty.",
+    "too_short": "This must not be empty.",
     "json_invalid": "The body is not valid JSON.",
 }
 

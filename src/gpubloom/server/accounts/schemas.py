@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from gpubloom.server.accounts.tables import Role
+from gpubloom.server.problems import InvalidInput
 from gpubloom.server.schema import Line, Schema, Whole
 from gpubloom.server.security.passwords import weakness
 
@@ -33,10 +34,11 @@ Password = Annotated[SecretStr, Field(max_length=1024)]
 LinkToken = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-def _refuse_weak(password: SecretStr, *, email: str = "", name: str = "") -> None:
+def _refuse_weak(field: str, password: SecretStr, *, email: str = "", name: str = "") -> None:
+    # Raised as what it becomes: a validator of several fields could not say which one is meant.
     sentence = weakness(password.get_secret_value(), email=email, name=name)
     if sentence is not None:
-        raise ValueError(sentence)
+        raise InvalidInput.for_field(field, sentence)
 
 
 class NewPassword(Schema):
@@ -46,7 +48,9 @@ class NewPassword(Schema):
 
     @model_validator(mode="after")
     def _strong(self) -> Self:
-        _refuse_weak(self.password, email=getattr(self, "email", ""), name=getattr(self, "name", ""))
+        _refuse_weak(
+            "password", self.password, email=getattr(self, "email", ""), name=getattr(self, "name", "")
+        )
         return self
 
 
@@ -85,7 +89,7 @@ class ChangePassword(Schema):
 
     @model_validator(mode="after")
     def _strong(self) -> Self:
-        _refuse_weak(self.new_password)
+        _refuse_weak("newPassword", self.new_password)
         return self
 
 

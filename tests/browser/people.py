@@ -1,0 +1,53 @@
+"""What people do in a browser: set up, sign up, sign in, make projects."""
+
+from playwright.sync_api import Page, expect
+
+from tests.live_server import LiveServer
+
+PASSWORD = "a walk in the quiet garden"
+
+
+def set_up(
+    page: Page, server: LiveServer, name: str = "Ada Lovelace", email: str = "ada@example.org"
+) -> None:
+    """Create the first account with the link that the server printed."""
+    page.goto(server.setup_link)
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Email").fill(email)
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_role("button", name="Create account").click()
+    expect(page).to_have_url(f"{server.address}/dashboard")
+
+
+def sign_in(page: Page, email: str = "ada@example.org") -> None:
+    """Fill in the sign-in form that is shown."""
+    page.get_by_label("Email").fill(email)
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_role("button", name="Sign in", exact=True).last.click()
+
+
+def sign_up(page: Page, server: LiveServer, name: str, email: str) -> None:
+    """Create an account where sign-up is open, and confirm it by the letter in the outbox."""
+    page.goto("/auth")
+    page.get_by_role("tab", name="Sign up").click()
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Email").fill(email)
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_role("button", name="Create account").click()
+    expect(page.get_by_text("One more step")).to_be_visible()
+    page.goto(server.newest_letter_link())
+    page.get_by_role("button", name="Confirm and sign in").click()
+    expect(page).to_have_url(f"{server.address}/dashboard")
+
+
+def create_project(page: Page, name: str, size: str = "7", data: str = "s3://bucket/corpus/") -> str:
+    """Create a project by the form; returns the address of its page."""
+    page.goto("/projects")
+    page.get_by_role("button", name="New project").first.click()
+    form = page.get_by_role("dialog")
+    form.get_by_label("Project name").fill(name)
+    form.get_by_label("Model size, in billions of parameters").fill(size)
+    form.get_by_label("Training data").fill(data)
+    form.get_by_role("button", name="Create project").click()
+    expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
+    return page.url
