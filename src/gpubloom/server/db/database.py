@@ -3,7 +3,7 @@
 SQLite has one writer at a time. A transaction that begins as a reader and writes later can fail at once
 with "database is locked", so writing ones say so from the start (BEGIN IMMEDIATE) and wait their turn;
 readers use a second engine and never take the lock. On PostgreSQL the same two names are ordinary
-transactions, the reading one declared read-only.
+transactions, the reading one declared read-only and of one moment.
 """
 
 from collections.abc import AsyncIterator
@@ -33,7 +33,9 @@ class Database:
             self._reader = _sqlite_engine(self.url, begin="BEGIN", read_only=True)
         elif self.kind == "postgresql":
             self._writer = create_async_engine(self.url, pool_pre_ping=True, pool_size=10, max_overflow=10)
-            self._reader = self._writer.execution_options(postgresql_readonly=True)
+            self._reader = self._writer.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
         else:
             raise ValueError(
                 f"BLOOM_DATABASE_URL names {self.kind!r}. "
