@@ -10,6 +10,13 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
+# The one asynchronous driver for each kind of database, whatever the address says.
+_DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+}
+
 
 class SettingsError(ValueError):
     """A BLOOM_* variable has a value that cannot be used."""
@@ -60,6 +67,18 @@ class Settings(BaseSettings):
                     raise ValueError(f"{str(root)!r} is not an absolute path")
             return roots
         return value
+
+    @field_validator("database_url", mode="after")
+    @classmethod
+    def _known_database(cls, value: str | None) -> str | None:
+        if not value:
+            return None
+        kind, separator, place = value.partition("://")
+        driver = _DRIVERS.get(kind.partition("+")[0])
+        if driver is None or not separator:
+            # The value may hold a password, so it is not repeated.
+            raise ValueError("use sqlite:////folder/file or postgresql://user:password@host/name")
+        return f"{driver}://{place}"
 
     @field_validator("public_url", mode="after")
     @classmethod

@@ -1,0 +1,62 @@
+"""Migrations: up from nothing, down again, and once however many servers start."""
+
+import subprocess
+import sys
+
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, create_engine, inspect, make_url
+from sqlalchemy.pool import NullPool
+
+from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all tables
+from gpubloom.server.db.base import Table
+from gpubloom.server.db.migrate import current_revision, downgrade, newest_revision, upgrade
+
+
+def _engine(address: str) -> Engine:
+    url = make_url(address)
+    driver = "sqlite" if url.get_backend_name() == "sqlite" else "postgresql+psycopg"
+    return create_engine(url.set(drivername=driver), poolclass=NullPool)
+
+
+def test_up_from_nothing_down_again_and_up(empty_database: str) -> None:
+    assert current_revision(empty_database) is None
+    assert upgrade(empty_database) is True
+    assert current_revision(empty_database) == newest_revision()
+    assert upgrade(empty_database) is False
+    assert downgrade(empty_database, "base") is True
+    assert set(inspect(_engine(empty_database)).get_table_names()) <= {"alembic_version"}
+    assert upgrade(empty_database) is True
+
+
+def test_every_revision_can_be_taken_back_alone(empty_database: str) -> None:
+    upgrade(empty_database)
+    while current_revision(empty_database) is not None:
+        before = current_revision(empty_database)
+        downgrade(empty_database, "-1")
+        assert current_revision(empty_database) != before
+    assert upgrade(empty_database) is True
+
+
+def test_the_migrated_schema_is_what_the_code_expects(empty_database: str) -> None:
+    upgrade(empty_database)
+    with _engine(empty_database).connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Table.metadata) == []
+
+
+def test_servers_that_start_at_once_migrate_once_and_all_succeed(empty_database: str) -> None:
+    program = "import sys; from gpubloom.server.db.migrate import upgrade; print(upgrade(sys.argv[1]))"
+    starting = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, empty_database],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    outcomes = [process.communicate(timeout=120) for process in starting]
+    assert [process.returncode for process in starting] == [0, 0, 0], outcomes
+    assert sorted(out.strip() for out, _ in outcomes) == ["False", "False", "True"]
+    assert current_revision(empty_database) == newest_revision()
