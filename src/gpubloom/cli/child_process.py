@@ -4,6 +4,7 @@ The service tower never imports torch; this is the door between the towers.
 """
 
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,10 @@ from types import FrameType
 
 # What a last save of a large model may take before a stopping child counts as hanging.
 _PATIENCE_SECONDS = 600.0
+
+# Threads that wait for each other sleep instead of spinning. On a machine that is busy with other things this
+# made training ten times faster (measured: two cores, load 8); it changes no result.
+_WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 class Stopped(BaseException):
@@ -43,6 +48,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env=_WAITING | os.environ,
                 process_group=0,
             )
 

@@ -126,8 +126,8 @@ class Trainer:
         self.reporter.progress(
             self.step,
             self.total_steps,
-            epoch=self.step / self.loader.steps_per_epoch,
-            epochs=self.total_steps / self.loader.steps_per_epoch,
+            epoch=round(self.step / self.loader.steps_per_epoch, 3),
+            epochs=round(self.total_steps / self.loader.steps_per_epoch, 3),
         )
         self.reporter.heartbeat()
         return loss
