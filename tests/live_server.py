@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from email import message_from_bytes, policy
 from pathlib import Path
 
 START_SECONDS = 60
+LETTER_SECONDS = 15
 
 
 @dataclass
@@ -36,8 +38,11 @@ class LiveServer:
 
     def newest_letter_link(self) -> str:
         """The link in the letter that was written last."""
-        letters = sorted((self.home / "outbox").glob("*.eml"))
-        assert letters, "no letter in the outbox"
+        # Letters are sent after the answer to the request that caused them.
+        deadline = time.monotonic() + LETTER_SECONDS
+        while not (letters := sorted((self.home / "outbox").glob("*.eml"))):
+            assert time.monotonic() < deadline, "no letter in the outbox"
+            time.sleep(0.05)
         text = message_from_bytes(letters[-1].read_bytes(), policy=policy.default).get_content()
         found = re.search(r"(http\S+#\S+)", text)
         assert found, text
