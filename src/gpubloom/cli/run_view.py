@@ -81,7 +81,7 @@ def status_line(view: RunView) -> str:
         total = f"/{state.total_steps:,}" if state.total_steps else ""
         parts.append(f"step {state.step:,}{total}")
     if state.epoch is not None:
-        parts.append(f"epoch {state.epoch:g}" + (f"/{state.epochs:g}" if state.epochs else ""))
+        parts.append(f"epoch {round(state.epoch, 2):g}" + (f"/{state.epochs:g}" if state.epochs else ""))
     if (left := state.eta_seconds()) is not None:
         parts.append(f"{duration(left)} left")
     if state.restart_count:
