@@ -1,0 +1,110 @@
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { answerOf, api } from "./client";
+import { queryClient } from "./query-client";
+import type { Curves, Extension, Job, JobStatus, LiveSettings, NewJob, PlanRequest } from "./types";
+
+/** States in which nothing happens until somebody asks for it. */
+const RESTING: readonly JobStatus[] = ["completed", "failed", "cancelled", "paused"];
+export const isResting = (status: JobStatus) => RESTING.includes(status);
+
+const LIVE_EVERY = 2_000;
+const RESTING_EVERY = 15_000;
+
+/** Lists have no stream: they look again often while something in them moves, and rarely otherwise. */
+const pace = (jobs: Job[] | undefined) => (jobs?.some((job) => !isResting(job.status)) ? LIVE_EVERY : RESTING_EVERY);
+
+type Wanted = { projectId?: string; status?: JobStatus[]; search?: string; limit: number; offset?: number };
+
+export const jobsQuery = ({ projectId, status, search = "", limit, offset = 0 }: Wanted) =>
+  queryOptions({
+    queryKey: ["jobs", "list", { projectId, status, search, limit, offset }],
+    queryFn: ({ signal }) =>
+      answerOf(api.GET("/api/training-jobs", { params: { query: { projectId, status, search, limit, offset } }, signal })),
+    placeholderData: keepPreviousData,
+    refetchInterval: (query) => pace(query.state.data?.items),
+  });
+
+export const totalsQuery = queryOptions({
+  queryKey: ["jobs", "totals"],
+  queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/totals", { signal })),
+  refetchInterval: RESTING_EVERY,
+});
+
+const at = (id: string) => ({ path: { job_id: id } });
+
+export const jobQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["jobs", "one", id],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}", { params: at(id), signal })),
+  });
+
+export const checkpointsQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["jobs", "checkpoints", id],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/checkpoints", { params: at(id), signal })),
+  });
+
+export const machinesQuery = queryOptions({
+  queryKey: ["machines"],
+  queryFn: ({ signal }) => answerOf(api.GET("/api/machines", { signal })),
+  staleTime: 30_000,
+});
+
+export const modelFilesQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["jobs", "model", id],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/model", { params: at(id), signal })),
+  });
+
+export const archiveAddress = (id: string) => `/api/training-jobs/${id}/model/archive`;
+export const modelFileAddress = (id: string, path: string) =>
+  `/api/training-jobs/${id}/model/files/${path.split("/").map(encodeURIComponent).join("/")}`;
+
+export const planQuery = (body: PlanRequest) =>
+  queryOptions({
+    queryKey: ["plan", body],
+    queryFn: ({ signal }) => answerOf(api.POST("/api/plan", { body, signal })),
+    placeholderData: keepPreviousData,
+    staleTime: 60_000,
+  });
+
+type Range = { from?: number; to?: number; points?: number };
+
+export async function fetchCurves(id: string, range: Range = {}, signal?: AbortSignal): Promise<Curves> {
+  const answer = await answerOf(api.GET("/api/training-jobs/{job_id}/metrics", { params: { ...at(id), query: range }, signal }));
+  // The same address gives rows when asked for them; this one never asks.
+  return answer as Curves;
+}
+
+function keep(job: Job): Job {
+  queryClient.setQueryData(jobQuery(job.id).queryKey, job);
+  void forgetLists();
+  return job;
+}
+
+function forgetLists() {
+  void queryClient.invalidateQueries({ queryKey: totalsQuery.queryKey });
+  return queryClient.invalidateQueries({ queryKey: ["jobs", "list"] });
+}
+
+export async function createJob(body: NewJob): Promise<Job> {
+  const job = keep(await answerOf(api.POST("/api/training-jobs", { body })));
+  if (body.project) void queryClient.invalidateQueries({ queryKey: ["projects", "list"] });
+  return job;
+}
+
+export const pauseJob = async (id: string) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/pause", { params: at(id) })));
+export const resumeJob = async (id: string) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/resume", { params: at(id) })));
+export const cancelJob = async (id: string) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/cancel", { params: at(id) })));
+export const saveJob = async (id: string) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/save", { params: at(id) })));
+
+export const extendJob = async (id: string, body: Extension) =>
+  keep(await answerOf(api.POST("/api/training-jobs/{job_id}/extend", { params: at(id), body })));
+
+export const changeSettings = async (id: string, body: LiveSettings) =>
+  keep(await answerOf(api.PATCH("/api/training-jobs/{job_id}/settings", { params: at(id), body })));
+
+export async function deleteJob(id: string) {
+  await answerOf(api.DELETE("/api/training-jobs/{job_id}", { params: at(id) }));
+  void forgetLists();
+}

@@ -1,0 +1,58 @@
+import { Table2 } from "lucide-react";
+import { type ReactNode, useCallback, useState, useSyncExternalStore } from "react";
+import { Button } from "@/components/button";
+import { Card } from "@/components/card";
+import { cn } from "@/components/class-names";
+import type { LineLook } from "@/curves/columns";
+import { countText } from "@/text/numbers";
+import { ChartCanvas, type ChartLook } from "./chart-canvas";
+import { ChartTable } from "./chart-table";
+import { useChartsView } from "./charts-view";
+import type { Hovered } from "./plot";
+
+type ChartCardProps = { look: ChartLook; className?: string; children?: ReactNode };
+
+/** A chart with its name, and the values under the cursor or, without one, the last. */
+export function ChartCard({ look, className, children }: ChartCardProps) {
+  const [hovered, setHovered] = useState<Hovered | null>(null);
+  const [asTable, setAsTable] = useState(false);
+  const onHover = useCallback((next: Hovered | null) => setHovered((kept) => (kept === null && next === null ? kept : next)), []);
+
+  return (
+    <Card className={cn("flex flex-col", className)}>
+      <div className="mb-2 flex flex-wrap items-center gap-x-3.5 gap-y-1">
+        <h3 className="mr-auto text-[13px] font-[590]">{look.title}</h3>
+        {hovered && <span className="text-xs text-dim tabular-nums">{placeText(look.axis, hovered.x)}</span>}
+        {look.lines.map((line) => (
+          <Value key={line.name} line={line} look={look} hovered={hovered} named={look.lines.length > 1} />
+        ))}
+        {children}
+        <Button look="ghost" size="icon" className="-my-1 -mr-1.5 size-7 max-sm:size-9" aria-label={`Show ${look.title} as a table`} title="Show as a table" onClick={() => setAsTable(true)}>
+          <Table2 aria-hidden />
+        </Button>
+      </div>
+      <ChartCanvas look={look} onHover={onHover} />
+      {asTable && <ChartTable look={look} onClose={() => setAsTable(false)} />}
+    </Card>
+  );
+}
+
+type ValueProps = { line: LineLook; look: ChartLook; hovered: Hovered | null; named: boolean };
+
+function Value({ line, look, hovered, named }: ValueProps) {
+  const { store } = useChartsView();
+  const last = useSyncExternalStore(store.subscribe, () => store.curve(line.name)?.value.at(-1));
+  const value = hovered ? hovered.values.get(line.label) : last;
+  if (last === undefined) return null;
+  return (
+    <span className="flex items-center gap-1.5 text-xs text-dim tabular-nums">
+      <span aria-hidden className="h-[3px] w-2.5 rounded-full" style={{ background: line.colour }} />
+      {named && `${line.label} `}
+      <span className="text-text">{value === undefined ? "–" : look.format(value)}</span>
+    </span>
+  );
+}
+
+function placeText(axis: ChartLook["axis"], x: number): string {
+  return axis === "step" ? `step ${countText(x)}` : new Date(x * 1000).toLocaleTimeString("en-GB");
+}

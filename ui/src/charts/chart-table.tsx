@@ -1,0 +1,38 @@
+import { useState } from "react";
+import { DataTable } from "@/components/data-table";
+import { Dialog } from "@/components/dialog";
+import { countText } from "@/text/numbers";
+import type { ChartLook } from "./chart-canvas";
+import { useChartsView } from "./charts-view";
+import { tableRows } from "./describe";
+
+/** The newest values of a chart as text. A snapshot: rows that move cannot be read. */
+export function ChartTable({ look, onClose }: { look: ChartLook; onClose: () => void }) {
+  const { store } = useChartsView();
+  const [rows] = useState(() => tableRows(look.lines, (name) => store.curve(name)));
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={look.title} description="The newest values, newest first." className="max-w-xl">
+      <DataTable
+        label={look.title}
+        rows={rows}
+        rowKey={(row) => row.key}
+        columns={[
+          {
+            header: look.axis === "step" ? "Step" : "Time",
+            lead: true,
+            cell: (row) => (look.axis === "step" ? countText(row.x) : new Date(row.x * 1000).toLocaleTimeString("en-GB")),
+          },
+          { header: "Attempt", cell: (row) => row.attempt },
+          ...look.lines.map((line, column) => ({
+            header: look.lines.length > 1 ? line.label : "Value",
+            end: true,
+            cell: (row: (typeof rows)[number]) => {
+              const value = row.values[column];
+              return value === null || value === undefined ? null : look.format(value);
+            },
+          })),
+        ]}
+      />
+    </Dialog>
+  );
+}

@@ -1,0 +1,33 @@
+import type uPlot from "uplot";
+import type { ChartMark } from "@/curves/chart-marks";
+import { FONT, MARK } from "./plot-look";
+
+/** Dashed lines across the chart, with their words at the top where there is room for them. */
+export function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: number) {
+  const { left, top, width, height } = plot.bbox;
+  const { ctx } = plot;
+  ctx.save();
+  ctx.strokeStyle = MARK;
+  ctx.fillStyle = MARK;
+  ctx.font = FONT.replace("11px", `${11 * ratio}px`);
+  ctx.textBaseline = "top";
+  ctx.lineWidth = ratio;
+  let free = left;
+  for (const mark of marks) {
+    const x = plot.valToPos(mark.step, "x", true);
+    if (x < left || x > left + width) continue;
+    ctx.globalAlpha = 0.7;
+    ctx.setLineDash([3 * ratio, 4 * ratio]);
+    ctx.beginPath();
+    ctx.moveTo(x, top);
+    ctx.lineTo(x, top + height);
+    ctx.stroke();
+    const length = ctx.measureText(mark.label).width;
+    const start = x + 6 * ratio + length > left + width ? x - 6 * ratio - length : x + 6 * ratio;
+    if (start < free || length > width / 2) continue;
+    ctx.globalAlpha = 1;
+    ctx.fillText(mark.label, start, top + 4 * ratio);
+    free = start + length + 8 * ratio;
+  }
+  ctx.restore();
+}

@@ -1,0 +1,87 @@
+/** The charts of a run: which curves they show, in which colours and units. */
+import { bytesText, countText, metricText } from "@/text/numbers";
+import type { ChartLook } from "./chart-canvas";
+
+const VIOLET = "#a98bfa";
+const TEAL = "#33c2cf";
+const BLUE = "#6d8fe8";
+const AMBER = "#f2b84b";
+const GREEN = "#5be0b0";
+
+const percent = (value: number) => `${Math.round(value)} %`;
+const share = (value: number) => `${(value * 100).toFixed(1)} %`;
+const SMALL = 128;
+
+export const LOSS: ChartLook = {
+  title: "Loss",
+  axis: "step",
+  height: 262,
+  smoothed: true,
+  mayBeLogarithmic: true,
+  format: metricText,
+  lines: [
+    { name: "train/loss", label: "train", colour: VIOLET },
+    { name: "eval/loss", label: "eval", colour: TEAL, dots: true },
+  ],
+};
+
+const small = (title: string, name: string, colour: string, look: Partial<ChartLook> = {}): ChartLook => ({
+  title,
+  axis: "step",
+  height: SMALL,
+  format: metricText,
+  lines: [{ name, label: title.toLowerCase(), colour, fill: true }],
+  ...look,
+});
+
+const STEP_CHARTS: ChartLook[] = [
+  small("Learning rate", "train/learning_rate", BLUE, { range: { from: 0 } }),
+  small("Gradient norm", "train/grad_norm", VIOLET, { range: { from: 0 }, smoothed: true }),
+  small("Tokens per second", "train/tokens_per_second", TEAL, { range: { from: 0 }, smoothed: true, format: countText }),
+  small("Accuracy in evaluation", "eval/accuracy", GREEN, {
+    format: share,
+    lines: [{ name: "eval/accuracy", label: "accuracy", colour: GREEN, dots: true }],
+  }),
+  small("Perplexity in evaluation", "eval/perplexity", AMBER, {
+    lines: [{ name: "eval/perplexity", label: "perplexity", colour: AMBER, dots: true }],
+  }),
+];
+
+/** Curves that are in one of the charts above, or say nothing that needs one. */
+const PLACED = new Set(["train/loss", "eval/loss", "train/tokens_seen", ...STEP_CHARTS.flatMap((look) => look.lines.map((line) => line.name))]);
+
+const time = (title: string, name: string, colour: string, look: Partial<ChartLook> = {}): ChartLook =>
+  small(title, name, colour, { axis: "time", range: { from: 0 }, ...look });
+
+const gpuCharts = (index: string): ChartLook[] => {
+  const name = (value: string) => `system/gpu/${index}/${value}`;
+  return [
+    time(`GPU ${index}`, name("utilization"), TEAL, { range: { from: 0, to: 100 }, format: percent }),
+    time(`GPU ${index} memory`, name("memory_used"), VIOLET, { format: bytesText }),
+    time(`GPU ${index} temperature`, name("temperature"), AMBER, { format: (value) => `${Math.round(value)} °C` }),
+    time(`GPU ${index} power`, name("power"), GREEN, { format: (value) => `${Math.round(value)} W` }),
+    time(`GPU ${index} fan`, name("fan"), BLUE, { range: { from: 0, to: 100 }, format: percent }),
+  ];
+};
+
+const MACHINE_CHARTS: ChartLook[] = [
+  time("CPU", "system/cpu/utilization", BLUE, { range: { from: 0, to: 100 }, format: percent }),
+  time("Memory of the machine", "system/ram/used", VIOLET, { format: bytesText }),
+  time("Memory of the training", "system/process/ram", TEAL, { format: bytesText }),
+];
+
+const has = (names: ReadonlySet<string>) => (look: ChartLook) => look.lines.some((line) => names.has(line.name));
+
+/** The charts for the curves a run has. What it reports beyond the usual gets charts of its own. */
+export function looksFor(names: readonly string[]): { training: ChartLook[]; system: ChartLook[] } {
+  const known = new Set(names);
+  const own = names
+    .filter((name) => !name.startsWith("system/") && !PLACED.has(name))
+    .toSorted()
+    .map((name) => small(name, name, BLUE, { smoothed: name.startsWith("train/") }));
+  const gpus = [...new Set(names.flatMap((name) => /^system\/gpu\/(\d+)\//.exec(name)?.[1] ?? []))].toSorted((a, b) => Number(a) - Number(b));
+  return {
+    training: [...STEP_CHARTS.filter(has(known)), ...own],
+    system: [...gpus.flatMap(gpuCharts), ...MACHINE_CHARTS].filter(has(known)),
+  };
+}

@@ -1,0 +1,35 @@
+import type uPlot from "uplot";
+import type { Column } from "@/curves/columns";
+
+export const INK = "#97a1b0";
+export const GRID = "rgb(229 231 235 / 0.07)";
+export const MARK = "#f2b84b";
+export const FONT = '11px "Inter Variable", system-ui, sans-serif';
+
+/** A colour with some of the background shining through. */
+export const faded = (hex: string, alpha: number) => `${hex}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
+
+const points = (colour: string, size: number): uPlot.Series.Points => ({ show: true, size, fill: colour, stroke: colour, width: 0 });
+
+/** How one column is drawn: bands have no line of their own, raw values stand faint behind the smoothed ones. */
+export function seriesLook({ line, role, newest }: Column, alone: boolean): uPlot.Series {
+  const base: uPlot.Series = { label: line.label, spanGaps: true, points: { show: false } };
+  // Steps that a later attempt did again are history.
+  const strength = newest ? 1 : 0.5;
+  if (role === "low" || role === "high") return { ...base, width: 0, stroke: "transparent" };
+  if (role === "raw") return { ...base, width: 1, stroke: faded(line.colour, 0.3 * strength) };
+  return {
+    ...base,
+    width: 1.8,
+    stroke: faded(line.colour, strength),
+    ...(line.fill ? { fill: faded(line.colour, 0.12) } : {}),
+    points: line.dots ? points(line.colour, 6) : alone ? points(line.colour, 5) : { show: false },
+  };
+}
+
+/** Pairs of low and high columns, as uPlot wants them: series numbers, the upper one first. */
+export function bandsOf(columns: readonly Column[]): uPlot.Band[] {
+  return columns.flatMap((column, index) =>
+    column.role === "low" ? [{ series: [index + 2, index + 1] as [number, number], fill: faded(column.line.colour, 0.16) }] : [],
+  );
+}

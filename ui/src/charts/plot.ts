@@ -1,0 +1,159 @@
+/**
+ * One uPlot chart that outlives its data: points are appended to it, and it is only built anew when it
+ * gets other lines. Knows nothing of React.
+ */
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import type { ChartMark } from "@/curves/chart-marks";
+import type { Picture } from "@/curves/columns";
+import { drawMarks } from "./draw-marks";
+import { FONT, GRID, INK, bandsOf, seriesLook } from "./plot-look";
+
+export type Zoom = { from: number; to: number };
+/** What lies under the cursor: a place on x, and the value of each line by its label. */
+export type Hovered = { x: number; values: Map<string, number> };
+
+export type PlotSettings = {
+  axis: "step" | "time";
+  height: number;
+  logarithmic: boolean;
+  /** Fixed ends of y, where the unit has some. */
+  range?: { from?: number; to?: number };
+  format: (value: number) => string;
+  /** Charts with the same key move their cursors together. */
+  syncKey: string;
+  zoom: () => Zoom | null;
+  marks: () => readonly ChartMark[];
+  onZoom: (zoom: Zoom | null) => void;
+  onHover: (hovered: Hovered | null) => void;
+};
+
+const SMALLEST_DRAG = 6;
+
+export class Plot {
+  #place: HTMLElement;
+  #settings: PlotSettings;
+  #plot: uPlot | null = null;
+  #picture: Picture | null = null;
+
+  constructor(place: HTMLElement, settings: PlotSettings) {
+    this.#place = place;
+    this.#settings = settings;
+  }
+
+  draw(picture: Picture) {
+    const same = this.#picture?.structure === picture.structure && (picture.data[0].length > 1) === ((this.#picture?.data[0].length ?? 0) > 1);
+    this.#picture = picture;
+    if (this.#plot && same) {
+      this.#plot.setData(picture.data as uPlot.AlignedData);
+      return;
+    }
+    this.#plot?.destroy();
+    this.#plot = new uPlot(this.#options(picture), picture.data as uPlot.AlignedData, this.#place);
+  }
+
+  resize(width: number) {
+    if (width > 0) this.#plot?.setSize({ width, height: this.#settings.height });
+  }
+
+  destroy() {
+    this.#plot?.destroy();
+    this.#plot = null;
+  }
+
+  #options(picture: Picture): uPlot.Options {
+    const settings = this.#settings;
+    const alone = picture.data[0].length === 1;
+    return {
+      width: this.#place.clientWidth || 300,
+      height: settings.height,
+      padding: [8, 6, 0, 0],
+      legend: { show: false },
+      series: [{}, ...picture.columns.map((column) => seriesLook(column, alone))],
+      bands: bandsOf(picture.columns),
+      scales: {
+        x: { time: settings.axis === "time", range: (_plot, low, high) => this.#xRange(low, high) },
+        y: settings.logarithmic ? { distr: 3 } : { range: (_plot, low, high) => this.#yRange(low, high) },
+      },
+      axes: [
+        { ...axisLook, size: 26, values: (_plot, splits) => xLabels(splits, settings.axis) },
+        { ...axisLook, size: 52, space: settings.height < 150 ? 34 : 46, values: (_plot, splits) => splits.map((value) => (value === null ? "" : settings.format(value))) },
+      ],
+      cursor: {
+        y: false,
+        points: { size: 7 },
+        drag: { x: true, y: false, setScale: false },
+        sync: { key: settings.syncKey, setSeries: false, scales: ["x", null], filters: { pub: (type) => type !== "mousedown" && type !== "mouseup" && type !== "dblclick" } },
+        bind: { dblclick: () => () => (settings.onZoom(null), null) },
+        dataIdx: (plot, series, closest) => nearest(plot.data[series], closest),
+      },
+      hooks: {
+        setSelect: [(plot) => this.#selected(plot)],
+        setCursor: [(plot) => settings.onHover(this.#hovered(plot))],
+        draw: [(plot) => settings.axis === "step" && drawMarks(plot, settings.marks(), uPlot.pxRatio)],
+      },
+    };
+  }
+
+  #xRange(low: number | null, high: number | null): [number, number] {
+    const zoom = this.#settings.zoom();
+    if (zoom) return [zoom.from, zoom.to];
+    if (low === null || high === null) return [0, 1];
+    return low === high ? [low - 1, high + 1] : [low, high];
+  }
+
+  #yRange(low: number | null, high: number | null): [number, number] {
+    const { from, to } = this.#settings.range ?? {};
+    const [bottom, top] = uPlot.rangeNum(low ?? 0, high ?? 1, 0.1, true);
+    return [from ?? bottom ?? 0, to ?? (top === from ? (from ?? 0) + 1 : (top ?? 1))];
+  }
+
+  #selected(plot: uPlot) {
+    const { left, width } = plot.select;
+    if (width < SMALLEST_DRAG) return;
+    const zoom = { from: plot.posToVal(left, "x"), to: plot.posToVal(left + width, "x") };
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.#settings.onZoom(zoom);
+  }
+
+  #hovered(plot: uPlot): Hovered | null {
+    const { idx, idxs, left } = plot.cursor;
+    if (idx === null || idx === undefined || (left ?? -1) < 0) return null;
+    const values = new Map<string, number>();
+    this.#picture?.columns.forEach((column, index) => {
+      const at = idxs?.[index + 1];
+      const value = column.role === "main" && typeof at === "number" ? plot.data[index + 1]?.[at] : null;
+      if (typeof value === "number") values.set(column.line.label, value);
+    });
+    const x = plot.data[0][idx];
+    return x === undefined ? null : { x, values };
+  }
+}
+
+const axisLook: uPlot.Axis = {
+  stroke: INK,
+  font: FONT,
+  grid: { stroke: GRID, width: 1 },
+  ticks: { show: false },
+  gap: 6,
+};
+
+function xLabels(splits: number[], axis: "step" | "time"): string[] {
+  if (axis === "step") return splits.map((value) => (Number.isInteger(value) ? compact.format(value).replace("K", "k") : ""));
+  const short = (splits.at(-1) ?? 0) - (splits[0] ?? 0) < 300;
+  const format = short ? { hour: "2-digit", minute: "2-digit", second: "2-digit" } as const : { hour: "2-digit", minute: "2-digit" } as const;
+  return splits.map((value) => new Date(value * 1000).toLocaleTimeString("en-GB", format));
+}
+
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
+
+/** The nearest point of a line that reports more rarely than others; the asked place where it has none on one side. */
+function nearest(values: ArrayLike<number | null | undefined> | undefined, wanted: number): number {
+  if (!values || typeof values[wanted] === "number") return wanted;
+  let before = wanted - 1;
+  let after = wanted + 1;
+  while (before >= 0 && typeof values[before] !== "number") before -= 1;
+  while (after < values.length && typeof values[after] !== "number") after += 1;
+  if (before < 0 || after >= values.length) return wanted;
+  return wanted - before <= after - wanted ? before : after;
+}

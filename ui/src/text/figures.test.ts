@@ -1,0 +1,51 @@
+import { describe, expect, it } from "vitest";
+import { durationText } from "./duration";
+import { bytesText, counted, metricText, parametersText, settingText } from "./numbers";
+
+describe("durations", () => {
+  it.each([
+    [0, "0 s"],
+    [0.2, "under 1 s"],
+    [59.6, "1 m"],
+    [45, "45 s"],
+    [61, "1 m 1 s"],
+    [3600, "1 h"],
+    [22_320, "6 h 12 m"],
+    [2 * 86_400 + 3 * 3600 + 59, "2 d 3 h"],
+    [86_400 + 59, "1 d"],
+    [-4, "0 s"],
+  ])("%s seconds are %s", (seconds, text) => expect(durationText(seconds)).toBe(text));
+});
+
+describe("figures", () => {
+  it.each([
+    [1.28449, "1.284"],
+    [0.0000081, "8.1e-6"],
+    [0.001, "0.001"],
+    [5310.4, "5,310"],
+    [0, "0"],
+    [-0.5, "-0.5"],
+  ])("the metric %s is written %s", (value, text) => expect(metricText(value)).toBe(text));
+
+  it.each([
+    [0.0001, "1e-4"],
+    [0.05, "0.05"],
+    [1000, "1,000"],
+  ])("the setting %s is written %s", (value, text) => expect(settingText(value)).toBe(text));
+
+  it.each([
+    [0, "0 B"],
+    [537, "537 B"],
+    [999_960_000, "1 GB"],
+    [118_100_000_000, "118 GB"],
+    [29_500_000_000, "29.5 GB"],
+  ])("%s bytes are %s", (bytes, text) => expect(bytesText(bytes)).toBe(text));
+
+  it("name models by their parameters", () => {
+    expect([771_328, 1_240_000_000, 70_600_000_000, 12].map(parametersText)).toEqual(["771 k", "1.24 B", "70.6 B", "12"]);
+  });
+
+  it("count in words", () => {
+    expect([counted(1, "step"), counted(2400, "step"), counted(2, "try", "tries")]).toEqual(["1 step", "2,400 steps", "2 tries"]);
+  });
+});
