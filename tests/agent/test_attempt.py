@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -103,6 +104,24 @@ def test_lock_is_held_until_the_training_is_gone_too(run: Run) -> None:
     assert is_held(run.files.lock)
     os.killpg(run.agent.group, signal.SIGKILL)
     run.wait_until_free()
+
+
+def test_agents_killed_at_any_moment_leave_no_training_that_cannot_be_found(run: Run) -> None:
+    run.script("import time; time.sleep(60)")
+    generator = random.Random(4)
+    for number in range(1, 9):
+        run.spec = run.attempt(number)
+        with run.start_agent() as agent:
+            time.sleep(generator.uniform(0.05, 0.25))
+            agent.kill()
+        # A fork that still waited for the agent ends by itself; one that runs is on record.
+        wait_until(
+            lambda: not is_held(run.files.lock) or (run.agent.training.lives and run.agent.attempt == number),  # noqa: B023
+            "the run to be free or its training to be on record",
+        )
+        if is_held(run.files.lock):
+            os.killpg(run.agent.group, signal.SIGKILL)
+        run.wait_until_free()
 
 
 @pytest.mark.parametrize(

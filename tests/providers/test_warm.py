@@ -176,7 +176,8 @@ def test_imports_that_fail_or_start_threads_make_every_start_a_plain_one(
     (home / "starts_a_thread.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(home))
+    paths = [str(home), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     place = LocalProvider(home, warm_modules=modules, devices=machine(home))
     asyncio.run(place.open())
     for _ in range(2):
