@@ -50,7 +50,7 @@ def test_a_project_is_created_edited_deleted_and_hidden_from_others(
     other.goto("/projects")
     expect(other.get_by_text("No projects created yet")).to_be_visible()
     other.goto(project)
-    expect(other.get_by_text("There is no such project").first).to_be_visible()
+    expect(other.get_by_text("There is no project at this address")).to_be_visible()
     answer = other.request.get(f"/api/projects/{project.rpartition('/')[2]}")
     assert (answer.status, answer.json()["code"]) == (404, "not_found")
     assert other.request.get("/api/projects").json() == {"items": [], "total": 0}
