@@ -179,6 +179,7 @@ def test_imports_that_fail_or_start_threads_make_every_start_a_plain_one(
     paths = [str(home), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     place = LocalProvider(home, warm_modules=modules, devices=machine(home))
+    open_before = os.listdir("/proc/self/fd")
     asyncio.run(place.open())
     for _ in range(2):
         run = like_train_py(new_run(""))
@@ -187,6 +188,7 @@ def test_imports_that_fail_or_start_threads_make_every_start_a_plain_one(
         assert run.exit().code == 0
         assert reason in run.output()
     asyncio.run(place.close())
+    assert len(os.listdir("/proc/self/fd")) == len(open_before)
 
 
 def test_the_warm_parent_ends_with_its_worker() -> None:

@@ -55,13 +55,20 @@ def start_plainly(run_dir: Path, reservation: Reservation, folder: Path, reason:
         os.close(reader)
 
 
+def is_readable(descriptor: int, seconds: float) -> bool:
+    """Waits until there is something to read, or an end; False when the time is over."""
+    # Not `select`, which knows only the first thousand descriptors of a process.
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0.0, seconds) * 1000))
+
+
 def hear_from(reader: int, seconds: float = _ANNOUNCE_SECONDS) -> dict[str, Any]:
     """The agent's announcement. ProviderError when it ends, or stays silent, without one."""
     deadline = time.monotonic() + seconds
     words = b""
     while not words.endswith(b"\n"):
-        ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        if not is_readable(reader, deadline - time.monotonic()):
             raise ProviderError(f"The agent was started and said nothing for {seconds:g} seconds.")
         part = os.read(reader, 65536)
         if not part:

@@ -7,7 +7,6 @@ starts plainly. That is safe at any moment: an attempt runs at most once, whoeve
 import contextlib
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 
 from gpubloom.agent import JobSpec
 from gpubloom.agent.environment import is_secret
-from gpubloom.providers.agent_starts import hear_from
+from gpubloom.providers.agent_starts import hear_from, is_readable
 from gpubloom.providers.base import ProviderError, Reservation
 
 # Waiting for imports that are under way beats doing them twice on the same cores.
@@ -81,24 +80,29 @@ class WarmParent:
         """Has an agent forked for a run; returns what it announces, or raises NotWarm."""
         reader, writer = os.pipe()
         try:
-            with self._lock:
-                channel = self._ready_channel()
-                try:
-                    request = json.dumps({"run_dir": str(run_dir)}).encode()
-                    socket.send_fds(channel, [request], [writer, *reservation.descriptors])
-                except OSError as problem:
-                    raise self._gone(f"it cannot be reached: {problem.strerror}") from problem
-                finally:
-                    os.close(writer)
-            news = hear_from(reader, _ANSWER_SECONDS)
-        except ProviderError as problem:
-            with self._lock:
-                raise self._gone(f"it did not answer. {problem}") from problem
+            try:
+                with self._lock:
+                    self._send(run_dir, [writer, *reservation.descriptors])
+            finally:
+                # Ours must not be the last one open: when the agent is gone, reading has to end.
+                os.close(writer)
+            try:
+                news = hear_from(reader, _ANSWER_SECONDS)
+            except ProviderError as problem:
+                with self._lock:
+                    raise self._gone(f"it did not answer. {problem}") from problem
         finally:
             os.close(reader)
         if "refused" in news:
             raise NotWarm(f"the warm parent refused: {news['refused']}")
         return news
+
+    def _send(self, run_dir: Path, descriptors: list[int]) -> None:
+        channel = self._ready_channel()
+        try:
+            socket.send_fds(channel, [json.dumps({"run_dir": str(run_dir)}).encode()], descriptors)
+        except OSError as problem:
+            raise self._gone(f"it cannot be reached: {problem.strerror}") from problem
 
     def _ready_channel(self) -> socket.socket:
         if self._process is None and time.monotonic() >= self._retry_at:
@@ -106,7 +110,7 @@ class WarmParent:
         if self._process is None or self._channel is None:
             raise NotWarm(self._problem)
         if not self._ready:
-            if not select.select([self._channel], [], [], _READY_SECONDS)[0]:
+            if not is_readable(self._channel.fileno(), _READY_SECONDS):
                 raise NotWarm("the warm parent is still importing")
             word = self._channel.recv(1 << 16)
             found = json.loads(word) if word else {"problem": "it ended during its imports"}
