@@ -158,3 +158,9 @@ def test_a_strange_page_address_breaks_nothing(browser: Browser, path: str) -> N
     answer = browser.get(path)
     assert answer.status_code in {200, 404, 503}
     assert "root:" not in answer.text
+
+
+@pytest.mark.parametrize("length", ["1048577", "9" * 5000, "-1", "1e3", "²"])
+def test_a_strange_or_large_declared_length_is_refused(browser: Browser, length: str) -> None:
+    headers = {"Content-Length": length.encode("latin-1")}
+    assert browser.post("/api/projects", content=b"{}", headers=headers).status_code == 413
