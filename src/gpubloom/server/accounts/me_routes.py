@@ -56,6 +56,14 @@ async def change_profile(body: ProfileChange, principal: SessionPrincipal, sessi
     assert user is not None
     user.name = body.name
     await session.flush()
+    record(
+        session,
+        "user.profile_changed",
+        actor=principal.id,
+        subject=f"user:{principal.id}",
+        ip_address=principal.ip_address,
+        name=user.name,
+    )
     return UserOut.model_validate(user)
 
 

@@ -1,0 +1,60 @@
+"""The audit trail: every action of a person leaves an event, and no event holds a secret."""
+
+import json
+
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.audit.tables import AuditEvent
+from tests.server.installation import PASSWORD, Installation, Server, link_secret
+
+NEW = "another walk in that garden"
+
+
+def test_a_whole_story_is_told_without_a_secret(
+    open_server: Server, installation: Installation, admin: User
+) -> None:
+    boss, eve = open_server.signed_in(admin), open_server.browser()
+    secrets = [PASSWORD, NEW, boss.secret, boss.headers["X-CSRF-Token"]]
+
+    eve.post("/api/auth/sign-up", json={"name": "Eve", "email": "eve@example.org", "password": PASSWORD})
+    secrets.append(link_secret(installation.letters()[-1]))
+    verified = eve.post("/api/auth/verify", json={"token": secrets[-1]})
+    eve.headers["X-CSRF-Token"] = verified.json()["csrfToken"]
+    secrets += [eve.secret, eve.headers["X-CSRF-Token"]]
+    project = {"name": "Bloom", "modelArchitecture": "custom", "modelSize": 1}
+    address = f"/api/projects/{eve.post('/api/projects', json=project).json()['id']}"
+    eve.put(address, json={**project, "name": "Bloom 2"})
+    eve.delete(address)
+    token = eve.post("/api/me/tokens", json={"name": "laptop", "scopes": ["read"]}).json()
+    secrets.append(token["token"])
+    eve.delete(f"/api/me/tokens/{token['apiToken']['id']}")
+    eve.post("/api/me/password", json={"currentPassword": PASSWORD, "newPassword": NEW})
+    eve.patch("/api/me", json={"name": "Evelyn"})
+    eve.delete("/api/me/sessions")
+    eve.post("/api/auth/sign-out")
+    eve.post("/api/auth/sign-in", json={"email": "eve@example.org", "password": "wrong wrong wrong"})
+    boss.post("/api/invitations", json={"email": "joan@example.org"})
+    secrets.append(link_secret(installation.letters()[-1]))
+    person = next(user for user in installation.all(User) if user.email == "eve@example.org")
+    boss.patch(f"/api/users/{person.id}", json={"disabled": True})
+
+    assert installation.actions() == [
+        "user.signed_up",
+        "user.email_verified",
+        "project.created",
+        "project.changed",
+        "project.deleted",
+        "api_token.created",
+        "api_token.revoked",
+        "user.password_changed",
+        "user.profile_changed",
+        "session.ended_others",
+        "user.signed_out",
+        "user.sign_in_failed",
+        "user.invited",
+        "user.changed",
+    ]
+    events = installation.all(AuditEvent)
+    assert all(event.ip_address == "testclient" for event in events)
+    assert {event.actor_id for event in events} == {admin.id, person.id}
+    told = json.dumps([[event.subject, event.action, event.details] for event in events])
+    assert all(isinstance(secret, str) and secret not in told for secret in secrets)
