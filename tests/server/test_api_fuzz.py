@@ -1,0 +1,123 @@
+"""Random requests, made from the API's own description: none may end in a server error.
+
+An admin's browser asks, so that almost every handler is reached; limits are lifted, or they would answer in
+the handlers' place.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from uuid import uuid4
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis.errors import Unsatisfiable
+from hypothesis.strategies import SearchStrategy
+
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.projects.tables import Project
+from gpubloom.server.security.rates import Rate
+from tests.server.installation import Browser, Installation, Server
+
+# A stream of a living job has no end to wait for.
+ENDLESS = {"/api/training-jobs/{job_id}/stream"}
+
+
+@pytest.fixture
+def fuzzed(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    # A property goes before what the instance holds.
+    monkeypatch.setattr(Rate, "limit", property(lambda _: 10**9), raising=False)
+    with installation.serve(signup="open") as server:
+        yield server
+
+
+def _real_ids(installation: Installation, owner: User) -> dict[str, str]:
+    """Ids that exist, so that requests get past 'not found'."""
+    project = installation.add(
+        Project(id=uuid4(), user_id=owner.id, name="p", model_architecture="custom", model_size=1)
+    )
+    job = installation.add(
+        TrainingJob(id=uuid4(), project_id=project.id, user_id=owner.id, name="j", config={})
+    )
+    person = installation.add_user(f"p{uuid4().hex}")
+    return {"project_id": str(project.id), "job_id": str(job.id), "user_id": str(person.id)}
+
+
+def _send(browser: Browser, case: schemathesis.Case) -> str | None:
+    """Send one request; gives what is wrong with the answer."""
+    request = case.as_transport_kwargs(base_url="http://127.0.0.1:8000")
+    body = {"json": request["json"]} if "json" in request else {"content": request.get("data")}
+    if not isinstance(body.get("content"), str | bytes | None):
+        body = {"data": body["content"]}
+    headers = {
+        name: value.encode("latin-1", errors="replace")
+        for name, value in (request.get("headers") or {}).items()
+        # Generated ones would take the browser's session away.
+        if name.lower() not in {"authorization", "cookie", "host", "origin", "x-csrf-token"}
+    }
+    answer = browser.request(
+        request["method"], request["url"], params=request.get("params"), headers=headers, **body
+    )
+    told = f"{case.as_curl_command()}\n{answer.status_code} {answer.text[:500]}"
+    if answer.status_code >= 500:
+        return told
+    if answer.status_code >= 400:
+        problem = answer.headers["content-type"] == "application/problem+json" and answer.json()
+        if not problem or not problem["code"] or not problem["detail"]:
+            return told
+    return None
+
+
+def _complaints(browser: Browser, cases: SearchStrategy[schemathesis.Case], examples: int) -> list[str]:
+    wrong: list[str] = []
+
+    @hypothesis_settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases)
+    def send(case: schemathesis.Case) -> None:
+        complaint = _send(browser, case)
+        if complaint is not None:
+            wrong.append(complaint)
+
+    # Nothing can be wrong in a request that carries nothing.
+    with suppress(Unsatisfiable):
+        send()
+    return wrong
+
+
+def _fuzz(server: Server, installation: Installation, owner: User, examples: int) -> None:
+    schema = schemathesis.openapi.from_dict(server.app.openapi())
+    wrong: list[str] = []
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        names = {parameter.name for parameter in operation.path_parameters}
+        ids = {name: value for name, value in _real_ids(installation, owner).items() if name in names}
+        if operation.path in ENDLESS:
+            ids = {}
+        browser = server.signed_in(owner)
+        for mode in schemathesis.GenerationMode:
+            cases = operation.as_strategy(generation_mode=mode, path_parameters=ids or None)
+            wrong += _complaints(browser, cases, examples)
+    assert not wrong, f"{len(wrong)} answers:\n" + "\n\n".join(wrong[:8])
+
+
+def test_random_requests_meet_no_server_error(
+    fuzzed: Server, installation: Installation, admin: User
+) -> None:
+    _fuzz(fuzzed, installation, admin, examples=5)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_many_random_requests_meet_no_server_error(
+    fuzzed: Server, installation: Installation, admin: User
+) -> None:
+    _fuzz(fuzzed, installation, admin, examples=100)
