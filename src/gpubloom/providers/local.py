@@ -147,6 +147,9 @@ def agent_status(run_dir: Path, attempt: int) -> AgentStatus:
         _log.warning("%s is damaged and says nothing: %s", files.exit(attempt), problem)
         end = None
     agent_alive = alive and record is not None and record.agent.lives
+    if alive and not agent_alive and not is_held(files.lock):
+        # It ended while we looked: the end is on record now, or never will be.
+        return agent_status(run_dir, attempt)
     return AgentStatus(alive, agent_alive, files.last_attempt(), end)
 
 
