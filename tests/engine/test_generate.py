@@ -29,12 +29,24 @@ def test_the_same_seed_gives_the_same_text_and_another_seed_another() -> None:
 
 def test_temperature_zero_follows_the_likeliest_token_past_the_context_length() -> None:
     model = TransformerLM.create(PRESETS["nano"], seed=0)
-    pieces = list(generate(model, BYTES, "x" * 70, max_tokens=5, temperature=0.0))
-    seen = list(b"x" * 70)
-    for _ in range(5):
+    pieces = list(generate(model, BYTES, "x" * 60, max_tokens=80, temperature=0.0))
+    seen, first = list(b"x" * 60), 0
+    for _ in range(80):
         with torch.no_grad():
-            seen.append(int(model(torch.tensor([seen[-64:]]))[0, -1].argmax()))
-    assert "".join(pieces) == BYTES.decode(seen[70:])
+            seen.append(int(model(torch.tensor([seen[first:]]))[0, -1].argmax()))
+        if len(seen) - first > 64:
+            first = len(seen) - 32
+    assert "".join(pieces) == BYTES.decode(seen[60:])
+
+
+def test_remembered_positions_give_the_logits_of_a_whole_pass() -> None:
+    model = TransformerLM.create(PRESETS["nano"], seed=0)
+    tokens_BT = torch.randint(0, 257, (2, 20), generator=torch.Generator().manual_seed(1))
+    cache = model.new_cache()
+    with torch.no_grad():
+        pieces = [model(tokens_BT[:, :12], cache)]
+        pieces += [model(tokens_BT[:, position : position + 1], cache) for position in range(12, 20)]
+        assert torch.allclose(torch.cat(pieces, dim=1), model(tokens_BT), atol=1e-5)
 
 
 def test_end_of_text_ends_it() -> None:

@@ -21,6 +21,10 @@ _PATIENCE_SECONDS = 600.0
 _WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
+def child_environment() -> dict[str, str]:
+    return _WAITING | os.environ
+
+
 class Stopped(BaseException):
     """Somebody asked this command to end by a signal other than Ctrl-C; like KeyboardInterrupt, no error."""
 
@@ -48,7 +52,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_WAITING | os.environ,
+                env=child_environment(),
                 process_group=0,
             )
 

@@ -17,7 +17,7 @@ def sample(
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another text.")] = 0,
 ) -> None:
     """Let a trained model, or one still in training, continue a text."""
-    from gpubloom.cli.child_process import must_have_torch
+    from gpubloom.cli.child_process import child_environment, must_have_torch
 
     try:
         must_have_torch()
@@ -30,7 +30,9 @@ def sample(
     command = [sys.executable, "-m", "gpubloom.engine.sample"]
     command += [text for name, value in options.items() for text in (name, str(value))]
     # After "--" a prompt may begin with a dash.
-    child = subprocess.Popen([*command, "--", str(run), prompt], stdin=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        [*command, "--", str(run), prompt], stdin=subprocess.DEVNULL, env=child_environment()
+    )
     try:
         code = child.wait()
     except KeyboardInterrupt:

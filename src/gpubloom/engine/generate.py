@@ -38,21 +38,28 @@ def generate_tokens(
     top_k: int | None,
     seed: int,
 ) -> Iterator[int]:
-    """Token ids until end-of-text or max_tokens; the model sees the last context_length tokens."""
+    """Token ids until end-of-text or max_tokens.
+
+    When the context is full, the model goes on with its newest half: positions beyond it were never trained.
+    """
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
     seen = [int(token) for token in tokenizer.encode(prompt)]
     if not seen:
         # A document begins after the end of the one before it.
         seen = [tokenizer.end_of_text if tokenizer.end_of_text is not None else 0]
+    limit = model.shape.context_length
+    new, cache = seen[-limit:], model.new_cache()
     for _ in range(max_tokens):
-        tokens_BT = torch.tensor([seen[-model.shape.context_length :]], device=device)
-        logits_V = model(tokens_BT)[0, -1].float()
+        logits_V = model(torch.tensor([new], device=device), cache)[0, -1].float()
         token = _choose(logits_V, temperature, top_k, generator)
         if token == tokenizer.end_of_text:
             return
         seen.append(token)
         yield token
+        new = [token]
+        if cache[0].length == limit:
+            new, cache = seen[-max(1, limit // 2) :], model.new_cache()
 
 
 def _choose(logits_V: Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> int:

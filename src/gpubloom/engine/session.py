@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -24,7 +24,7 @@ class Signals:
     """Ctrl-C and SIGTERM ask the trainer to save and stop; a second Ctrl-C ends the process at once."""
 
     status: str | None = None
-    patient: bool = field(default=False)
+    patient: bool = False
 
     def install(self) -> None:
         signal.signal(signal.SIGINT, self._interrupt)

@@ -37,8 +37,8 @@ from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 
-# A save of a large model is silent for a while; observers are told to be patient.
-_SAVE_PATIENCE_SECONDS = 600.0
+# Evaluating or saving a large model is silent for a while; observers are told to be patient.
+_PATIENCE_SECONDS = 600.0
 
 
 class Trainer:
@@ -113,12 +113,13 @@ class Trainer:
             raise FloatingPointError(self._not_finite(loss))
         grad_norm = self.executor.optimizer_step(learning_rate)
         self.tokens_seen += batch.token_count
+        seconds = time.perf_counter() - started
         self.reporter.metrics(
             {
                 "train/loss": loss,
                 "learning_rate": learning_rate,
                 "grad_norm": grad_norm,
-                "tokens_per_second": batch.token_count / (time.perf_counter() - started),
+                "tokens_per_second": batch.token_count / seconds,
                 "tokens_seen": self.tokens_seen,
             },
             step=self.step,
@@ -129,7 +130,7 @@ class Trainer:
             epoch=round(self.step / self.loader.steps_per_epoch, 3),
             epochs=round(self.total_steps / self.loader.steps_per_epoch, 3),
         )
-        self.reporter.heartbeat()
+        self.reporter.heartbeat(expect_next_in=max(60.0, 10 * seconds))
         return loss
 
     def evaluate(self) -> Evaluation | None:
@@ -137,6 +138,7 @@ class Trainer:
         if self.dataset.eval is None:
             return None
         self.reporter.phase("eval")
+        self.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
         found = evaluate(
             self.executor,
             self.dataset.eval,
@@ -155,7 +157,7 @@ class Trainer:
         if path.exists():
             return path
         self.reporter.phase("save")
-        self.reporter.heartbeat(expect_next_in=_SAVE_PATIENCE_SECONDS)
+        self.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
         metrics = self._evaluated[1].metrics() if self._evaluated and self._evaluated[0] == self.step else {}
         state = self.executor.state()
         progress = Progress(

@@ -30,6 +30,27 @@ class Embedding(nn.Module):
         return F.embedding(tokens_BT, self.weight)
 
 
+class LayerCache:
+    """Keys and values that one layer computed for earlier positions; for generating, never for training."""
+
+    def __init__(self) -> None:
+        self._k_BKTH: Tensor | None = None
+        self._v_BKTH: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        return 0 if self._k_BKTH is None else self._k_BKTH.shape[2]
+
+    def extend(self, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values, the new ones last."""
+        if self._k_BKTH is not None and self._v_BKTH is not None:
+            assert k_BKTH.shape[2] == 1, "after the first call, positions come one by one"
+            k_BKTH = torch.cat((self._k_BKTH, k_BKTH), dim=2)
+            v_BKTH = torch.cat((self._v_BKTH, v_BKTH), dim=2)
+        self._k_BKTH, self._v_BKTH = k_BKTH, v_BKTH
+        return k_BKTH, v_BKTH
+
+
 class Attention(nn.Module):
     """Causal self-attention with rotary positions; key-value heads are shared by groups of heads."""
 
@@ -42,12 +63,21 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(shape.hidden_size, kv_size, bias=False)
         self.o_proj = nn.Linear(shape.hidden_size, shape.hidden_size, bias=False)
 
-    def forward(self, x_BTD: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, rotary: tuple[Tensor, Tensor], cache: LayerCache | None = None
+    ) -> Tensor:
         q_BNTH = rotate(self._heads(self.q_proj(x_BTD)), rotary)
         k_BKTH = rotate(self._heads(self.k_proj(x_BTD)), rotary)
         v_BKTH = self._heads(self.v_proj(x_BTD))
+        if cache is not None:
+            k_BKTH, v_BKTH = cache.extend(k_BKTH, v_BKTH)
         y_BNTH = F.scaled_dot_product_attention(
-            q_BNTH, k_BKTH, v_BKTH, is_causal=True, enable_gqa=q_BNTH.shape[1] != k_BKTH.shape[1]
+            q_BNTH,
+            k_BKTH,
+            v_BKTH,
+            # A single newest position may see everything before it.
+            is_causal=q_BNTH.shape[2] == k_BKTH.shape[2],
+            enable_gqa=q_BNTH.shape[1] != k_BKTH.shape[1],
         )
         out: Tensor = self.o_proj(y_BNTH.transpose(1, 2).flatten(2))
         return out
@@ -81,8 +111,10 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(shape.hidden_size, eps=shape.norm_eps)
         self.mlp = FeedForward(shape)
 
-    def forward(self, x_BTD: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
-        x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), rotary)
+    def forward(
+        self, x_BTD: Tensor, rotary: tuple[Tensor, Tensor], cache: LayerCache | None = None
+    ) -> Tensor:
+        x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), rotary, cache)
         out: Tensor = x_BTD + self.mlp(self.post_attention_layernorm(x_BTD))
         return out
 
@@ -133,20 +165,27 @@ class TransformerLM(nn.Module):
             yield f"layers.{index}", layer
         yield "head", self.head
 
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        rotary = rotary_tables(self.shape, tokens_BT.shape[1], tokens_BT.device)
+    def new_cache(self) -> list[LayerCache]:
+        return [LayerCache() for _ in self.layers]
+
+    def forward(self, tokens_BT: Tensor, cache: list[LayerCache] | None = None) -> Tensor:
+        """Logits of every position given. With a cache, earlier positions are remembered in it."""
+        start = cache[0].length if cache else 0
+        rotary = rotary_tables(self.shape, tokens_BT.shape[1], tokens_BT.device, start)
         x_BTD = self.embedding(tokens_BT)
-        for layer in self.layers:
-            x_BTD = layer(x_BTD, rotary)
+        for index, layer in enumerate(self.layers):
+            x_BTD = layer(x_BTD, rotary, cache[index] if cache else None)
         logits_BTV: Tensor = self.head(x_BTD)
         return logits_BTV
 
 
-def rotary_tables(shape: ModelShape, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def rotary_tables(
+    shape: ModelShape, length: int, device: torch.device, start: int = 0
+) -> tuple[Tensor, Tensor]:
     """Cosine and sine of every position's rotation, in fp32 whatever the precision of computing."""
     pairs = torch.arange(0, shape.head_size, 2, dtype=torch.float32, device=device)
     frequencies = shape.rope_theta ** -(pairs / shape.head_size)
-    positions = torch.arange(length, dtype=torch.float32, device=device)
+    positions = torch.arange(start, start + length, dtype=torch.float32, device=device)
     angles_TH = torch.outer(positions, frequencies).repeat(1, 2)
     return angles_TH.cos(), angles_TH.sin()
 
