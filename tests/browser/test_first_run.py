@@ -38,7 +38,8 @@ def test_a_project_is_created_edited_deleted_and_hidden_from_others(
     expect(page.get_by_role("heading", name="QuantumLeap-131B", level=1)).to_be_visible()
 
     # Signed out, the page asks to sign in and comes back to where one was.
-    page.get_by_role("button", name="Sign out").first.click()
+    with page.expect_response("**/api/auth/sign-out"):
+        page.get_by_role("button", name="Sign out").first.click()
     page.goto("/projects")
     expect(page).to_have_url(re.compile(r"/auth\?next="))
     sign_in(page)

@@ -7,7 +7,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 import structlog
@@ -37,6 +37,7 @@ log = structlog.get_logger("bloom.worker")
 LOOP_SECONDS = 0.2
 TERMINATE_AFTER_SECONDS = 20.0
 KILL_AFTER_SECONDS = 30.0
+SUBMIT_TRIES = 5
 _BATCH_BYTES = 1 << 20
 
 Result = TypeVar("Result")
@@ -114,11 +115,7 @@ class Follower:
         if self._reservation is None:
             # Claimed from another worker before it could start: it needs a device of its own now.
             self._reservation = await self._wait_for_device(job.gpus)
-        try:
-            await self._provider.submit(spec, self._reservation)
-        except ProviderError as problem:
-            await self._fail_to_start(str(problem))
-            return
+        await self._submit(spec, self._reservation)
         self._reservation.release()
         self._reservation = None
 
@@ -133,13 +130,26 @@ class Follower:
         await self._persist(started)
         self.log.info("attempt started", attempt=job.attempt)
 
+    async def _submit(self, spec: JobSpec, reservation: Reservation) -> None:
+        """Some refusals pass by themselves: an earlier agent that takes a moment to be gone."""
+        for tries_left in reversed(range(SUBMIT_TRIES)):
+            try:
+                await self._provider.submit(spec, reservation)
+            except ProviderError as problem:
+                if not tries_left:
+                    await self._fail_to_start(str(problem))
+                self.log.warning("the agent could not be started, trying again", reason=str(problem))
+                await asyncio.sleep(1)
+            else:
+                return
+
     async def _wait_for_device(self, gpus: int) -> Reservation:
         while (reservation := self._provider.reserve(gpus)) is None:
             await self._refresh()
             await asyncio.sleep(LOOP_SECONDS)
         return reservation
 
-    async def _fail_to_start(self, sentence: str) -> None:
+    async def _fail_to_start(self, sentence: str) -> NoReturn:
         async def failed() -> None:
             async with self._database.write() as session:
                 row = await holding(session, self._job.id, self._token)
@@ -207,7 +217,7 @@ class Follower:
         if not status.agent_alive:
             # Nobody reads the training process's output any more: it cannot go on.
             self.log.warning("the agent is gone, its training process lives: ending it")
-            await self._provider.stop(self._run_dir, force=True)
+            await self._stop(force=True)
             return
         if job.control_version != self._steered:
             try:
@@ -226,7 +236,15 @@ class Follower:
     async def _signal_once(self, name: str, *, force: bool) -> None:
         if name not in self._signals_sent:
             self._signals_sent.add(name)
+            await self._stop(force=force)
+
+    async def _stop(self, *, force: bool) -> None:
+        try:
             await self._provider.stop(self._run_dir, force=force)
+        except ProviderError as problem:
+            # A process that the kernel holds on to: looked at again in the next loop.
+            self.log.warning("the run could not be stopped yet", reason=str(problem))
+            self._signals_sent.discard("kill")
 
     async def _conclude(self, status: AgentStatus) -> None:
         """The attempt is over and everything it said is stored."""

@@ -52,7 +52,10 @@ def judge(ending: Ending) -> Verdict:
         return _failed(ending, "not_started")
     if ending.exit is not None and ending.exit.reason == "time_limit":
         return _failed(ending, "time_limit")
-    preempted = ending.said in {"preempted", "paused", "interrupted"}
+    # Told to stop by somebody other than the job's owner: a signal from outside, a machine that shuts down.
+    preempted = ending.said in {"preempted", "paused", "interrupted"} or (
+        ending.exit is not None and ending.exit.reason == "stopped"
+    )
     if ending.exit is not None and ending.exit.code is not None and not preempted:
         return _failed(ending, "training_failed")
     fruitless = 0 if ending.has_newer_checkpoint else ending.fruitless_attempts + 1

@@ -7,9 +7,11 @@ from uuid import UUID
 from sqlalchemy import BigInteger, Double, ForeignKey, Index, SmallInteger, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Identified, Table
 from gpubloom.server.jobs.states import Status, Want
+from gpubloom.server.projects.tables import Project
 
 Axis = Literal["step", "time"]
 
@@ -25,8 +27,8 @@ class TrainingJob(Identified, Table):
     )
 
     # A project with jobs cannot be deleted: some of them may be training right now.
-    project_id: Mapped[UUID] = mapped_column(ForeignKey("projects.id", ondelete="RESTRICT"))
-    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
+    project_id: Mapped[UUID] = mapped_column(ForeignKey(Project.id, ondelete="RESTRICT"))
+    user_id: Mapped[UUID] = mapped_column(ForeignKey(User.id, ondelete="CASCADE"))
     kind: Mapped[str] = mapped_column(String(16), default="train")
     name: Mapped[str]
     status: Mapped[Status] = mapped_column(String(16), default="queued")

@@ -7,6 +7,7 @@ from uuid import UUID
 from sqlalchemy import ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Identified, Table
 
@@ -19,7 +20,7 @@ class Project(Identified, Table):
     __tablename__ = "projects"
     __table_args__ = (Index(None, "user_id", "updated_at"),)
 
-    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
+    user_id: Mapped[UUID] = mapped_column(ForeignKey(User.id, ondelete="CASCADE"))
     name: Mapped[str]
     description: Mapped[str | None]
     model_architecture: Mapped[Architecture] = mapped_column(String(32))

@@ -1,0 +1,138 @@
+"""From events to charts: every point once, extremes kept, however long the run is."""
+
+import asyncio
+import math
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.buckets import WIDTHS, level_for
+from gpubloom.server.jobs.ingest import store_points
+from gpubloom.server.jobs.metrics import read_curves, read_rows
+from gpubloom.server.jobs.tables import MetricBucket, TrainingJob
+from tests.server.installation import Installation
+from tests.server.jobs.recorded import START, add_job, metric, system
+
+Result = TypeVar("Result")
+
+
+@pytest.fixture
+def job(installation: Installation, member: User) -> TrainingJob:
+    return add_job(installation, member)
+
+
+def _in_database(installation: Installation, work: Callable[[AsyncSession], Awaitable[Result]]) -> Result:
+    async def run() -> Result:
+        database = Database(installation.database_url)
+        try:
+            async with database.write() as session:
+                return await work(session)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def _store(installation: Installation, job: TrainingJob, events: list[Any]) -> None:
+    async def work(session: AsyncSession) -> None:
+        await store_points(session, job, events)
+
+    _in_database(installation, work)
+
+
+def _curve(installation: Installation, job: TrainingJob, **arguments: Any) -> Any:
+    async def work(session: AsyncSession) -> Any:
+        return await read_curves(session, job.id, **arguments)
+
+    (curve,) = _in_database(installation, work)
+    return curve
+
+
+def test_a_short_run_is_drawn_point_by_point(installation: Installation, job: TrainingJob) -> None:
+    _store(installation, job, [metric(step, step * 0.5) for step in range(1, 101)])
+    curve = _curve(installation, job)
+    assert (curve.name, curve.axis) == ("train/loss", "step")
+    assert curve.x == list(range(1, 101))
+    assert curve.value == curve.low == curve.high == [step * 0.5 for step in range(1, 101)]
+
+
+def test_a_long_run_is_thinned_and_keeps_its_extremes(installation: Installation, job: TrainingJob) -> None:
+    values = {step: random.Random(step).random() for step in range(1, 20_001)}
+    values[13_777], values[4_242] = 99.0, -99.0
+    events = [metric(step, value) for step, value in values.items()]
+    for start in range(0, len(events), 3_000):
+        _store(installation, job, events[start : start + 3_000])
+    curve = _curve(installation, job, points=200)
+    assert len(curve.x) <= 200
+    assert (max(curve.high), min(curve.low)) == (99.0, -99.0)
+    assert math.isclose(sum(curve.value) / len(curve.value), sum(values.values()) / 20_000, rel_tol=0.05)
+    near = _curve(installation, job, points=200, first=13_700, last=13_800)
+    assert (near.x[0], near.x[-1], near.high[77]) == (13_700, 13_800, 99.0)
+
+
+def test_buckets_are_the_same_however_the_events_arrive(installation: Installation, job: TrainingJob) -> None:
+    events = [metric(step, float(step % 37)) for step in range(1, 2_001)]
+    cuts = sorted(random.Random(7).sample(range(1, 2_000), 9))
+    for start, end in zip([0, *cuts], [*cuts, 2_000], strict=True):
+        _store(installation, job, events[start:end])
+
+    async def work(session: AsyncSession) -> list[MetricBucket]:
+        return list(await session.scalars(select(MetricBucket)))
+
+    for bucket in _in_database(installation, work):
+        width = WIDTHS[bucket.level]
+        inside = [float(s % 37) for s in range(1, 2_001) if s // width == bucket.bucket]
+        assert (bucket.low, bucket.high, bucket.count) == (min(inside), max(inside), len(inside))
+        assert math.isclose(bucket.total, sum(inside))
+
+
+def test_a_point_cannot_be_stored_twice(installation: Installation, job: TrainingJob) -> None:
+    _store(installation, job, [metric(1, 1.0)])
+    with pytest.raises(IntegrityError):
+        _store(installation, job, [metric(1, 1.0)])
+
+
+def test_repeated_steps_of_a_new_attempt_are_kept_beside_the_old(
+    installation: Installation, job: TrainingJob
+) -> None:
+    _store(installation, job, [metric(step, 1.0) for step in (1, 2, 3)])
+    _store(installation, job, [metric(step, 2.0, attempt=2) for step in (2, 3, 4)])
+    curve = _curve(installation, job)
+    assert list(zip(curve.attempt, curve.x, strict=True)) == [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (2, 4)]
+
+
+def test_what_no_chart_can_draw_is_left_out(installation: Installation, job: TrainingJob) -> None:
+    _store(installation, job, [metric(1, 1.0), metric(2, "NaN"), metric(3, "Infinity"), metric(4, 2.0)])
+    assert _curve(installation, job).x == [1, 4]
+
+
+def test_rows_have_the_wide_form(installation: Installation, job: TrainingJob) -> None:
+    telemetry = {"gpu/0/utilization": 95.5, "cpu/utilization": 60.0, "ram/used": 75_000_000_000}
+    _store(installation, job, [system(1, telemetry), *(metric(step, 2.0 / step) for step in (1, 2, 3))])
+
+    async def work(session: AsyncSession) -> list[dict[str, Any]]:
+        return await read_rows(session, job.id, limit=2, steps_per_epoch=2)
+
+    rows = _in_database(installation, work)
+    assert [(row["step"], row["epoch"], row["loss"]) for row in rows] == [(2, 1, 1.0), (3, 2, 2.0 / 3)]
+    assert (rows[0]["gpuUtilization"], rows[0]["cpuUtilization"], rows[0]["memoryUsage"]) == (
+        95.5,
+        60.0,
+        75_000,
+    )
+    assert rows[0]["timestamp"].endswith("Z")
+    assert START
+
+
+@pytest.mark.parametrize("span", [1, 100, 8_000, 64_000, 10**6, 10**8])
+def test_any_span_is_read_in_a_few_thousand_rows(span: int) -> None:
+    level = level_for(span, 1_000)
+    rows = span if level == 0 else span // WIDTHS[level]
+    assert rows <= 16_000 or level == max(WIDTHS)
