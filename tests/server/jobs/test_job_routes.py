@@ -1,0 +1,251 @@
+"""The API of training jobs: what is accepted, refused, asked for and hidden. On both databases."""
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from gpubloom.plan import Gpu, Hardware
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.jobs.tables import TrainingJob, Worker
+from gpubloom.server.projects.tables import Project
+from tests.server.installation import Browser, Installation, Server
+from tests.server.jobs.recorded import add_job, add_project
+
+NEW_PROJECT = {"name": "New", "modelArchitecture": "transformer", "modelSize": 0.001}
+
+
+@pytest.fixture
+def ada(server: Server, member: User) -> Browser:
+    return server.signed_in(member)
+
+
+@pytest.fixture
+def text(installation: Installation, server: Server) -> Path:
+    path = installation.home / "datasets/corpus.txt"
+    path.write_text("To be, or not to be, that is the question. " * 500)
+    return path
+
+
+def _add_machine(installation: Installation, *gpus: Gpu, memory: int = 64 * 10**9) -> None:
+    hardware = Hardware(name="box", host_memory_bytes=memory, cpu_cores=8, gpus=gpus)
+    installation.add(Worker(id=uuid4(), name="box:1", hardware=hardware.model_dump(mode="json")))
+
+
+def test_a_job_is_queued_with_its_full_config_and_plan(
+    installation: Installation, member: User, ada: Browser, text: Path
+) -> None:
+    project = add_project(installation, member, training_data_path="corpus.txt")
+    answer = ada.post(
+        "/api/training-jobs",
+        json={
+            "projectId": str(project.id),
+            "name": "First try",
+            # The spelling of the first description of the product.
+            "config": {"learningRate": 0.0001, "batchSize": 1, "epochs": 3, "optimizer": "AdamW"},
+        },
+    )
+    assert answer.status_code == 201, answer.text
+    job = answer.json()
+    assert (job["status"], job["queuePosition"], job["projectName"]) == ("queued", 1, "P")
+    assert job["config"]["data"]["train_path"] == str(text)
+    assert (job["config"]["learning_rate"], job["config"]["epochs"]) == (0.0001, 3)
+    assert job["plan"]["steps"] > 0
+    listed = ada.get("/api/training-jobs", params={"projectId": str(project.id)}).json()
+    assert [item["id"] for item in listed["items"]] == [job["id"]]
+    assert ada.get(f"/api/training-jobs/{job['id']}").json()["name"] == "First try"
+
+
+def test_project_and_first_job_are_created_together_or_not_at_all(
+    installation: Installation, ada: Browser, text: Path
+) -> None:
+    refused = ada.post(
+        "/api/training-jobs",
+        json={"project": {**NEW_PROJECT, "trainingDataPath": "corpus.txt"}, "config": {"batch_size": -1}},
+    )
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == "config.batch_size"
+    assert installation.all(Project) == []
+    accepted = ada.post(
+        "/api/training-jobs", json={"project": {**NEW_PROJECT, "trainingDataPath": "corpus.txt"}}
+    )
+    assert accepted.status_code == 201, accepted.text
+    assert [project.name for project in installation.all(Project)] == ["New"]
+
+
+def test_a_job_without_data_is_the_demo(ada: Browser) -> None:
+    job = ada.post("/api/training-jobs", json={"project": NEW_PROJECT}).json()
+    assert job["config"]["data"]["train_path"].endswith("*.py")
+    assert job["config"]["max_steps"] is not None, "a demo ends by itself, soon"
+
+
+def test_the_sample_job_runs_where_its_gpu_is_and_is_refused_elsewhere(
+    installation: Installation, ada: Browser, text: Path
+) -> None:
+    body = {
+        "project": {**NEW_PROJECT, "trainingDataPath": "corpus.txt"},
+        "config": {"learningRate": 0.0001, "batchSize": 1, "epochs": 3, "optimizer": "AdamW"},
+        "gpuType": "H200",
+        "hostMemory": 1536,
+    }
+    _add_machine(installation)
+    refused = ada.post("/api/training-jobs", json=body)
+    assert refused.status_code == 422
+    assert refused.json()["detail"] == (
+        "This server has no H200. It has no GPU; leave GPU type empty for the CPU."
+    )
+    assert ada.post("/api/plan", json={"gpuType": "H200"}).json()["fits"] is False
+    h200 = Gpu(name="NVIDIA H200", memory_bytes=150 * 10**9)
+    _add_machine(installation, h200)
+    too_small = ada.post("/api/training-jobs", json=body)
+    assert too_small.json()["errors"][0]["field"] == "hostMemory"
+    _add_machine(installation, h200, memory=1536 * 10**9)
+    job = ada.post("/api/training-jobs", json=body).json()
+    assert (job["gpuType"], job["hostMemory"], job["config"]["device"]) == ("H200", 1536, "cuda")
+
+
+def test_a_model_that_cannot_fit_is_refused_with_what_would(
+    installation: Installation, ada: Browser, text: Path
+) -> None:
+    _add_machine(installation, memory=3 * 10**9)
+    answer = ada.post(
+        "/api/plan",
+        json={
+            "config": {
+                "batch_size": 4096,
+                "model": {"context_length": 256},
+                "data": {"train_path": "corpus.txt"},
+            }
+        },
+    ).json()
+    assert answer["fits"] is False
+    assert "would fit" in answer["reason"]
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"no_such_field": 1}, "config.no_such_field"),
+        ({"data": {"train_path": "/etc/passwd"}}, "config.data.train_path"),
+        ({"data": {"train_path": "../../secrets"}}, "config.data.train_path"),
+        ({"data": {"train_path": "s3://bucket/x"}}, "config.data.train_path"),
+        ({"data": {"train_path": "missing.txt"}}, "config.data.train_path"),
+        ({"data": {"train_path": "corpus.txt", "eval_path": "/etc/passwd"}}, "config.data.eval_path"),
+        ({"checkpoint": {"directory": "/tmp/elsewhere"}}, "config.checkpoint.directory"),
+        (
+            {"data": {"train_path": "corpus.txt", "tokenizer": {"kind": "file", "path": "/etc/passwd"}}},
+            "config.data.tokenizer.path",
+        ),
+        ({"data": "text"}, "config.data"),
+    ],
+)
+def test_a_config_that_cannot_be_trained_says_which_field(
+    ada: Browser, text: Path, config: dict[str, Any], field: str
+) -> None:
+    answer = ada.post("/api/training-jobs", json={"project": NEW_PROJECT, "config": config})
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["field"] == field
+
+
+def test_commands_are_stored_and_follow_the_table_of_states(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    job = add_job(installation, member, status="running")
+    address = f"/api/training-jobs/{job.id}"
+    assert ada.patch(f"{address}/settings", json={"learningRate": 5e-4}).json()["settings"] == {
+        "learning_rate": 5e-4
+    }
+    assert ada.post(f"{address}/save").status_code == 200
+    assert ada.post(f"{address}/pause").json()["status"] == "pausing"
+    again = ada.post(f"{address}/pause")
+    assert (again.status_code, again.json()["code"]) == (409, "wrong_state")
+    assert ada.post(f"{address}/cancel").json()["status"] == "cancelling"
+    assert ada.delete(address).status_code == 409
+    stored = installation.get(TrainingJob, job.id)
+    assert stored is not None
+    assert (stored.want, stored.saves, stored.control_version) == ("cancel", 1, 4)
+
+
+def test_a_queued_job_is_cancelled_at_once_and_can_be_resumed_and_deleted(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    job = add_job(installation, member)
+    address = f"/api/training-jobs/{job.id}"
+    assert ada.post(f"{address}/cancel").json()["status"] == "cancelled"
+    assert ada.post(f"{address}/resume").json()["status"] == "queued"
+    assert ada.post(f"{address}/pause").json()["status"] == "paused"
+    run_dir = installation.home / "runs" / str(job.id)
+    run_dir.mkdir(parents=True)
+    assert ada.delete(address).status_code == 204
+    assert ada.get(address).status_code == 404
+    assert not run_dir.exists()
+
+
+def test_a_project_with_jobs_is_not_deleted(installation: Installation, member: User, ada: Browser) -> None:
+    job = add_job(installation, member)
+    answer = ada.delete(f"/api/projects/{job.project_id}")
+    assert (answer.status_code, answer.json()["code"]) == (409, "project_in_use")
+    assert ada.get(f"/api/training-jobs/{job.id}").status_code == 200
+
+
+def test_a_completed_job_is_extended_by_asking_for_more(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    job = add_job(installation, member, status="completed", summary={"step": 100})
+    address = f"/api/training-jobs/{job.id}/extend"
+    assert ada.post(address, json={}).json()["errors"][0]["field"] == "epochs"
+    assert ada.post(address, json={"epochs": 2}).status_code == 422
+    assert ada.post(address, json={"maxSteps": 100}).json()["errors"][0]["field"] == "maxSteps"
+    extended = ada.post(address, json={"epochs": 12}).json()
+    assert (extended["status"], extended["config"]["epochs"]) == ("queued", 12)
+
+
+def test_the_model_is_downloaded_whole_in_parts_and_by_file(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    job = add_job(installation, member, status="completed")
+    model = installation.home / "runs" / str(job.id) / "model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(bytes(range(256)) * 64)
+    (model / "link").symlink_to("/etc/passwd")
+    address = f"/api/training-jobs/{job.id}/model"
+    listed = ada.get(address).json()
+    assert [file["path"] for file in listed["items"]] == ["config.json", "model.safetensors"]
+    whole = ada.get(f"{address}/archive")
+    assert len(whole.content) == listed["archiveSize"] == int(whole.headers["content-length"])
+    rest = ada.get(f"{address}/archive", headers={"Range": "bytes=1000-"})
+    assert (rest.status_code, rest.content) == (206, whole.content[1000:])
+    last = ada.get(f"{address}/archive", headers={"Range": "bytes=-10"})
+    assert last.content == whole.content[-10:]
+    beyond = ada.get(f"{address}/archive", headers={"Range": f"bytes={len(whole.content)}-"})
+    assert beyond.status_code == 416
+    assert ada.get(f"{address}/files/model.safetensors").content == bytes(range(256)) * 64
+    for name in ("link", "../config.json", "..%2fconfig.json", "missing"):
+        assert ada.get(f"{address}/files/{name}").status_code == 404
+
+
+def test_a_share_link_shows_one_job_until_it_is_revoked(
+    installation: Installation, member: User, server: Server, ada: Browser
+) -> None:
+    job = add_job(installation, member, status="running")
+    address = f"/api/training-jobs/{job.id}/shares"
+    made = ada.post(address).json()
+    secret = made["link"].partition("#token=")[2]
+    stranger = server.browser()
+    shown = stranger.get("/api/shared/job", headers={"X-Share-Token": secret})
+    assert (shown.status_code, shown.json()["id"]) == (200, str(job.id))
+    assert "data" not in shown.json()["config"], "paths of the server are nobody's business"
+    assert stranger.get("/api/shared/metrics", headers={"X-Share-Token": secret}).json()["series"] == []
+    assert secret not in installation.everything_stored()
+    assert ada.delete(f"{address}/{made['share']['id']}").status_code == 204
+    assert stranger.get("/api/shared/job", headers={"X-Share-Token": secret}).status_code == 404
+
+
+def test_totals_count_what_is_there(installation: Installation, member: User, ada: Browser) -> None:
+    project = add_project(installation, member)
+    for status in ("running", "queued", "completed", "completed", "failed"):
+        add_job(installation, member, project_id=project.id, status=status)
+    totals = ada.get("/api/training-jobs/totals").json()
+    assert (totals["running"], totals["queued"], totals["completed"], totals["failed"]) == (1, 1, 2, 1)
