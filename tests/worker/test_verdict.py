@@ -1,0 +1,64 @@
+"""What the end of an attempt means for its job."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpubloom.agent.spec import ExitRecord
+from gpubloom.worker.verdict import Ending, judge
+
+EXIT = ExitRecord(
+    attempt=1, code=0, signal=None, reason="ended", started_at=1.0, ended_at=2.0, output_dropped_bytes=0
+)
+KILLED = replace(EXIT, code=None, signal=9)
+RUNNING = Ending(
+    status="running",
+    exit=EXIT,
+    said="completed",
+    error=None,
+    last_line=None,
+    has_newer_checkpoint=False,
+    fruitless_attempts=0,
+    max_attempts=3,
+    directory_exists=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "action"),
+    [
+        ({}, "complete"),
+        # It finished before the command reached it.
+        ({"status": "pausing"}, "complete"),
+        ({"status": "cancelling"}, "complete"),
+        ({"status": "cancelling", "said": "cancelled"}, "stop"),
+        ({"status": "cancelling", "said": None, "exit": KILLED}, "stop"),
+        ({"status": "pausing", "said": "paused"}, "stop"),
+        ({"status": "pausing", "said": "running", "exit": KILLED}, "stop"),
+        ({"said": "running", "exit": KILLED}, "retry"),
+        ({"said": "running", "exit": None}, "retry"),
+        ({"said": "preempted", "exit": replace(EXIT, code=143)}, "retry"),
+        ({"said": None, "exit": replace(EXIT, code=143, reason="stopped")}, "retry"),
+        ({"said": "failed", "exit": replace(EXIT, code=1)}, "fail"),
+        ({"said": None, "exit": replace(EXIT, code=2)}, "fail"),
+        # A script that ended early without a word has not trained its model.
+        ({"said": "ended"}, "fail"),
+        ({"said": "running", "exit": KILLED, "fruitless_attempts": 2}, "fail"),
+        ({"said": "running", "exit": KILLED, "fruitless_attempts": 2, "has_newer_checkpoint": True}, "retry"),
+        ({"said": "running", "exit": None, "directory_exists": False}, "fail"),
+        ({"said": None, "exit": replace(EXIT, code=None, reason="not_started", problem="no python")}, "fail"),
+    ],
+)
+def test_an_end_is_judged(changes: dict[str, object], action: str) -> None:
+    assert judge(replace(RUNNING, **changes)).action == action  # type: ignore[arg-type]
+
+
+def test_an_error_of_the_training_is_told_in_its_own_words() -> None:
+    error = {"type": "FloatingPointError", "message": "The loss is nan.", "advice": "Lower the rate."}
+    verdict = judge(replace(RUNNING, said="failed", exit=replace(EXIT, code=1), error=error))
+    assert verdict.message == "FloatingPointError: The loss is nan. Lower the rate."
+
+
+def test_wrong_input_is_told_as_the_sentence_it_is() -> None:
+    ending = replace(RUNNING, said=None, exit=replace(EXIT, code=2), last_line="There is no file x.")
+    assert judge(ending).message == "There is no file x."
