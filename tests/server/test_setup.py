@@ -4,11 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from pydantic import ValidationError
 
 from gpubloom.server.accounts.schemas import Setup
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
+from gpubloom.server.problems import InvalidInput
 from tests.server.installation import PASSWORD, Installation, Server
 
 
@@ -86,8 +86,9 @@ def test_two_people_at_the_same_moment_make_one_admin(server: Server, installati
     ],
 )
 def test_a_weak_password_is_refused_with_the_reason(password: str, sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
+    with pytest.raises(InvalidInput, match=sentence) as refused:
         Setup.model_validate(_body("token", password=password))
+    assert [error.field for error in refused.value.errors] == ["password"]
 
 
 def test_a_refused_password_is_not_repeated_in_the_answer(server: Server, token: str) -> None:
