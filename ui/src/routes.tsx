@@ -1,10 +1,11 @@
 import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, lazyRouteComponent, redirect } from "@tanstack/react-router";
 import { authStateQuery } from "@/api/auth-state";
+import { jobQuery } from "@/api/jobs";
 import { PageError } from "./shell/page-error";
 import { PagePending } from "./shell/page-pending";
 import { Root } from "./shell/root";
-import { authSearch, projectsSearch, settingsSearch } from "./shell/search-params";
+import { authSearch, jobsSearch, projectsSearch, settingsSearch } from "./shell/search-params";
 
 const root = createRootRouteWithContext<{ queryClient: QueryClient }>()({ component: Root });
 
@@ -45,6 +46,12 @@ const setup = createRoute({
   component: lazyRouteComponent(() => import("./pages/auth/setup-page"), "SetupPage"),
 });
 
+const shared = createRoute({
+  getParentRoute: () => root,
+  path: "/shared",
+  component: lazyRouteComponent(() => import("./pages/shared/shared-page"), "SharedPage"),
+});
+
 /** Everything below this route is only for people who are signed in; others are sent to sign in and come back. */
 const app = createRoute({
   getParentRoute: () => root,
@@ -78,6 +85,41 @@ const project = createRoute({
   component: lazyRouteComponent(() => import("./pages/projects/project-page"), "ProjectPage"),
 });
 
+const newJobInProject = createRoute({
+  ...appPage,
+  path: "/projects/$projectId/jobs/new",
+  component: lazyRouteComponent(() => import("./pages/new-job/new-job-page"), "NewJobInProjectPage"),
+});
+
+const job = createRoute({
+  ...appPage,
+  path: "/projects/$projectId/jobs/$jobId",
+  component: lazyRouteComponent(() => import("./pages/job/job-page"), "JobPage"),
+});
+
+const jobs = createRoute({
+  ...appPage,
+  path: "/jobs",
+  validateSearch: jobsSearch,
+  component: lazyRouteComponent(() => import("./pages/jobs/jobs-page"), "JobsPage"),
+});
+
+const newJob = createRoute({
+  ...appPage,
+  path: "/jobs/new",
+  component: lazyRouteComponent(() => import("./pages/new-job/new-job-page"), "NewJobPage"),
+});
+
+/** A short address for letters and scripts, which know a job but not its project. */
+const jobById = createRoute({
+  ...appPage,
+  path: "/jobs/$jobId",
+  beforeLoad: async ({ context, params }) => {
+    const { projectId } = await context.queryClient.ensureQueryData(jobQuery(params.jobId));
+    throw redirect({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId: params.jobId }, replace: true });
+  },
+});
+
 const settings = createRoute({
   ...appPage,
   path: "/settings",
@@ -92,5 +134,6 @@ export const routeTree = root.addChildren([
   forgot,
   reset,
   setup,
-  app.addChildren([dashboard, projects, project, settings]),
+  shared,
+  app.addChildren([dashboard, projects, project, newJobInProject, job, jobs, newJob, jobById, settings]),
 ]);

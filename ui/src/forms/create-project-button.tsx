@@ -5,12 +5,12 @@ import { Button } from "@/components/button";
 import { toast } from "@/components/toasts";
 import { ProjectDialog } from "./project-dialog";
 
-export function CreateProjectButton() {
+export function CreateProjectButton({ look = "primary" }: { look?: "primary" | "outline" }) {
   const [open, setOpen] = useState(false);
   const navigate = useNavigate();
   return (
     <>
-      <Button look="primary" onClick={() => setOpen(true)}>
+      <Button look={look} onClick={() => setOpen(true)}>
         <Plus aria-hidden />
         New Project
       </Button>

@@ -1,6 +1,6 @@
-import { FolderKanban, LayoutDashboard, type LucideIcon, Settings } from "lucide-react";
+import { Activity, FolderKanban, LayoutDashboard, type LucideIcon, Settings } from "lucide-react";
 
-type Destination = { to: "/dashboard" | "/projects" | "/settings"; text: string; icon: LucideIcon };
+type Destination = { to: "/dashboard" | "/projects" | "/jobs" | "/settings"; text: string; icon: LucideIcon };
 
 /** The rail, in order. A group without a title stands at the top; a page joins its group when it exists. */
 export const navigation: { title: string | null; items: Destination[] }[] = [
@@ -9,6 +9,7 @@ export const navigation: { title: string | null; items: Destination[] }[] = [
     items: [
       { to: "/dashboard", text: "Dashboard", icon: LayoutDashboard },
       { to: "/projects", text: "Projects", icon: FolderKanban },
+      { to: "/jobs", text: "Training jobs", icon: Activity },
     ],
   },
   {

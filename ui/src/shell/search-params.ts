@@ -23,6 +23,12 @@ export function projectsSearch(given: Record<string, unknown>): ProjectsSearch {
   };
 }
 
+export type JobsSearch = ProjectsSearch & { status?: string; project?: string };
+
+export function jobsSearch(given: Record<string, unknown>): JobsSearch {
+  return { ...projectsSearch(given), status: text(given.status), project: text(given.project) };
+}
+
 const SETTINGS_TABS = ["profile", "sessions", "tokens", "people", "audit"] as const;
 export type SettingsTab = (typeof SETTINGS_TABS)[number];
 export type SettingsSearch = { tab?: SettingsTab };

@@ -1,16 +1,20 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { serverQuery, sessionsQuery, tokensQuery } from "@/api/account";
+import { totalsQuery } from "@/api/jobs";
 import { projectsQuery } from "@/api/projects";
 import { Loaded } from "@/components/loaded";
 import { Skeleton } from "@/components/skeleton";
 import { StatSummary } from "@/components/stat-summary";
 import { CreateProjectButton } from "@/forms/create-project-button";
 import { useCurrentUser } from "@/shell/current-user";
+import { NewJobLink } from "@/pages/jobs/new-job-link";
 import { PageHeader } from "@/shell/page-header";
 import { usePageTitle } from "@/shell/use-page-title";
+import { durationText } from "@/text/duration";
 import { GettingStarted } from "./getting-started";
 import { ProjectCard } from "./project-card";
+import { RecentJobs } from "./recent-jobs";
+import { RunningNow } from "./running-now";
 
 const RECENT = 6;
 
@@ -24,25 +28,31 @@ export function DashboardPage() {
   usePageTitle("Dashboard");
   const user = useCurrentUser();
   const projects = useQuery(projectsQuery({ limit: RECENT }));
-  const sessions = useQuery(sessionsQuery);
-  const tokens = useQuery(tokensQuery);
-  const server = useQuery(serverQuery);
+  const totals = useQuery(totalsQuery);
   const hasProjects = projects.data !== undefined && projects.data.total > 0;
 
   return (
     <>
       <PageHeader title="Dashboard" note={`Signed in as ${user.name}.`}>
-        {hasProjects && <CreateProjectButton />}
+        {hasProjects && (
+          <>
+            <CreateProjectButton look="outline" />
+            <NewJobLink />
+          </>
+        )}
       </PageHeader>
       <StatSummary
         label="Overview"
         stats={[
           { name: "Projects", value: figure(projects, (data) => data.total.toLocaleString("en-GB")) },
-          { name: "API tokens", value: figure(tokens, (data) => data.items.length) },
-          { name: "Signed-in devices", value: figure(sessions, (data) => data.items.length) },
-          { name: "Server version", value: figure(server, (data) => data.version) },
+          { name: "Running", value: figure(totals, (data) => data.running), unit: totals.data?.queued ? `${totals.data.queued} queued` : undefined },
+          { name: "Completed", value: figure(totals, (data) => data.completed) },
+          { name: "Failed", value: figure(totals, (data) => data.failed) },
+          { name: "Training time", value: figure(totals, (data) => durationText(data.trainingSeconds)) },
         ]}
       />
+      <RunningNow />
+      <RecentJobs />
       <div className="mt-5">
         <Loaded query={projects} skeleton={<CardSkeletons />}>
           {({ items, total }) =>

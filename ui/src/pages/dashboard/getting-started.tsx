@@ -2,9 +2,8 @@ import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { CommandLine } from "@/components/command-line";
 import { CreateProjectButton } from "@/forms/create-project-button";
-import { TRAIN_COMMAND } from "@/text/commands";
+import { DemoButton } from "@/pages/jobs/demo-button";
 
 function Step({ number, title, children }: { number: number; title: string; children: ReactNode }) {
   return (
@@ -26,13 +25,13 @@ export function GettingStarted() {
     <Card>
       <CardHeader title="Getting started" />
       <ol className="grid gap-6 pb-1 xl:grid-cols-3">
-        <Step number={1} title="Create a project">
-          <p>A project names the model you work on, its size and where its training data lies.</p>
-          <CreateProjectButton />
+        <Step number={1} title="See it work">
+          <p>A small model on a text that comes with the server: no data, no GPU, a few minutes.</p>
+          <DemoButton />
         </Step>
-        <Step number={2} title="Train from the command line">
-          <p>Training runs where the GPU is. On that machine:</p>
-          <CommandLine command={TRAIN_COMMAND} />
+        <Step number={2} title="Create a project">
+          <p>A project names the model you work on, its size and where its training data lies. Jobs train it.</p>
+          <CreateProjectButton look="outline" />
         </Step>
         <Step number={3} title="Let scripts in">
           <p>An API token lets a script talk to this server in your name, with only the rights you give it.</p>

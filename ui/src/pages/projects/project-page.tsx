@@ -9,6 +9,7 @@ import { Card } from "@/components/card";
 import { EmptyState } from "@/components/empty-state";
 import { Loaded } from "@/components/loaded";
 import { Skeleton } from "@/components/skeleton";
+import { NewJobLink } from "@/pages/jobs/new-job-link";
 import { PageHeader } from "@/shell/page-header";
 import { usePageTitle } from "@/shell/use-page-title";
 import { DeleteProjectButton } from "./delete-project-button";
@@ -45,10 +46,11 @@ function ProjectFound({ project }: { project: Project }) {
       <PageHeader title={project.name} crumbs={crumbs} note={project.description}>
         <EditProjectButton project={project} />
         <DeleteProjectButton project={project} />
+        <NewJobLink projectId={project.id} />
       </PageHeader>
       <div className="grid gap-3.5 lg:grid-cols-12">
         <div className="lg:col-span-8">
-          <TrainingJobsCard />
+          <TrainingJobsCard projectId={project.id} />
         </div>
         <div className="lg:col-span-4">
           <ProjectDetailsCard project={project} />

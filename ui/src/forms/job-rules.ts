@@ -1,0 +1,99 @@
+import { ApiProblem, sentenceOf } from "@/api/problem";
+import type { NewJob } from "@/api/types";
+import { CONFIG_FIELDS, type ConfigValues, type Json, valueAt, valuesOf } from "./job-config";
+import { numberMistake, parseNumber } from "./number-rules";
+import { z } from "./zod";
+
+export const NEW_PROJECT = "new";
+export const OTHER_GPU = "other";
+
+export type JobFormValues = {
+  name: string;
+  /** An id, or NEW_PROJECT. */
+  project: string;
+  projectName: string;
+  /** "" for automatic, a GPU that is there, or OTHER_GPU. */
+  gpu: string;
+  otherGpu: string;
+  hostMemory: string;
+  config: ConfigValues;
+};
+
+/** What a new form starts with: said openly, so that the most important figures can be seen and changed. */
+export const STARTING_CONFIG: Json = { epochs: 10, learning_rate: 0.001, batch_size: 32 };
+
+export const startingValues = (project: string): JobFormValues => ({
+  name: "",
+  project,
+  projectName: "",
+  gpu: "",
+  otherGpu: "",
+  hostMemory: "",
+  config: valuesOf(STARTING_CONFIG),
+});
+
+export const jobRules = z
+  .object({
+    name: z.string().trim().max(120, "A name can have at most 120 characters."),
+    project: z.string(),
+    projectName: z.string().trim().max(120, "A name can have at most 120 characters."),
+    gpu: z.string(),
+    otherGpu: z.string().trim().max(64, "At most 64 characters."),
+    hostMemory: z.string(),
+    config: z.custom<ConfigValues>(),
+  })
+  .superRefine((values, context) => {
+    const say = (path: string, message: string) => context.addIssue({ code: "custom", path: path.split("."), message });
+    if (values.project === NEW_PROJECT && values.projectName === "") say("projectName", "Give the project a name.");
+    if (values.gpu === OTHER_GPU && values.otherGpu === "") say("otherGpu", "Name the GPU, such as H200.");
+    const memory = numberMistake(values.hostMemory, { least: 1, most: 1_000_000 }, true);
+    if (memory) say("hostMemory", memory);
+    for (const field of CONFIG_FIELDS) {
+      if (field.kind !== "whole" && field.kind !== "decimal") continue;
+      const typed = String(valueAt(values.config, field.path) ?? "");
+      const mistake = numberMistake(typed, field.limits ?? {}, field.kind === "whole");
+      if (mistake) say(`config.${field.path}`, mistake);
+    }
+  });
+
+export const gpuTypeOf = ({ gpu, otherGpu }: Pick<JobFormValues, "gpu" | "otherGpu">) => (gpu === OTHER_GPU ? otherGpu.trim() : gpu) || null;
+
+/** What is sent to start the job. A new project is described by the job: its size is what the plan says. */
+export function newJobBody(values: JobFormValues, config: Json, parameters: number | null): NewJob {
+  const inNewProject = values.project === NEW_PROJECT;
+  const dataPath = valueAt(config, "data.train_path");
+  return {
+    name: values.name.trim() || null,
+    config,
+    gpuType: gpuTypeOf(values),
+    hostMemory: parseNumber(values.hostMemory),
+    maxAttempts: 5,
+    projectId: inNewProject ? null : values.project,
+    project: inNewProject
+      ? {
+          name: values.projectName.trim(),
+          description: null,
+          modelArchitecture: "transformer",
+          modelSize: Math.max(0.000001, Number(((parameters ?? 1_000_000) / 1e9).toPrecision(3))),
+          trainingDataPath: typeof dataPath === "string" ? dataPath : null,
+        }
+      : null,
+  };
+}
+
+export type JobFailure = { fields: { path: string; message: string }[]; others: string[] };
+
+const PLACES: Record<string, string> = { name: "name", projectId: "project", "project.name": "projectName", hostMemory: "hostMemory" };
+
+/** Sorts a refusal: what belongs to a field of the form, and what is said above it with its place in the config. */
+export function jobFailure(error: unknown, gpu: string): JobFailure {
+  if (!(error instanceof ApiProblem) || error.fieldErrors.length === 0) return { fields: [], others: [sentenceOf(error)] };
+  const failure: JobFailure = { fields: [], others: [] };
+  for (const { field, message } of error.fieldErrors) {
+    const path = field === "gpuType" ? (gpu === OTHER_GPU ? "otherGpu" : "gpu") : PLACES[field];
+    const isConfig = CONFIG_FIELDS.some((known) => `config.${known.path}` === field);
+    if (path || isConfig) failure.fields.push({ path: path ?? field, message });
+    else failure.others.push(`${field}: ${message}`);
+  }
+  return failure;
+}

@@ -1,0 +1,122 @@
+import { useNavigate } from "@tanstack/react-router";
+import { Download } from "lucide-react";
+import { type ReactNode, useState } from "react";
+import { archiveAddress, cancelJob, deleteJob, pauseJob, resumeJob, saveJob } from "@/api/jobs";
+import { sentenceOf } from "@/api/problem";
+import type { Job } from "@/api/types";
+import { Button } from "@/components/button";
+import { ConfirmDialog } from "@/components/confirm-dialog";
+import { toast, toastFailure } from "@/components/toasts";
+import { ExtendDialog } from "./extend-dialog";
+import { type JobAction, actionsFor } from "./job-actions";
+import { SettingsDialog } from "./settings-dialog";
+import { ShareDialog } from "./share-dialog";
+
+const TEXTS: Record<JobAction, string> = {
+  save: "Save now",
+  settings: "Settings",
+  pause: "Pause",
+  resume: "Resume",
+  cancel: "Cancel",
+  extend: "Train further",
+  delete: "Delete",
+  download: "Download model",
+  share: "Share",
+};
+
+type Direct = "save" | "pause" | "resume";
+
+const DIRECT: Record<Direct, { run: (id: string) => Promise<Job>; done: string }> = {
+  save: { run: saveJob, done: "A checkpoint is saved at the next step." },
+  pause: { run: pauseJob, done: "The job saves a checkpoint, then pauses." },
+  resume: { run: resumeJob, done: "The job is queued and goes on from its last checkpoint." },
+};
+
+const isDirect = (action: JobAction): action is Direct => action in DIRECT;
+
+export function ActionButtons({ job }: { job: Job }) {
+  const [open, setOpen] = useState<JobAction | null>(null);
+  const [pending, setPending] = useState<JobAction | null>(null);
+  const close = () => setOpen(null);
+
+  async function run(action: Direct) {
+    setPending(action);
+    try {
+      await DIRECT[action].run(job.id);
+      toast(DIRECT[action].done);
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+    } finally {
+      setPending(null);
+    }
+  }
+
+  const dialogs: Partial<Record<JobAction, ReactNode>> = {
+    settings: <SettingsDialog job={job} onClose={close} />,
+    extend: <ExtendDialog job={job} onClose={close} />,
+    share: <ShareDialog job={job} onClose={close} />,
+    cancel: <CancelDialog job={job} onClose={close} />,
+    delete: <DeleteDialog job={job} onClose={close} />,
+  };
+
+  return (
+    <>
+      {actionsFor(job).map((action) =>
+        action === "download" ? (
+          <Button key={action} asChild look="primary">
+            <a href={archiveAddress(job.id)} download>
+              <Download aria-hidden />
+              {TEXTS[action]}
+            </a>
+          </Button>
+        ) : (
+          <Button
+            key={action}
+            look={action === "resume" ? "primary" : "outline"}
+            pending={pending === action}
+            onClick={() => (isDirect(action) ? void run(action) : setOpen(action))}
+          >
+            {TEXTS[action]}
+          </Button>
+        ),
+      )}
+      {open && dialogs[open]}
+    </>
+  );
+}
+
+function CancelDialog({ job, onClose }: { job: Job; onClose: () => void }) {
+  return (
+    <ConfirmDialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Cancel “${job.name}”?`}
+      action="Cancel job"
+      onConfirm={async () => {
+        await cancelJob(job.id);
+        toast("The job is being cancelled.");
+      }}
+    >
+      Training stops, and the device is free for the next job. Checkpoints stay: the job can be resumed from the last one.
+    </ConfirmDialog>
+  );
+}
+
+function DeleteDialog({ job, onClose }: { job: Job; onClose: () => void }) {
+  const navigate = useNavigate();
+  return (
+    <ConfirmDialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Delete “${job.name}”?`}
+      action="Delete job"
+      onConfirm={async () => {
+        await deleteJob(job.id);
+        toast(`Job “${job.name}” deleted.`);
+        await navigate({ to: "/projects/$projectId", params: { projectId: job.projectId } });
+      }}
+    >
+      Its charts, output, checkpoints and model are removed from this server for good.
+    </ConfirmDialog>
+  );
+}

@@ -1,0 +1,64 @@
+import { useQuery } from "@tanstack/react-query";
+import { Save } from "lucide-react";
+import { checkpointsQuery } from "@/api/jobs";
+import type { Checkpoint, Job } from "@/api/types";
+import { Badge } from "@/components/badge";
+import { Card, CardHeader } from "@/components/card";
+import { type Column, DataTable } from "@/components/data-table";
+import { EmptyState } from "@/components/empty-state";
+import { Loaded } from "@/components/loaded";
+import { SkeletonRows } from "@/components/skeleton";
+import { TimeAgo } from "@/components/time-ago";
+import { bytesText, countText, counted, metricText } from "@/text/numbers";
+
+function evalLoss({ metrics }: Checkpoint): string | null {
+  const value = metrics["eval/loss"] ?? metrics.eval_loss;
+  return typeof value === "number" ? metricText(value) : null;
+}
+
+const columns: Column<Checkpoint>[] = [
+  {
+    header: "Step",
+    lead: true,
+    cell: (checkpoint) => (
+      <span className="inline-flex items-center gap-2 font-[540] tabular-nums">
+        {countText(checkpoint.step)}
+        {checkpoint.best && <Badge tone="good">best</Badge>}
+      </span>
+    ),
+  },
+  { header: "Eval loss", cell: evalLoss },
+  { header: "Size", end: true, cell: ({ size }) => (size === null ? null : bytesText(size)) },
+  { header: "Saved", end: true, cell: (checkpoint) => <span className="text-dim"><TimeAgo at={checkpoint.savedAt} /></span> },
+];
+
+export function CheckpointsCard({ job }: { job: Job }) {
+  const checkpoints = useQuery(checkpointsQuery(job.id));
+  return (
+    <Card className="h-full">
+      <CardHeader title="Checkpoints" note={rhythm(job)} />
+      <Loaded query={checkpoints} skeleton={<SkeletonRows rows={3} />}>
+        {({ items }) =>
+          items.length === 0 ? (
+            <EmptyState icon={Save} title="No checkpoint yet.">
+              The first one is saved on its own; a running job also saves one when you ask for it.
+            </EmptyState>
+          ) : (
+            <DataTable label="Checkpoints" columns={columns} rows={items} rowKey={(checkpoint) => checkpoint.id} />
+          )
+        }
+      </Loaded>
+    </Card>
+  );
+}
+
+/** "every epoch, and every 50 steps", from the config and what was changed since. */
+function rhythm({ config, settings }: Job): string | null {
+  const asked = config.checkpoint as { every_epochs?: number; every_steps?: number | null } | undefined;
+  const steps = (settings.save_every_steps as number | undefined) ?? asked?.every_steps;
+  const epochs = asked?.every_epochs;
+  const parts: string[] = [];
+  if (epochs) parts.push(epochs === 1 ? "every epoch" : `every ${epochs} epochs`);
+  if (steps) parts.push(`every ${counted(steps, "step")}`);
+  return parts.length > 0 ? parts.join(", and ") : null;
+}

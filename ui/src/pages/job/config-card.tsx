@@ -1,0 +1,51 @@
+import { useState } from "react";
+import type { Job } from "@/api/types";
+import { Card, CardHeader } from "@/components/card";
+import { CopyButton } from "@/components/copy-button";
+import { Facts } from "@/pages/jobs/facts";
+
+type Json = Record<string, unknown>;
+const isGroup = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value);
+
+const words = (name: string) => name.replaceAll("_", " ");
+const valueText = (value: unknown) => (typeof value === "boolean" ? (value ? "yes" : "no") : String(value));
+
+/** What was set, by group. What was left to the defaults of a preset says nothing and is left out. */
+function factsOf(group: Json, prefix = ""): [string, string][] {
+  return Object.entries(group).flatMap(([name, value]): [string, string][] => {
+    if (value === null) return [];
+    if (isGroup(value)) return factsOf(value, `${prefix}${words(name)} `);
+    return [[`${prefix}${words(name)}`, valueText(value)]];
+  });
+}
+
+export function ConfigCard({ config }: { config: Job["config"] }) {
+  const [asJson, setAsJson] = useState(false);
+  const json = JSON.stringify(config, null, 2);
+  const groups = Object.entries(config).filter(([, value]) => isGroup(value)) as [string, Json][];
+  const general = Object.fromEntries(Object.entries(config).filter(([, value]) => !isGroup(value)));
+  return (
+    <Card>
+      <CardHeader title="Config">
+        <div className="flex items-center gap-2">
+          <button type="button" aria-pressed={asJson} onClick={() => setAsJson(!asJson)} className="rounded-md px-2 py-1 text-xs text-violet-soft underline-offset-3 hover:underline">
+            {asJson ? "Show as groups" : "Show as JSON"}
+          </button>
+          <CopyButton text={json} label="Copy the config as JSON" />
+        </div>
+      </CardHeader>
+      {asJson ? (
+        <pre className="overflow-x-auto rounded-control border border-line bg-rail p-3 font-mono text-xs text-[#c3cad5]">{json}</pre>
+      ) : (
+        <div className="grid gap-x-8 gap-y-5 sm:grid-cols-2 xl:grid-cols-3">
+          {[["general", general] as const, ...groups].map(([name, group]) => (
+            <section key={name}>
+              <h3 className="mb-1.5 text-2xs tracking-[0.05em] text-faint uppercase">{words(name)}</h3>
+              <Facts facts={factsOf(group)} />
+            </section>
+          ))}
+        </div>
+      )}
+    </Card>
+  );
+}

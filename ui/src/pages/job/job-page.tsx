@@ -1,0 +1,167 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link, getRouteApi } from "@tanstack/react-router";
+import { SearchX } from "lucide-react";
+import { Suspense, lazy, useCallback, useMemo } from "react";
+import { progressOf, readSummary } from "@/api/job-summary";
+import { fetchCurves, isResting, jobQuery } from "@/api/jobs";
+import { ApiProblem } from "@/api/problem";
+import type { Job } from "@/api/types";
+import type { FetchRange } from "@/charts/charts-view";
+import { Button } from "@/components/button";
+import { Card } from "@/components/card";
+import { EmptyState } from "@/components/empty-state";
+import { Loaded } from "@/components/loaded";
+import { Skeleton } from "@/components/skeleton";
+import { chartMarks } from "@/curves/chart-marks";
+import { JobStatusBadge, statusText } from "@/pages/jobs/job-status";
+import { ProgressBar } from "@/pages/jobs/progress-bar";
+import { PageHeader } from "@/shell/page-header";
+import { usePageTitle } from "@/shell/use-page-title";
+import { ActionButtons } from "./action-buttons";
+import { CheckpointsCard } from "./checkpoints-card";
+import { ConfigCard } from "./config-card";
+import { FindingsStrip } from "./findings-strip";
+import { JobStats } from "./job-stats";
+import { LiveDot } from "./live-dot";
+import { MemoryCard } from "./memory-card";
+import { ModelCard } from "./model-card";
+import { OutputCard } from "./output-card";
+import { ResultCard } from "./result-card";
+import { useJobLive } from "./use-job-live";
+
+const JobCharts = lazy(() => import("@/charts/job-charts").then((module) => ({ default: module.JobCharts })));
+
+const route = getRouteApi("/app/projects/$projectId/jobs/$jobId");
+const LOOK_AGAIN = 15_000;
+
+export function JobPage() {
+  const { jobId } = route.useParams();
+  // A job at rest has no stream; somebody may resume it from elsewhere.
+  const job = useQuery({ ...jobQuery(jobId), refetchInterval: (query) => (query.state.data && isResting(query.state.data.status) ? LOOK_AGAIN : false) });
+  usePageTitle(job.data ? `${job.data.name}, ${statusText(job.data.status).toLowerCase()}` : "Training job");
+
+  if (job.error instanceof ApiProblem && job.error.status === 404) return <JobMissing />;
+  return (
+    <Loaded query={job} skeleton={<JobSkeleton />}>
+      {(found) => <JobFound key={found.id} job={found} />}
+    </Loaded>
+  );
+}
+
+function JobFound({ job }: { job: Job }) {
+  const { store, connection } = useJobLive(job.id, job.status);
+  const marksText = JSON.stringify(readSummary(job).marks);
+  // The summary is new with every step; the marks in it seldom are.
+  const marks = useMemo(() => chartMarks(JSON.parse(marksText)), [marksText]);
+  const fetchRange = useCallback<FetchRange>((range, signal) => fetchCurves(job.id, range, signal), [job.id]);
+  const completed = job.status === "completed";
+
+  return (
+    <>
+      <PageHeader
+        crumbs={<Crumbs job={job} />}
+        title={
+          <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
+            <span className="min-w-0 break-words">{job.name}</span>
+            <JobStatusBadge status={job.status} className="tracking-normal" />
+            <LiveDot connection={connection} />
+          </span>
+        }
+      >
+        <ActionButtons job={job} />
+      </PageHeader>
+      <ProgressBar value={progressOf(job)} label="Progress of the training" className="mb-3.5" />
+      <JobStats job={job} />
+      <FindingsStrip job={job} connection={connection} />
+      {completed && (
+        <div className="mt-3.5 grid gap-3.5 lg:grid-cols-12">
+          <div className={job.hasModel ? "lg:col-span-5" : "lg:col-span-12"}>
+            <ResultCard job={job} store={store} />
+          </div>
+          {job.hasModel && (
+            <div className="lg:col-span-7">
+              <ModelCard job={job} />
+            </div>
+          )}
+        </div>
+      )}
+      <Suspense fallback={<ChartsSkeleton />}>
+        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} beside={<MemoryCard job={job} />} />
+      </Suspense>
+      <div className="mt-6 grid gap-3.5 lg:grid-cols-12">
+        <div className="min-w-0 lg:col-span-5">
+          <CheckpointsCard job={job} />
+        </div>
+        <div className="min-w-0 lg:col-span-7">
+          <OutputCard job={job} />
+        </div>
+        <div className="min-w-0 lg:col-span-12">
+          <ConfigCard config={job.config} />
+        </div>
+      </div>
+    </>
+  );
+}
+
+function waitingText({ status }: Job): string {
+  if (status === "queued") return "The curve begins when the job does.";
+  return isResting(status) ? "It ended before its first step." : "Waiting for the first step.";
+}
+
+function Crumbs({ job }: { job: Job }) {
+  const look = "underline-offset-3 hover:text-text hover:underline";
+  return (
+    <>
+      <Link to="/projects" className={look}>
+        Projects
+      </Link>{" "}
+      /{" "}
+      <Link to="/projects/$projectId" params={{ projectId: job.projectId }} className={`${look} text-text`}>
+        {job.projectName}
+      </Link>{" "}
+      /{" "}
+      <Link to="/jobs" search={{ project: job.projectId }} className={look}>
+        Jobs
+      </Link>
+    </>
+  );
+}
+
+function JobMissing() {
+  return (
+    <Card>
+      <EmptyState
+        wholePage
+        icon={SearchX}
+        title="There is no training job at this address."
+        action={
+          <Button asChild look="primary">
+            <Link to="/jobs">Show all training jobs</Link>
+          </Button>
+        }
+      >
+        It was deleted, or it belongs to somebody else.
+      </EmptyState>
+    </Card>
+  );
+}
+
+function JobSkeleton() {
+  return (
+    <>
+      <Skeleton className="mb-2 h-4 w-48" />
+      <Skeleton className="mb-5 h-7 w-72" />
+      <Skeleton className="mb-3.5 h-16 rounded-card" />
+      <ChartsSkeleton />
+    </>
+  );
+}
+
+function ChartsSkeleton() {
+  return (
+    <div className="mt-3.5 grid gap-3.5 lg:grid-cols-12">
+      <Skeleton className="h-80 rounded-card lg:col-span-8" />
+      <Skeleton className="h-80 rounded-card lg:col-span-4" />
+    </div>
+  );
+}

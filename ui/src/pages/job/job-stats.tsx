@@ -1,0 +1,50 @@
+import { useEffect, useState } from "react";
+import { readPlan, readSummary } from "@/api/job-summary";
+import { isResting } from "@/api/jobs";
+import type { Job } from "@/api/types";
+import { type Stat, StatSummary } from "@/components/stat-summary";
+import { durationText } from "@/text/duration";
+import { countText, metricText } from "@/text/numbers";
+
+const DASH = "–";
+
+/** The figures of a run at a glance. */
+export function JobStats({ job }: { job: Job }) {
+  const summary = readSummary(job);
+  const steps = summary.totalSteps ?? readPlan(job.plan)?.steps ?? null;
+  const loss = summary.values["train/loss"];
+  const evalLoss = summary.values["eval/loss"];
+  const throughput = summary.values["train/tokens_per_second"];
+  const stats: Stat[] = [
+    { name: "Step", value: summary.step === null ? "0" : countText(summary.step), unit: steps === null ? undefined : `/ ${countText(steps)}` },
+    { name: "Epoch", value: summary.epoch === null ? DASH : summary.epoch.toFixed(2), unit: summary.epochs === null ? undefined : `/ ${trimmed(summary.epochs)}` },
+    useTimeStat(job, summary.etaSeconds),
+    { name: "Loss", value: loss === undefined ? DASH : metricText(loss), unit: evalLoss === undefined ? undefined : `eval ${metricText(evalLoss)}` },
+    { name: "Throughput", value: throughput === undefined ? DASH : countText(throughput), unit: throughput === undefined ? undefined : "tok/s" },
+    { name: "Attempt", value: job.attempt === 0 ? DASH : countText(job.attempt), unit: restarts(summary.restartCount) },
+  ];
+  return <StatSummary label="Progress" stats={stats} />;
+}
+
+const restarts = (count: number) => (count === 0 ? undefined : `${count} ${count === 1 ? "restart" : "restarts"}`);
+const trimmed = (epochs: number) => (Number.isInteger(epochs) ? String(epochs) : epochs.toFixed(2));
+
+/** Time left while it trains, time taken when it does not. */
+function useTimeStat(job: Job, eta: number | null): Stat {
+  const ended = isResting(job.status);
+  const now = useNow(!ended && job.startTime !== null);
+  const end = job.endTime ? Date.parse(job.endTime) : now;
+  const taken = job.startTime ? durationText((end - Date.parse(job.startTime)) / 1000) : null;
+  if (ended) return { name: job.status === "paused" ? "Time since start" : "Time taken", value: taken ?? DASH };
+  return { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: taken === null ? undefined : `after ${taken}` };
+}
+
+function useNow(ticking: boolean): number {
+  const [now, setNow] = useState(() => Date.now());
+  useEffect(() => {
+    if (!ticking) return;
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, [ticking]);
+  return now;
+}

@@ -1,0 +1,91 @@
+import { describe, expect, it } from "vitest";
+import type { Job, JobStatus } from "@/api/types";
+import { findingsOf } from "./findings";
+import { actionsFor } from "./job-actions";
+import { countWrong, groupLines } from "./log-groups";
+
+const job = (change: Partial<Job>): Job =>
+  ({ status: "running", hasModel: false, summary: {}, plan: {}, config: {}, settings: {}, queuePosition: null, errorCode: null, errorMessage: null, ...change }) as Job;
+
+describe("what can be asked of a job", () => {
+  const possible: Record<string, JobStatus[]> = {
+    pause: ["queued", "provisioning", "running"],
+    resume: ["paused", "failed", "cancelled"],
+    cancel: ["queued", "paused", "provisioning", "running", "pausing"],
+    extend: ["completed"],
+    save: ["running"],
+    delete: ["completed", "failed", "cancelled", "paused"],
+  };
+  const all: JobStatus[] = ["queued", "provisioning", "running", "pausing", "paused", "cancelling", "cancelled", "completed", "failed"];
+
+  it.each(Object.entries(possible))("%s is offered exactly where the server allows it", (action, states) => {
+    const offered = all.filter((status) => (actionsFor({ status, hasModel: true }) as string[]).includes(action));
+    expect(offered.toSorted()).toEqual(states.toSorted());
+  });
+
+  it("a download is offered only when there is a model", () => {
+    expect(actionsFor({ status: "completed", hasModel: true })).toContain("download");
+    expect(actionsFor({ status: "completed", hasModel: false })).not.toContain("download");
+  });
+
+  it("sharing is always possible", () => {
+    expect(all.every((status) => actionsFor({ status, hasModel: false }).includes("share"))).toBe(true);
+  });
+});
+
+const keys = (found: ReturnType<typeof findingsOf>) => found.map((finding) => finding.key);
+
+describe("findings", () => {
+  it("say nothing about a run that goes well", () => {
+    expect(findingsOf(job({ summary: { restartCount: 0, dropped: {}, marks: [] } }), true)).toEqual([]);
+  });
+
+  it("put a failure first, with its reason and what to do", () => {
+    const found = findingsOf(
+      job({ status: "failed", errorCode: "too_many_attempts", errorMessage: "Killed by signal 9.", summary: { restartCount: 2, resumedFromStep: 8000 } }),
+      true,
+    );
+    expect(keys(found)).toEqual(["failed", "resumed"]);
+    expect(found[0]?.text).toMatch(/^Killed by signal 9\. .*Resume/);
+    expect(found[1]?.title).toBe("Resumed twice.");
+    expect(found[1]?.text).toContain("8,000");
+  });
+
+  it("tell a job that waits for its turn from one that waits for a worker", () => {
+    expect(findingsOf(job({ status: "queued", queuePosition: 3 }), true)[0]?.text).toBe("2 jobs are ahead of it.");
+    expect(keys(findingsOf(job({ status: "queued", queuePosition: 1 }), false))).toEqual(["no-worker"]);
+  });
+
+  it("name what was lost and what was refused", () => {
+    const summary = {
+      dropped: { metric: 812, log: 0 },
+      damagedLines: 1,
+      marks: [{ kind: "applied", step: 3, refused: "learning_rate must be above 0" }],
+    };
+    const found = findingsOf(job({ summary }), true);
+    expect(keys(found)).toEqual(["refused", "dropped", "damaged"]);
+    expect(found[1]?.text).toContain("812 metric events");
+  });
+});
+
+describe("output", () => {
+  it("folds a traceback behind the line that names the exception", () => {
+    const pieces = groupLines(["step 1", "Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "    main()", "ValueError: no data", "bye"]);
+    expect(pieces).toEqual([
+      { kind: "line", text: "step 1", wrong: false },
+      { kind: "traceback", title: "ValueError: no data", lines: expect.any(Array) },
+      { kind: "line", text: "bye", wrong: false },
+    ]);
+    expect(countWrong(pieces)).toBe(1);
+  });
+
+  it("keeps a traceback that is still being printed", () => {
+    expect(groupLines(["Traceback (most recent call last):", "  File …"])).toEqual([
+      { kind: "traceback", title: "Traceback", lines: ["Traceback (most recent call last):", "  File …"] },
+    ]);
+  });
+
+  it("marks lines that speak of an error, and not those that only contain the letters", () => {
+    expect(groupLines(["CUDA error: out of memory", "terrors of the deep"]).map((piece) => piece.kind === "line" && piece.wrong)).toEqual([true, false]);
+  });
+});

@@ -1,0 +1,36 @@
+/** Output in readable pieces: plain lines, errors, and tracebacks folded behind their last line. */
+export type LogPiece = { kind: "line"; text: string; wrong: boolean } | { kind: "traceback"; title: string; lines: string[] };
+
+const START = /^Traceback \(most recent call last\):/;
+// "ValueError: …", "torch.OutOfMemoryError: …", "KeyboardInterrupt"
+const END = /^[A-Za-z_][\w.]*(?::|$)/;
+const WRONG = /\b(error|exception|failed|fatal|killed)\b/i;
+
+export function groupLines(lines: readonly string[]): LogPiece[] {
+  const pieces: LogPiece[] = [];
+  let open: string[] | null = null;
+  for (const text of lines) {
+    if (START.test(text)) {
+      if (open) pieces.push(folded(open));
+      open = [text];
+    } else if (open) {
+      open.push(text);
+      // Everything inside is indented or empty; the first line that is neither names the exception.
+      if (END.test(text)) {
+        pieces.push(folded(open));
+        open = null;
+      }
+    } else {
+      pieces.push({ kind: "line", text, wrong: WRONG.test(text) });
+    }
+  }
+  if (open) pieces.push(folded(open));
+  return pieces;
+}
+
+function folded(lines: string[]): LogPiece {
+  const last = lines.at(-1) ?? "";
+  return { kind: "traceback", title: END.test(last) && lines.length > 1 ? last : "Traceback", lines };
+}
+
+export const countWrong = (pieces: readonly LogPiece[]) => pieces.filter((piece) => piece.kind === "traceback" || piece.wrong).length;

@@ -1,0 +1,79 @@
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useLayoutEffect, useMemo, useRef, useState } from "react";
+import { isResting } from "@/api/jobs";
+import { logSearchQuery } from "@/api/logs";
+import type { Job } from "@/api/types";
+import { Card } from "@/components/card";
+import { SearchBox } from "@/pages/projects/search-box";
+import { counted } from "@/text/numbers";
+import { type LogPiece, countWrong, groupLines } from "./log-groups";
+import { useOutput } from "./use-output";
+
+export function OutputCard({ job }: { job: Job }) {
+  const output = useOutput(job.id, !isResting(job.status));
+  const [wanted, setWanted] = useState("");
+  const [following, setFollowing] = useState(true);
+  const found = useQuery({ ...logSearchQuery(job.id, wanted), placeholderData: keepPreviousData });
+  const lines = wanted === "" ? output.lines : found.data?.lines;
+  const pieces = useMemo(() => groupLines(lines ?? []), [lines]);
+  const wrong = countWrong(pieces);
+
+  return (
+    <Card className="flex h-full flex-col">
+      <div className="mb-2.5 flex flex-wrap items-center gap-x-4 gap-y-2 [&>div]:mb-0">
+        <h2 className="mr-auto text-[13px] font-[590]">Output</h2>
+        {wrong > 0 && <span className="text-xs text-danger-soft">{counted(wrong, "error")}</span>}
+        <label className="flex items-center gap-1.5 text-xs text-dim">
+          <input type="checkbox" checked={following} onChange={(event) => setFollowing(event.target.checked)} className="size-3.5 accent-violet" />
+          follow
+        </label>
+        <SearchBox label="Search the output" text={wanted} onSearch={setWanted} busy={wanted !== "" && found.isFetching} />
+      </div>
+      <LogText pieces={pieces} following={following && wanted === ""} onScrollAway={() => setFollowing(false)} />
+      {pieces.length === 0 && (
+        <p className="-mt-16 mb-8 text-center text-sm text-dim">{wanted ? "No line contains this." : output.loaded ? "Nothing was printed yet." : "Loading"}</p>
+      )}
+      {found.data?.more && wanted && <p className="mt-2 text-xs text-faint">Only the newest lines that match are shown.</p>}
+    </Card>
+  );
+}
+
+type LogTextProps = { pieces: LogPiece[]; following: boolean; onScrollAway: () => void };
+
+function LogText({ pieces, following, onScrollAway }: LogTextProps) {
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    if (following && box.current) box.current.scrollTop = box.current.scrollHeight;
+  });
+
+  return (
+    <div
+      ref={box}
+      role="log"
+      aria-label="Output of the training"
+      aria-live="off"
+      // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
+      tabIndex={0}
+      onWheel={(event) => event.deltaY < 0 && following && onScrollAway()}
+      className="h-64 flex-1 overflow-auto rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] text-[#b8c0cc]"
+    >
+      {pieces.map((piece, index) => (
+        // Lines have no name of their own, and only ever join at the end.
+        // oxlint-disable-next-line react/no-array-index-key
+        <Piece key={index} piece={piece} />
+      ))}
+    </div>
+  );
+}
+
+function Piece({ piece }: { piece: LogPiece }) {
+  if (piece.kind === "line") {
+    return <div className={piece.wrong ? "break-words whitespace-pre-wrap text-danger-soft" : "break-words whitespace-pre-wrap"}>{piece.text || " "}</div>;
+  }
+  return (
+    <details className="my-1 rounded-md border border-danger/35 bg-danger/8 px-2">
+      <summary className="cursor-pointer break-words text-danger-soft">{piece.title}</summary>
+      <pre className="overflow-x-auto pb-1.5">{piece.lines.join("\n")}</pre>
+    </details>
+  );
+}

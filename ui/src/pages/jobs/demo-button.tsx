@@ -1,0 +1,39 @@
+import { useNavigate } from "@tanstack/react-router";
+import { Sprout } from "lucide-react";
+import { useState } from "react";
+import { createJob } from "@/api/jobs";
+import { sentenceOf } from "@/api/problem";
+import { Button } from "@/components/button";
+import { toast, toastFailure } from "@/components/toasts";
+
+/** A small model on the text that comes with the server: it needs no data, no GPU and a few minutes. */
+const DEMO = {
+  name: "Demo run",
+  project: { name: "Demo", description: "A small model, trained on the text that comes with GPU Bloom.", modelArchitecture: "transformer" as const, modelSize: 0.001, trainingDataPath: null },
+  config: { max_steps: 300, batch_size: 8, eval: { every_steps: 25 }, checkpoint: { every_steps: 100 } },
+  maxAttempts: 5,
+};
+
+export function DemoButton() {
+  const navigate = useNavigate();
+  const [pending, setPending] = useState(false);
+
+  async function start() {
+    setPending(true);
+    try {
+      const job = await createJob(DEMO);
+      toast("The demo run is queued.");
+      await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.projectId, jobId: job.id } });
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+      setPending(false);
+    }
+  }
+
+  return (
+    <Button look="primary" pending={pending} onClick={() => void start()}>
+      {!pending && <Sprout aria-hidden />}
+      Start a demo run
+    </Button>
+  );
+}

@@ -1,0 +1,84 @@
+import { zodResolver } from "@hookform/resolvers/zod";
+import { useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
+import { useForm, useWatch } from "react-hook-form";
+import { readPlan } from "@/api/job-summary";
+import { createJob } from "@/api/jobs";
+import { toast } from "@/components/toasts";
+import { configOf, parseConfig, valuesOf } from "@/forms/job-config";
+import { type JobFormValues, NEW_PROJECT, STARTING_CONFIG, gpuTypeOf, jobFailure, jobRules, newJobBody, startingValues } from "@/forms/job-rules";
+import { parseNumber } from "@/forms/number-rules";
+import { usePlan } from "./plan-card";
+
+export type Mode = "form" | "json";
+
+/** One job in the making, seen as a form or as JSON; switching between them keeps everything. */
+export function useJobForm(projectId: string | undefined) {
+  const navigate = useNavigate();
+  const [mode, setMode] = useState<Mode>("form");
+  const [base, setBase] = useState(STARTING_CONFIG);
+  const [json, setJson] = useState("");
+  const [failures, setFailures] = useState<string[]>([]);
+  const form = useForm<JobFormValues>({
+    resolver: zodResolver(jobRules) as never,
+    defaultValues: startingValues(projectId ?? NEW_PROJECT),
+    mode: "onTouched",
+  });
+  const values = useWatch({ control: form.control }) as JobFormValues;
+  const config = configOf(values.config, base);
+  const mistake = mode === "json" ? parseConfig(json).mistake : null;
+
+  const planned = usePlan({
+    config,
+    projectId: values.project === NEW_PROJECT ? null : values.project,
+    gpuType: gpuTypeOf(values),
+    hostMemory: parseNumber(values.hostMemory),
+  });
+
+  function typeJson(text: string) {
+    setJson(text);
+    const parsed = parseConfig(text);
+    if (parsed.config === null) return;
+    setBase(parsed.config);
+    form.setValue("config", valuesOf(parsed.config));
+  }
+
+  function switchTo(next: Mode) {
+    if (next === mode) return;
+    // JSON that cannot be read cannot become a form; its mistake is shown where it is.
+    if (next === "form" && mistake !== null) return;
+    if (next === "json") setJson(JSON.stringify(config, null, 2));
+    setFailures([]);
+    setMode(next);
+  }
+
+  const start = form.handleSubmit(
+    async (checked) => {
+      if (mistake !== null) return;
+      setFailures([]);
+      try {
+        const parameters = readPlan(planned.answer.data?.plan)?.parameters ?? null;
+        const job = await createJob(newJobBody(checked, config, parameters));
+        toast(`Job “${job.name}” is queued.`);
+        await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.projectId, jobId: job.id } });
+      } catch (error) {
+        show(jobFailure(error, checked.gpu));
+      }
+    },
+    (errors) => {
+      // The fields of the config are not on the page while it is shown as JSON.
+      if (mode === "json" && errors.config) setFailures(["A value in the config is not possible. Switch to the form to see which."]);
+    },
+  );
+
+  function show({ fields, others }: ReturnType<typeof jobFailure>) {
+    const hidden = mode === "json" ? fields.filter(({ path }) => path.startsWith("config.")) : [];
+    setFailures([...others, ...hidden.map(({ path, message }) => `${path}: ${message}`)]);
+    const shown = fields.filter((field) => !hidden.includes(field));
+    shown.forEach(({ path, message }, index) =>
+      form.setError(path as keyof JobFormValues, { type: "server", message }, { shouldFocus: index === 0 }),
+    );
+  }
+
+  return { form, chosen: values.project, mode, switchTo, json, typeJson, mistake, failures, planned, start };
+}

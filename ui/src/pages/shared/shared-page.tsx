@@ -1,0 +1,93 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link2Off } from "lucide-react";
+import { Suspense, lazy, useEffect, useMemo, useState } from "react";
+import { progressOf, readSummary } from "@/api/job-summary";
+import { isResting } from "@/api/jobs";
+import { ApiProblem } from "@/api/problem";
+import { sharedCurvesQuery, sharedJobQuery } from "@/api/shares";
+import type { Job } from "@/api/types";
+import { EmptyState } from "@/components/empty-state";
+import { Loaded } from "@/components/loaded";
+import { Skeleton } from "@/components/skeleton";
+import { chartMarks } from "@/curves/chart-marks";
+import { CurveStore } from "@/curves/curve-store";
+import { ConfigCard } from "@/pages/job/config-card";
+import { JobStats } from "@/pages/job/job-stats";
+import { MemoryCard } from "@/pages/job/memory-card";
+import { JobStatusBadge } from "@/pages/jobs/job-status";
+import { ProgressBar } from "@/pages/jobs/progress-bar";
+import { BarePage } from "@/shell/bare-page";
+import { Brand } from "@/shell/brand";
+import { PageHeader } from "@/shell/page-header";
+import { useFragment } from "@/shell/use-fragment";
+import { usePageTitle } from "@/shell/use-page-title";
+
+const JobCharts = lazy(() => import("@/charts/job-charts").then((module) => ({ default: module.JobCharts })));
+
+/** What somebody sees who was sent a link to a run: its figures and charts, and nothing to press. */
+export function SharedPage() {
+  const token = useFragment("token");
+  return token === null ? <LinkMissing /> : <Shared token={token} />;
+}
+
+function Shared({ token }: { token: string }) {
+  const job = useQuery(sharedJobQuery(token));
+  usePageTitle(job.data?.name ?? "Shared run");
+  if (job.error instanceof ApiProblem && job.error.status === 404) return <LinkMissing />;
+  return (
+    <div className="mx-auto max-w-[1320px] px-4 pt-5 pb-10 sm:px-7">
+      <header className="mb-5">
+        <Brand to="/" />
+      </header>
+      <main>
+        <Loaded query={job} skeleton={<Skeleton className="h-80 rounded-card" />}>
+          {(found) => <SharedJob token={token} job={found} />}
+        </Loaded>
+      </main>
+    </div>
+  );
+}
+
+function SharedJob({ token, job }: { token: string; job: Job }) {
+  const live = !isResting(job.status);
+  const curves = useQuery(sharedCurvesQuery(token, live));
+  const [store] = useState(() => new CurveStore());
+  useEffect(() => {
+    if (curves.data) store.load(curves.data);
+  }, [store, curves.data]);
+  const marksText = JSON.stringify(readSummary(job).marks);
+  const marks = useMemo(() => chartMarks(JSON.parse(marksText)), [marksText]);
+  return (
+    <>
+      <PageHeader
+        crumbs={job.projectName}
+        title={
+          <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
+            {job.name}
+            <JobStatusBadge status={job.status} className="tracking-normal" />
+          </span>
+        }
+        note="You are looking at a shared run. It can be watched, not changed."
+      />
+      <ProgressBar value={progressOf(job)} label="Progress of the training" className="mb-3.5" />
+      <JobStats job={job} />
+      <Suspense fallback={<Skeleton className="mt-3.5 h-80 rounded-card" />}>
+        <JobCharts store={store} marks={marks} waiting="Waiting for the first step." beside={<MemoryCard job={job} />} />
+      </Suspense>
+      <div className="mt-6">
+        <ConfigCard config={job.config} />
+      </div>
+    </>
+  );
+}
+
+function LinkMissing() {
+  usePageTitle("Link not valid");
+  return (
+    <BarePage>
+      <EmptyState wholePage icon={Link2Off} title="This link shows nothing.">
+        It was revoked, or it was cut short on its way. Ask whoever sent it for a new one.
+      </EmptyState>
+    </BarePage>
+  );
+}
