@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from fastapi import FastAPI
-from sqlalchemy import MetaData, create_engine, make_url, select
+from sqlalchemy import MetaData, create_engine, event, make_url, select
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 from starlette.testclient import TestClient
@@ -97,6 +97,10 @@ class Installation:
         url = make_url(database_url)
         driver = "sqlite" if url.get_backend_name() == "sqlite" else "postgresql+psycopg"
         self._engine = create_engine(url.set(drivername=driver), poolclass=NullPool)
+        if driver == "sqlite":
+            # As the server does it: a test that reads and then writes waits its turn among workers.
+            event.listen(self._engine, "connect", _manual_transactions)
+            event.listen(self._engine, "begin", lambda opened: opened.exec_driver_sql("BEGIN IMMEDIATE"))
 
     @contextmanager
     def serve(self, **settings: Any) -> Iterator[Server]:
@@ -198,6 +202,11 @@ class Installation:
             message_from_bytes(path.read_bytes(), policy=policy.default)  # type: ignore[arg-type]
             for path in sorted((self.home / "outbox").glob("*.eml"))
         ]
+
+
+def _manual_transactions(connection: Any, record: object) -> None:
+    connection.isolation_level = None
+    connection.execute("PRAGMA busy_timeout=15000")
 
 
 def link_secret(letter: EmailMessage) -> str:

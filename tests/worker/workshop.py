@@ -77,9 +77,14 @@ class Workshop:
         assert found is not None
         return found
 
-    def change(self, job_id: UUID, **values: Any) -> None:
-        job = self.job(job_id)
-        self.installation.change(job, control_version=job.control_version + 1, **values)
+    async def change(self, job_id: UUID, **values: Any) -> None:
+        """Ask something of a job. In a thread: the worker on this loop may be the one to wait for."""
+
+        def work() -> None:
+            job = self.job(job_id)
+            self.installation.change(job, control_version=job.control_version + 1, **values)
+
+        await asyncio.to_thread(work)
 
     @asynccontextmanager
     async def worker(self) -> AsyncIterator[WorkerLoop]:
@@ -110,7 +115,17 @@ class Workshop:
         return job
 
     async def at_step(self, job_id: UUID, step: int) -> TrainingJob:
-        return await self.when(job_id, lambda job: len(self.losses(job_id)) >= step)
+        while len(await asyncio.to_thread(self.losses, job_id)) < step:
+            await self.when(job_id, lambda job: job.status != "failed")
+            await asyncio.sleep(0.05)
+        return await asyncio.to_thread(self.job, job_id)
+
+    async def spoke(self, job_id: UUID, attempt: int) -> None:
+        """Wait until an attempt has reported a step."""
+        while not any(
+            found[-1][0] == attempt for found in (await asyncio.to_thread(self.losses, job_id)).values()
+        ):
+            await asyncio.sleep(0.05)
 
     def losses(self, job_id: UUID) -> dict[int, list[tuple[int, float]]]:
         """The stored loss values by step, with their attempts."""

@@ -3,10 +3,11 @@
 import asyncio
 import os
 import socket
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import structlog
-from sqlalchemy import delete, exists, select, update
+from sqlalchemy import delete, exists, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from gpubloom.plan import Hardware, detect_hardware
@@ -15,7 +16,7 @@ from gpubloom.providers.local import LocalProvider
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
-from gpubloom.server.jobs.lease import claim_abandoned, claim_queued
+from gpubloom.server.jobs.lease import Claimant, claim_abandoned, claim_queued, expire_leases
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.settings import Settings
 from gpubloom.worker.follower import Follower
@@ -35,7 +36,9 @@ class WorkerLoop:
         self._database = database
         self._provider = provider
         self._id: UUID = uuid4()
-        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self._claimant = Claimant(
+            worker=f"{socket.gethostname()}:{os.getpid()}", machine=machine_name(settings.home)
+        )
         self._followed: dict[UUID, asyncio.Task[None]] = {}
         self._hardware: Hardware | None = None
 
@@ -43,6 +46,7 @@ class WorkerLoop:
         """Until told to stop. Runs go on without this worker; the next one finds them."""
         self._hardware = await asyncio.to_thread(detect_hardware)
         await self._provider.open()
+        await self._take_over_from_the_dead()
         clock = asyncio.get_running_loop().time
         shown = looked = -1e9
         try:
@@ -62,12 +66,26 @@ class WorkerLoop:
         finally:
             await self._stop()
 
+    async def _take_over_from_the_dead(self) -> None:
+        """A worker of this machine that was killed cannot come back: its leases need not run out."""
+        try:
+            async with self._database.write() as session:
+                holders = await session.scalars(
+                    select(TrainingJob.worker)
+                    .where(TrainingJob.machine == self._claimant.machine, TrainingJob.worker.is_not(None))
+                    .distinct()
+                )
+                gone = [name for name in holders if name is not None and not _process_lives(name)]
+                await expire_leases(session, self._claimant.machine, workers=gone)
+        except (SQLAlchemyError, OSError) as problem:
+            log.warning("leases of earlier workers have to run out", reason=type(problem).__name__)
+
     async def _show(self) -> None:
         assert self._hardware is not None
         async with self._database.write() as session:
             row = await session.get(Worker, self._id)
             if row is None:
-                row = Worker(id=self._id, name=self.name)
+                row = Worker(id=self._id, name=self._claimant.worker)
                 session.add(row)
             row.hardware = self._hardware.model_dump(mode="json")
             row.last_seen_at = now()
@@ -76,7 +94,7 @@ class WorkerLoop:
     async def _claim_abandoned(self) -> None:
         while True:
             async with self._database.write() as session:
-                job = await claim_abandoned(session, self.name)
+                job = await claim_abandoned(session, self._claimant)
             if job is None:
                 return
             log.info("following a job again", job=str(job.id), attempt=job.attempt)
@@ -93,7 +111,7 @@ class WorkerLoop:
                     return
                 async with self._database.write() as session:
                     job = await claim_queued(
-                        session, self.name, gpus=0 if gpu is None else 1, cpu=cpu is not None
+                        session, self._claimant, gpus=0 if gpu is None else 1, cpu=cpu is not None
                     )
             finally:
                 kept = None if job is None else (gpu if job.gpus else cpu)
@@ -131,12 +149,26 @@ class WorkerLoop:
         try:
             async with self._database.write() as session:
                 # The next worker need not wait for leases to run out.
-                await session.execute(
-                    update(TrainingJob).where(TrainingJob.worker == self.name).values(lease_expires=now())
-                )
+                await expire_leases(session, self._claimant.machine, workers=[self._claimant.worker])
                 await session.execute(delete(Worker).where(Worker.id == self._id))
         except (SQLAlchemyError, OSError) as problem:
             log.warning("could not say goodbye to the database", reason=type(problem).__name__)
+
+
+def machine_name(home: Path) -> str:
+    """A lasting name for this machine's run directories; made once, kept beside them."""
+    path = home / "machine"
+    try:
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_text(f"{socket.gethostname()}-{uuid4()}\n")
+    except FileExistsError:
+        pass
+    return path.read_text().strip()
+
+
+def _process_lives(worker: str) -> bool:
+    number = worker.rpartition(":")[2]
+    return number.isdecimal() and Path(f"/proc/{number}").exists()
 
 
 async def _wait(stopping: asyncio.Event, seconds: float) -> None:

@@ -12,7 +12,7 @@ import pytest
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.lease import LeaseLost, claim_abandoned, claim_queued, holding, renew
+from gpubloom.server.jobs.lease import Claimant, LeaseLost, claim_abandoned, claim_queued, holding, renew
 from gpubloom.server.jobs.tables import TrainingJob
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job, add_project
@@ -21,14 +21,14 @@ from tests.server.jobs.recorded import add_job, add_project
 _WORKER = """
 import asyncio, json, sys
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.lease import claim_queued, holding, release
+from gpubloom.server.jobs.lease import Claimant, claim_queued, holding, release
 
 async def main():
     database = Database(sys.argv[1])
     claimed = []
     while True:
         async with database.write() as session:
-            job = await claim_queued(session, sys.argv[2], gpus=0, cpu=True)
+            job = await claim_queued(session, Claimant(sys.argv[2], "machine"), gpus=0, cpu=True)
         if job is None:
             break
         claimed.append(str(job.id))
@@ -72,14 +72,16 @@ def test_a_stale_worker_can_change_nothing(installation: Installation, member: U
     async def scenario() -> None:
         database = Database(installation.database_url)
         async with database.write() as session:
-            first = await claim_queued(session, "first", gpus=0, cpu=True)
+            first = await claim_queued(session, Claimant("first", "here"), gpus=0, cpu=True)
         assert first is not None
         assert first.lease_token is not None
         async with database.write() as session:
-            assert await claim_abandoned(session, "second") is None, "a held lease cannot be taken"
+            assert await claim_abandoned(session, Claimant("second", "here")) is None, (
+                "a held lease cannot be taken"
+            )
         installation.change(job, lease_expires=now() - timedelta(seconds=1))
         async with database.write() as session:
-            second = await claim_abandoned(session, "second")
+            second = await claim_abandoned(session, Claimant("second", "here"))
         assert second is not None
         assert second.lease_token is not None
         assert (second.status, second.attempt) == ("provisioning", 1)
@@ -110,9 +112,29 @@ def test_jobs_start_in_the_order_they_were_queued_where_a_device_is_free(
         order = []
         for gpus, cpu in ((0, True), (0, True), (0, True), (1, False)):
             async with database.write() as session:
-                job = await claim_queued(session, "w", gpus=gpus, cpu=cpu)
+                job = await claim_queued(session, Claimant("w", "here"), gpus=gpus, cpu=cpu)
             order.append(None if job is None else job.id)
         await database.close()
         return order
 
     assert asyncio.run(scenario()) == [first.id, later.id, None, needs_gpu.id]
+
+
+def test_a_job_that_ran_goes_on_only_where_its_run_directory_is(
+    installation: Installation, member: User
+) -> None:
+    add_job(installation, member, machine="here", attempt=1)
+
+    async def scenario() -> None:
+        database = Database(installation.database_url)
+        async with database.write() as session:
+            assert await claim_queued(session, Claimant("w", "there"), gpus=0, cpu=True) is None
+            job = await claim_queued(session, Claimant("w", "here"), gpus=0, cpu=True)
+            assert job is not None
+            job.lease_expires = now() - timedelta(seconds=1)
+        async with database.write() as session:
+            assert await claim_abandoned(session, Claimant("w", "there")) is None
+            assert await claim_abandoned(session, Claimant("w", "here")) is not None
+        await database.close()
+
+    asyncio.run(scenario())

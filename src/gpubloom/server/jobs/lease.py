@@ -4,10 +4,12 @@ The token is the right: `holding()` finds the row only while it still carries it
 transaction. A worker that lost its lease finds nothing and can change nothing.
 """
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.clock import now
@@ -22,38 +24,63 @@ class LeaseLost(Exception):
     """Another worker follows this job now, or it is gone."""
 
 
-async def claim_abandoned(session: AsyncSession, worker: str) -> TrainingJob | None:
-    """A job whose worker stopped renewing; its agent may well be alive."""
-    candidate = and_(
+@dataclass(frozen=True)
+class Claimant:
+    """A worker, and the machine whose run directories it can reach."""
+
+    worker: str
+    machine: str
+
+
+async def claim_abandoned(session: AsyncSession, claimant: Claimant) -> TrainingJob | None:
+    """A job of this machine whose worker stopped renewing; its agent may well be alive."""
+    return await _claim(
+        session,
+        claimant,
         TrainingJob.status.in_(ACTIVE),
+        TrainingJob.machine == claimant.machine,
         or_(TrainingJob.lease_expires.is_(None), TrainingJob.lease_expires < now()),
     )
-    return await _claim(session, worker, candidate)
 
 
-async def claim_queued(session: AsyncSession, worker: str, *, gpus: int, cpu: bool) -> TrainingJob | None:
+async def claim_queued(
+    session: AsyncSession, claimant: Claimant, *, gpus: int, cpu: bool
+) -> TrainingJob | None:
     """The job that waits longest among those that the free devices can take."""
     fits = and_(TrainingJob.gpus > 0, TrainingJob.gpus <= gpus)
     if cpu:
         fits = or_(fits, TrainingJob.gpus == 0)
     return await _claim(
-        session, worker, and_(TrainingJob.status == "queued", TrainingJob.target == "local", fits)
+        session,
+        claimant,
+        TrainingJob.status == "queued",
+        TrainingJob.target == "local",
+        # One that ran before goes on where its checkpoints are.
+        or_(TrainingJob.machine.is_(None), TrainingJob.machine == claimant.machine),
+        fits,
     )
 
 
-async def _claim(session: AsyncSession, worker: str, candidate: object) -> TrainingJob | None:
+async def _claim(
+    session: AsyncSession, claimant: Claimant, *conditions: ColumnElement[bool]
+) -> TrainingJob | None:
     chosen = (
         select(TrainingJob.id)
-        .where(candidate)  # type: ignore[arg-type]
+        .where(*conditions)
         .order_by(TrainingJob.queued_at, TrainingJob.id)
         .limit(1)
         .with_for_update(skip_locked=True)
         .scalar_subquery()
     )
-    claimed = await session.scalar(
+    claimed: TrainingJob | None = await session.scalar(
         update(TrainingJob)
         .where(TrainingJob.id == chosen)
-        .values(lease_token=uuid4(), lease_expires=now() + LEASE, worker=worker)
+        .values(
+            lease_token=uuid4(),
+            lease_expires=now() + LEASE,
+            worker=claimant.worker,
+            machine=claimant.machine,
+        )
         .returning(TrainingJob)
         .execution_options(synchronize_session=False, populate_existing=True)
     )
@@ -61,6 +88,16 @@ async def _claim(session: AsyncSession, worker: str, candidate: object) -> Train
         claimed.status = "provisioning"
         claimed.attempt += 1
     return claimed
+
+
+async def expire_leases(session: AsyncSession, machine: str, *, workers: Collection[str]) -> None:
+    """End the leases of workers that are known to be gone, so that nobody waits for them."""
+    await session.execute(
+        update(TrainingJob)
+        .where(TrainingJob.machine == machine, TrainingJob.worker.in_(workers))
+        .values(lease_expires=now())
+        .execution_options(synchronize_session=False)
+    )
 
 
 async def renew(session: AsyncSession, job_id: UUID, token: UUID) -> bool:

@@ -49,6 +49,8 @@ class TrainingJob(Identified, Table):
     lease_token: Mapped[UUID | None]
     lease_expires: Mapped[datetime | None]
     worker: Mapped[str | None]
+    # Where its run directory lies; nobody else can go on with it.
+    machine: Mapped[str | None]
     attempt: Mapped[int] = mapped_column(default=0)
     max_attempts: Mapped[int] = mapped_column(default=5)
     fruitless_attempts: Mapped[int] = mapped_column(default=0)

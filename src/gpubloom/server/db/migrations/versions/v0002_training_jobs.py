@@ -41,6 +41,7 @@ def upgrade() -> None:
         sa.Column("lease_token", sa.Uuid(), nullable=True),
         sa.Column("lease_expires", MOMENT, nullable=True),
         sa.Column("worker", sa.String(), nullable=True),
+        sa.Column("machine", sa.String(), nullable=True),
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("max_attempts", sa.Integer(), nullable=False),
         sa.Column("fruitless_attempts", sa.Integer(), nullable=False),
