@@ -52,16 +52,17 @@ def test_a_training_that_fails_is_not_tried_again_and_its_words_are_kept(worksho
 
 
 def test_pause_saves_and_frees_the_device_and_resume_goes_on_exactly_there(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"seconds": 0.03})
+    job_id = workshop.add_job(toy={"hold_at": 7})
     waiting = workshop.add_job(toy={"steps": 3})
 
     async def scenario() -> None:
         async with workshop.worker():
-            await workshop.at_step(job_id, 7)
+            await workshop.holds(job_id, 7)
             assert (await asyncio.to_thread(workshop.job, waiting)).status == "queued"
             await workshop.change(job_id, status="pausing", want="pause")
             await workshop.until(job_id, "paused")
             await workshop.until(waiting, "completed")
+            workshop.let_go(job_id)
             await workshop.change(job_id, status="queued", want="run")
             await workshop.until(job_id, "completed")
 
@@ -74,12 +75,14 @@ def test_pause_saves_and_frees_the_device_and_resume_goes_on_exactly_there(works
 
 
 def test_live_settings_and_saves_reach_the_run_and_are_marked(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"seconds": 0.03, "save_every": 1000})
+    job_id = workshop.add_job(toy={"hold_at": 3, "save_every": 1000})
 
     async def scenario() -> None:
         async with workshop.worker():
-            await workshop.at_step(job_id, 3)
+            await workshop.holds(job_id, 3)
             await workshop.change(job_id, settings={"learning_rate": 0.25}, saves=1)
+            await workshop.when(job_id, lambda job: bool(job.summary.get("marks")))
+            workshop.let_go(job_id)
             await workshop.until(job_id, "completed")
 
     asyncio.run(scenario())
@@ -120,11 +123,12 @@ def test_cancel_ends_a_run_that_listens_to_nothing(
 
 
 def test_a_killed_training_goes_on_from_its_newest_checkpoint(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"seconds": 0.03})
+    job_id = workshop.add_job(toy={"hold_at": 12})
 
     async def scenario() -> None:
         async with workshop.worker():
-            await workshop.at_step(job_id, 12)
+            await workshop.holds(job_id, 12)
+            workshop.let_go(job_id)
             workshop.kill_training(job_id)
             await workshop.until(job_id, "completed")
 
@@ -135,14 +139,15 @@ def test_a_killed_training_goes_on_from_its_newest_checkpoint(workshop: Workshop
 
 
 def test_a_killed_agent_never_leaves_two_on_one_run(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"seconds": 0.03})
+    job_id = workshop.add_job(toy={"hold_at": 8})
 
     async def scenario() -> None:
         async with workshop.worker():
-            await workshop.at_step(job_id, 8)
+            await workshop.holds(job_id, 8)
             first = workshop.agent(job_id)
             workshop.kill_agent(job_id)
             await workshop.when(job_id, lambda job: job.attempt == 2)
+            workshop.let_go(job_id)
             assert not first.training.lives, "the first training must be gone before the second starts"
             await workshop.until(job_id, "completed")
 
@@ -151,14 +156,13 @@ def test_a_killed_agent_never_leaves_two_on_one_run(workshop: Workshop) -> None:
 
 
 def test_a_run_outlives_its_worker_and_the_next_one_takes_it_up(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"seconds": 0.04})
+    job_id = workshop.add_job(toy={"hold_at": 5})
 
     async def scenario() -> None:
         async with workshop.worker():
-            await workshop.at_step(job_id, 5)
-        first = workshop.agent(job_id)
-        assert first.training.lives
-        await asyncio.sleep(0.3)
+            await workshop.holds(job_id, 5)
+        assert workshop.agent(job_id).training.lives
+        workshop.let_go(job_id)
         async with workshop.worker():
             await workshop.until(job_id, "completed")
 
@@ -169,7 +173,7 @@ def test_a_run_outlives_its_worker_and_the_next_one_takes_it_up(workshop: Worksh
 
 
 def test_a_run_that_is_killed_again_and_again_fails_and_says_so(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"seconds": 0.05, "save_every": 1000}, max_attempts=2)
+    job_id = workshop.add_job(toy={"hold_at": 2, "save_every": 1000}, max_attempts=2)
 
     async def scenario() -> None:
         async with workshop.worker():
@@ -202,11 +206,12 @@ def test_a_deleted_run_directory_fails_the_job(workshop: Workshop) -> None:
 
 
 def test_damaged_events_are_skipped_and_counted(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"seconds": 0.02})
+    job_id = workshop.add_job(toy={"hold_at": 2})
 
     async def scenario() -> None:
         async with workshop.worker():
-            await workshop.at_step(job_id, 2)
+            await workshop.holds(job_id, 2)
+            workshop.let_go(job_id)
             with (workshop.run_dir(job_id) / "traincard/events.jsonl").open("ab") as stream:
                 stream.write(b'\xff\xfe{"not": json\n')
             await workshop.until(job_id, "completed", "failed")

@@ -1,5 +1,7 @@
 """A training that takes no torch: counts steps, saves them, obeys, resumes. Its "weights" are a sum of steps.
 
+`hold_at` makes it wait at a step until the test has done what it wants to do there.
+
 Written into a run directory as train.py before the worker would write the real one.
 """
 
@@ -44,6 +46,9 @@ with Reporter(run, lock=lock) as reporter:
                 break
             if command.save_now:
                 save()
+        if step == config.get("hold_at") and not (run / "go").exists():
+            time.sleep(0.02)
+            continue
         step += 1
         total += step
         reporter.metrics({"loss": 1.0 / step, "learning_rate": rate, "sum": total}, step=step)

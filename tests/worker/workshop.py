@@ -146,6 +146,13 @@ class Workshop:
         assert record is not None
         return record
 
+    async def holds(self, job_id: UUID, step: int) -> None:
+        """Wait until a run that holds at a step is there, and everything up to it is stored."""
+        await self.at_step(job_id, step)
+
+    def let_go(self, job_id: UUID) -> None:
+        (self.run_dir(job_id) / "go").touch()
+
     def kill_training(self, job_id: UUID) -> None:
         os.killpg(self.agent(job_id).group, signal.SIGKILL)
 
