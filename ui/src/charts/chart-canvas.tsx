@@ -17,13 +17,15 @@ export type ChartLook = {
   mayBeLogarithmic?: boolean;
 };
 
+const nothing = () => undefined as void;
+
 type ChartCanvasProps = { look: ChartLook; onHover: (hovered: Hovered | null) => void };
 
 /** Draws a chart, and draws again when points arrive, but only while it is on the screen. */
 export const ChartCanvas = memo(function ChartCanvas({ look, onHover }: ChartCanvasProps) {
   const { store, marks, smoothing, logarithmic: wantsLog, zoom, setZoom } = useChartsView();
   const place = useRef<HTMLDivElement>(null);
-  const redraw = useRef<() => void>(() => undefined);
+  const redraw = useRef(nothing);
   const logarithmic = wantsLog && look.mayBeLogarithmic === true;
   const visible = zoom[look.axis];
   const weight = look.smoothed ? smoothing : 0;
@@ -73,6 +75,7 @@ export const ChartCanvas = memo(function ChartCanvas({ look, onHover }: ChartCan
     const stop = store.subscribe(draw);
     return () => {
       stop();
+      redraw.current = nothing;
       watched.disconnect();
       measured.disconnect();
       plot.destroy();

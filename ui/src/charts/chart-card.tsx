@@ -21,7 +21,7 @@ export function ChartCard({ look, className, children }: ChartCardProps) {
   return (
     <Card className={cn("flex flex-col", className)}>
       <div className="mb-2 flex flex-wrap items-center gap-x-3.5 gap-y-1">
-        <h3 className="mr-auto text-[13px] font-[590]">{look.title}</h3>
+        <h2 className="mr-auto text-[13px] font-[590]">{look.title}</h2>
         {hovered && <span className="text-xs text-dim tabular-nums">{placeText(look.axis, hovered.x)}</span>}
         {look.lines.map((line) => (
           <Value key={line.name} line={line} look={look} hovered={hovered} named={look.lines.length > 1} />

@@ -1,4 +1,4 @@
-import { createContext, use, useEffect, useMemo, useState } from "react";
+import { createContext, use, useCallback, useEffect, useMemo, useState } from "react";
 import type { Curves } from "@/api/types";
 import type { ChartMark } from "@/curves/chart-marks";
 import type { CurveStore } from "@/curves/curve-store";
@@ -32,6 +32,7 @@ export function useNewChartsView(store: CurveStore, marks: readonly ChartMark[],
   const [smoothing, setSmoothing] = useState(0.6);
   const [logarithmic, setLogarithmic] = useState(false);
   const [zoom, setZooms] = useState<ChartsView["zoom"]>({ step: null, time: null });
+  const setZoom = useCallback<ChartsView["setZoom"]>((axis, to) => setZooms((kept) => ({ ...kept, [axis]: to })), []);
   useDetail(store, zoom.step, fetchRange);
 
   return useMemo(
@@ -43,9 +44,9 @@ export function useNewChartsView(store: CurveStore, marks: readonly ChartMark[],
       logarithmic,
       setLogarithmic,
       zoom,
-      setZoom: (axis, to) => setZooms((kept) => ({ ...kept, [axis]: to })),
+      setZoom,
     }),
-    [store, marks, smoothing, logarithmic, zoom],
+    [store, marks, smoothing, logarithmic, zoom, setZoom],
   );
 }
 

@@ -34,8 +34,8 @@ export function JobCharts({ store, marks, fetchRange, waiting, beside }: JobChar
           </ChartCard>
         ) : (
           <Card className={beside ? "lg:col-span-8" : "lg:col-span-12"}>
-            <h3 className="text-[13px] font-[590]">Loss</h3>
-            <p className="grid h-[262px] place-items-center text-center text-dim">{waiting}</p>
+            <h2 className="text-[13px] font-[590]">Loss</h2>
+            <p className="grid h-[300px] place-items-center text-center text-dim">{waiting}</p>
           </Card>
         )}
         {beside && <div className="min-w-0 lg:col-span-4">{beside}</div>}

@@ -15,7 +15,7 @@ const SMALL = 128;
 export const LOSS: ChartLook = {
   title: "Loss",
   axis: "step",
-  height: 262,
+  height: 300,
   smoothed: true,
   mayBeLogarithmic: true,
   format: metricText,

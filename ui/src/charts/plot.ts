@@ -67,7 +67,7 @@ export class Plot {
     return {
       width: this.#place.clientWidth || 300,
       height: settings.height,
-      padding: [8, 6, 0, 0],
+      padding: [8, 14, 0, 0],
       legend: { show: false },
       series: [{}, ...picture.columns.map((column) => seriesLook(column, alone))],
       bands: bandsOf(picture.columns),
@@ -76,7 +76,7 @@ export class Plot {
         y: settings.logarithmic ? { distr: 3 } : { range: (_plot, low, high) => this.#yRange(low, high) },
       },
       axes: [
-        { ...axisLook, size: 26, values: (_plot, splits) => xLabels(splits, settings.axis) },
+        { ...axisLook, size: 22, values: (_plot, splits) => xLabels(splits, settings.axis) },
         { ...axisLook, size: 52, space: settings.height < 150 ? 34 : 46, values: (_plot, splits) => splits.map((value) => (value === null ? "" : settings.format(value))) },
       ],
       cursor: {

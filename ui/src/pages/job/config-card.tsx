@@ -37,9 +37,9 @@ export function ConfigCard({ config }: { config: Job["config"] }) {
       {asJson ? (
         <pre className="overflow-x-auto rounded-control border border-line bg-rail p-3 font-mono text-xs text-[#c3cad5]">{json}</pre>
       ) : (
-        <div className="grid gap-x-8 gap-y-5 sm:grid-cols-2 xl:grid-cols-3">
+        <div className="gap-x-10 sm:columns-2 xl:columns-3">
           {[["general", general] as const, ...groups].map(([name, group]) => (
-            <section key={name}>
+            <section key={name} className="mb-5 break-inside-avoid">
               <h3 className="mb-1.5 text-2xs tracking-[0.05em] text-faint uppercase">{words(name)}</h3>
               <Facts facts={factsOf(group)} />
             </section>

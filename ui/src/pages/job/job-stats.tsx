@@ -29,14 +29,18 @@ export function JobStats({ job }: { job: Job }) {
 const restarts = (count: number) => (count === 0 ? undefined : `${count} ${count === 1 ? "restart" : "restarts"}`);
 const trimmed = (epochs: number) => (Number.isInteger(epochs) ? String(epochs) : epochs.toFixed(2));
 
+/** Seconds do not matter after the first minute, and would make the figure dance. */
+const roughly = (seconds: number) => durationText(seconds < 60 ? seconds : Math.floor(seconds / 60) * 60);
+
 /** Time left while it trains, time taken when it does not. */
 function useTimeStat(job: Job, eta: number | null): Stat {
   const ended = isResting(job.status);
   const now = useNow(!ended && job.startTime !== null);
   const end = job.endTime ? Date.parse(job.endTime) : now;
-  const taken = job.startTime ? durationText((end - Date.parse(job.startTime)) / 1000) : null;
+  const seconds = job.startTime ? (end - Date.parse(job.startTime)) / 1000 : null;
+  const taken = seconds === null ? null : durationText(seconds);
   if (ended) return { name: job.status === "paused" ? "Time since start" : "Time taken", value: taken ?? DASH };
-  return { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: taken === null ? undefined : `after ${taken}` };
+  return { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: seconds === null ? undefined : `after ${roughly(seconds)}` };
 }
 
 function useNow(ticking: boolean): number {

@@ -20,7 +20,7 @@ export function OutputCard({ job }: { job: Job }) {
 
   return (
     <Card className="flex h-full flex-col">
-      <div className="mb-2.5 flex flex-wrap items-center gap-x-4 gap-y-2 [&>div]:mb-0">
+      <div className="mb-2.5 flex flex-wrap items-center gap-x-4 gap-y-2 [&>div]:mb-0 [&>div]:max-sm:w-full">
         <h2 className="mr-auto text-[13px] font-[590]">Output</h2>
         {wrong > 0 && <span className="text-xs text-danger-soft">{counted(wrong, "error")}</span>}
         <label className="flex items-center gap-1.5 text-xs text-dim">
@@ -55,7 +55,7 @@ function LogText({ pieces, following, onScrollAway }: LogTextProps) {
       // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
       tabIndex={0}
       onWheel={(event) => event.deltaY < 0 && following && onScrollAway()}
-      className="h-64 flex-1 overflow-auto rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] text-[#b8c0cc]"
+      className="h-64 min-h-64 flex-1 overflow-auto rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] text-[#b8c0cc]"
     >
       {pieces.map((piece, index) => (
         // Lines have no name of their own, and only ever join at the end.

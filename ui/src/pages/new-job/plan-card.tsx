@@ -45,7 +45,9 @@ export function PlanCard({ planned: { answer, behind } }: PlanCardProps) {
                 <div className="mt-4 grid gap-4">
                   <MemoryBars plan={plan} />
                   <Facts facts={factsOf(plan)} />
-                  {plan.assumptions.length > 0 && <p className="text-xs text-faint">Assumes {plan.assumptions.join("; ")}.</p>}
+                  <p className="text-xs text-faint">
+                    {plan.precisionReason}.{plan.assumptions.length > 0 && ` Assumes ${plan.assumptions.join("; ")}.`}
+                  </p>
                 </div>
               )}
             </div>
@@ -63,7 +65,7 @@ function factsOf(plan: NonNullable<ReturnType<typeof readPlan>>): [string, strin
   if (plan.tokensPerStep !== null) facts.push(["Tokens per step", countText(plan.tokensPerStep)]);
   facts.push(["Steps", plan.steps === null ? "known once it starts" : countText(plan.steps)]);
   if (plan.seconds !== null) facts.push(["Time", `about ${durationText(plan.seconds)}`]);
-  if (plan.precisionReason) facts.push(["Precision", plan.precisionReason]);
+  facts.push(["Precision", plan.precision]);
   return facts;
 }
 
