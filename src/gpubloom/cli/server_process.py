@@ -3,23 +3,24 @@
 import asyncio
 import os
 import socket
-from typing import Any, NoReturn
 
 import typer
 import uvicorn
 from fastapi import FastAPI
 
 from gpubloom.cli.parent_pipe import end_with_parent
+from gpubloom.cli.start_up import ready_settings, stop
 from gpubloom.server.accounts.registration import issue_setup_link
 from gpubloom.server.app import create_app
-from gpubloom.server.logs import configure_logs
-from gpubloom.server.settings import Settings, SettingsError, load_settings
+from gpubloom.server.settings import Settings
 
 
 def run_server(*, port: int | None, host: str | None) -> None:
     """Serve until stopped; a person's mistake ends with one sentence and code 2."""
-    settings = _settings(port, host)
-    configure_logs(settings.log_format)
+    if port is None and "BLOOM_PORT" not in os.environ and os.environ.get("PORT"):
+        settings = ready_settings(port=os.environ["PORT"], host=host)
+    else:
+        settings = ready_settings(port=port, host=host)
     try:
         listening = socket.create_server(
             (settings.host, settings.port),
@@ -27,34 +28,13 @@ def run_server(*, port: int | None, host: str | None) -> None:
             backlog=512,
         )
     except OSError as error:
-        _stop(
+        stop(
             f"Cannot listen on {settings.host}:{settings.port} ({error.strerror}). "
             f"Is another server running there? Choose another port: make run PORT={settings.port + 1}"
         )
     settings = settings.model_copy(update={"port": listening.getsockname()[1]})
     end_with_parent()
     asyncio.run(_serve(settings, listening))
-
-
-def _settings(port: int | None, host: str | None) -> Settings:
-    try:
-        settings = load_settings()
-    except SettingsError as error:
-        _stop(f"A setting cannot be used. {error}")
-    changes: dict[str, Any] = {}
-    plain_port = os.environ.get("PORT")
-    if port is not None:
-        changes["port"] = port
-    elif "BLOOM_PORT" not in os.environ and plain_port and plain_port.isdecimal():
-        changes["port"] = int(plain_port)
-    if host is not None:
-        changes["host"] = host
-    return settings.model_copy(update=changes)
-
-
-def _stop(sentence: str) -> NoReturn:
-    typer.echo(sentence, err=True)
-    raise typer.Exit(2)
 
 
 class _Server(uvicorn.Server):
@@ -87,9 +67,9 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        # Only a proxy on this machine may say who the client really is.
-        proxy_headers=True,
-        forwarded_allow_ips="127.0.0.1,::1",
+        # Only a proxy that the operator named may say who the client really is.
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=10,
     )
     await _Server(config, app).serve(sockets=[listening])

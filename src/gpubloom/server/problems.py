@@ -176,15 +176,18 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
+        status = error.status_code
+        # The web app's pages are at every address: for other methods there is simply nothing.
+        if status == 405 and not getattr(request.scope.get("route"), "include_in_schema", True):
+            status = 404
         body = ProblemBody(
-            title=HTTPStatus(error.status_code).phrase,
-            status=error.status_code,
-            code=HTTPStatus(error.status_code).name.lower(),
-            detail=_HTTP_DETAILS.get(error.status_code, str(error.detail)),
+            title=HTTPStatus(status).phrase,
+            status=status,
+            code=HTTPStatus(status).name.lower(),
+            detail=_HTTP_DETAILS.get(status, str(error.detail)),
         )
-        return JSONResponse(
-            body.model_dump(), status_code=error.status_code, media_type=MEDIA_TYPE, headers=error.headers
-        )
+        headers = error.headers if status == error.status_code else None
+        return JSONResponse(body.model_dump(), status_code=status, media_type=MEDIA_TYPE, headers=headers)
 
 
 class UnexpectedErrors:

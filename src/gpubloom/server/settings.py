@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -33,6 +33,7 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535)
     public_url: str | None = None
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    trusted_proxies: str = ""
     signup: Literal["open", "closed"] = "closed"
     data_roots: Annotated[tuple[Path, ...], NoDecode] = ()
     smtp_url: SecretStr | None = None
@@ -119,10 +120,10 @@ class Settings(BaseSettings):
         return frozenset({*LOOPBACK_HOSTS, *self.allowed_hosts, own})
 
 
-def load_settings() -> Settings:
-    """Read the environment, or say in one sentence per variable what is wrong with it."""
+def load_settings(**flags: Any) -> Settings:
+    """Read the environment, flags on top, or say in one sentence per variable what is wrong with it."""
     try:
-        return Settings()
+        return Settings(**flags)
     except ValidationError as error:
         lines = [
             f"BLOOM_{'_'.join(str(part) for part in item['loc']).upper()}: {item['msg']}"

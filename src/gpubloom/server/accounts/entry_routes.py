@@ -86,7 +86,9 @@ async def set_up(request: Request, body: Setup, database: CurrentDatabase) -> Si
             password_hash=password_hash,
             ip_address=place,
         )
-        opened = open_session(session, user, ip_address=place, user_agent=request.headers.get("user-agent"))
+        opened = await open_session(
+            session, user, ip_address=place, user_agent=request.headers.get("user-agent")
+        )
     return _signed_in(request, user, opened)
 
 
@@ -127,7 +129,7 @@ async def verify(request: Request, body: Verify, session: WriteSession) -> Signe
     """Confirm an email address by its letter, and sign in."""
     place = client_address(request)
     user = await registration.verify_email(session, body.token, place)
-    opened = open_session(session, user, ip_address=place, user_agent=request.headers.get("user-agent"))
+    opened = await open_session(session, user, ip_address=place, user_agent=request.headers.get("user-agent"))
     return _signed_in(request, user, opened)
 
 
@@ -156,7 +158,9 @@ async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> 
         database, email=body.email, password=body.password.get_secret_value(), ip_address=place
     )
     async with database.write() as session:
-        opened = open_session(session, user, ip_address=place, user_agent=request.headers.get("user-agent"))
+        opened = await open_session(
+            session, user, ip_address=place, user_agent=request.headers.get("user-agent")
+        )
         record(session, "user.signed_in", actor=user.id, subject=f"user:{user.id}", ip_address=place)
     return _signed_in(request, user, opened)
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.tables import LinkPurpose, OneTimeLink, Role
@@ -18,6 +18,9 @@ LIFETIMES: dict[LinkPurpose, timedelta] = {
 }
 
 
+REMEMBERED = timedelta(days=30)
+
+
 class LinkRefused(Problem):
     """A one-time link that does not work (any more)."""
 
@@ -30,9 +33,15 @@ async def issue_link(
     """A new link for somebody; earlier unused ones of the same purpose stop working."""
     await session.execute(
         delete(OneTimeLink).where(
-            OneTimeLink.purpose == purpose,
-            OneTimeLink.identifier == identifier,
-            OneTimeLink.used_at.is_(None),
+            or_(
+                and_(
+                    OneTimeLink.purpose == purpose,
+                    OneTimeLink.identifier == identifier,
+                    OneTimeLink.used_at.is_(None),
+                ),
+                # Long enough after its end nobody comes back with a link to be told what became of it.
+                OneTimeLink.expires < now() - REMEMBERED,
+            )
         )
     )
     secret = new_secret()

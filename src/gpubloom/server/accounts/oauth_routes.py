@@ -97,7 +97,7 @@ async def come_back(
         place = client_address(request)
         async with database.write() as session:
             user = await _user_of(session, settings, known.name, profile, place)
-            opened = open_session(
+            opened = await open_session(
                 session, user, ip_address=place, user_agent=request.headers.get("user-agent")
             )
             record(

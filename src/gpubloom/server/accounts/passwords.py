@@ -54,6 +54,8 @@ async def check_credentials(database: Database, *, email: str, password: str, ip
     if fresh_hash is not None:
         async with database.write() as session:
             await session.execute(update(User).where(User.id == user.id).values(password_hash=fresh_hash))
+    # Whoever knows the password was not guessing.
+    await _PAIR.forget(database, email, place)
     return user
 
 

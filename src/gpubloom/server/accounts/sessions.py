@@ -44,10 +44,11 @@ class FoundSession:
     new_secret: str | None = None
 
 
-def open_session(
+async def open_session(
     session: AsyncSession, user: User, *, ip_address: str | None, user_agent: str | None
 ) -> OpenedSession:
-    """Sign a browser in."""
+    """Sign a browser in; sessions that have ended make room."""
+    await session.execute(delete(BrowserSession).where(BrowserSession.expires < now()))
     secret = new_secret()
     row = BrowserSession(
         user_id=user.id,

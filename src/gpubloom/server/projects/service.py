@@ -81,8 +81,10 @@ async def replace_project(
     session: AsyncSession, principal: Principal, project_id: UUID, body: ProjectIn, settings: Settings
 ) -> Project:
     """Change what a project says."""
+    # Looks at files, so it comes before the first statement, which begins the transaction.
+    fields = _fields(body, settings)
     project = await get_project(session, principal, project_id)
-    for field, value in _fields(body, settings).items():
+    for field, value in fields.items():
         setattr(project, field, value)
     await session.flush()
     _record(session, principal, "project.changed", project)

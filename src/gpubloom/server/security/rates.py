@@ -43,8 +43,7 @@ class Rate:
         window = int(moment.timestamp()) // self.seconds
         ends = (window + 1) * self.seconds
         insert = sqlite_insert if database.kind == "sqlite" else postgresql_insert
-        # Hashed, so that the table tells nobody who tried to sign in.
-        hashed = sha256("\x1f".join((self.name, *key)).encode(errors="replace")).hexdigest()
+        hashed = self._hashed(key)
         statement = (
             insert(RateCount)
             .values(
@@ -66,3 +65,12 @@ class Rate:
                 f"Too many attempts. Try again in {minutes} minute{'s' if minutes > 1 else ''}.",
                 retry_after=wait,
             )
+
+    async def forget(self, database: Database, *key: str) -> None:
+        """Begin to count anew: what was counted turned out to be harmless."""
+        async with database.write() as session:
+            await session.execute(delete(RateCount).where(RateCount.key == self._hashed(key)))
+
+    def _hashed(self, key: tuple[str, ...]) -> str:
+        # Hashed, so that the table tells nobody who tried to sign in.
+        return sha256("\x1f".join((self.name, *key)).encode(errors="replace")).hexdigest()

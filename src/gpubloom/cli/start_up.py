@@ -1,0 +1,43 @@
+"""What server and worker do before they start: read settings, make the home folder, migrate.
+
+A person's mistake ends with one sentence and exit code 2.
+"""
+
+import os
+from typing import Any, NoReturn
+
+import typer
+from sqlalchemy.exc import SQLAlchemyError
+
+from gpubloom.server.db.migrate import upgrade
+from gpubloom.server.logs import configure_logs
+from gpubloom.server.settings import Settings, SettingsError, load_settings
+
+
+def ready_settings(**flags: Any) -> Settings:
+    """Settings that can be used, with a home folder and a database that are there."""
+    try:
+        settings = load_settings(**{name: value for name, value in flags.items() if value is not None})
+    except SettingsError as error:
+        stop(f"A setting cannot be used. {error}")
+    configure_logs(settings.log_format)
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        settings.uploads.mkdir(exist_ok=True)
+    except OSError as error:
+        stop(f"The folder {settings.home} cannot be used ({error.strerror}). BLOOM_HOME names another one.")
+    if not os.access(settings.home, os.W_OK):
+        stop(f"The folder {settings.home} cannot be written to. BLOOM_HOME names another one.")
+    try:
+        upgrade(settings.database)
+    except (SQLAlchemyError, OSError) as error:
+        # Its first line says what is wrong; addresses, and so passwords, are not in it.
+        reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        stop(f"The database does not answer: {reason}. BLOOM_DATABASE_URL names it.")
+    return settings
+
+
+def stop(sentence: str) -> NoReturn:
+    """End with a sentence on standard error."""
+    typer.echo(sentence, err=True)
+    raise typer.Exit(2)
