@@ -83,7 +83,7 @@ def test_without_any_text_it_is_the_demo_and_flags_still_count(tmp_path: Path) -
     assert config.name == "demo"
     assert config.data.train_path is not None
     assert config.data.train_path.endswith("*.py")
-    assert (config.learning_rate, config.max_steps) == (1e-4, 600)
+    assert (config.learning_rate, config.max_steps) == (1e-4, 450)
 
 
 @pytest.mark.parametrize(
