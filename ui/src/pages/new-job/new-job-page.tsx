@@ -64,7 +64,7 @@ function NewJob({ project }: { project?: Project }) {
               <div className="grid gap-3.5 sm:grid-cols-2">
                 {!project && <ProjectFields />}
                 <TextField
-                  label="Name"
+                  label="Job name"
                   optional
                   autoComplete="off"
                   placeholder={project?.name ?? "the project’s name"}
@@ -88,6 +88,10 @@ function NewJob({ project }: { project?: Project }) {
             <WhereCard />
           </div>
           <PlanCard planned={planned} />
+          {/* On a phone the button at the top has long scrolled away when the form is filled in. */}
+          <Button type="submit" look="primary" size="large" pending={form.formState.isSubmitting} className="sm:hidden">
+            Start training
+          </Button>
         </div>
       </form>
     </FormProvider>

@@ -37,6 +37,7 @@ export function useJobForm(projectId: string | undefined) {
 
   function typeJson(text: string) {
     setJson(text);
+    setFailures([]);
     const parsed = parseConfig(text);
     if (parsed.config === null) return;
     setBase(parsed.config);
