@@ -2,8 +2,8 @@ import type uPlot from "uplot";
 import type { ChartMark } from "@/curves/chart-marks";
 import { FONT, MARK } from "./plot-look";
 
-/** Dashed lines across the chart, with their words at the top where there is room for them. */
-export function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: number) {
+/** Dashed lines across the chart; a large one also has their words at the top, where there is room for them. */
+export function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: number, labelled: boolean) {
   const { left, top, width, height } = plot.bbox;
   const { ctx } = plot;
   ctx.save();
@@ -11,6 +11,7 @@ export function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: numbe
   ctx.fillStyle = MARK;
   ctx.font = FONT.replace("11px", `${11 * ratio}px`);
   ctx.textBaseline = "top";
+  ctx.textAlign = "left";
   ctx.lineWidth = ratio;
   let free = left;
   for (const mark of marks) {
@@ -22,6 +23,7 @@ export function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: numbe
     ctx.moveTo(x, top);
     ctx.lineTo(x, top + height);
     ctx.stroke();
+    if (!labelled) continue;
     const length = ctx.measureText(mark.label).width;
     const start = x + 6 * ratio + length > left + width ? x - 6 * ratio - length : x + 6 * ratio;
     if (start < free || length > width / 2) continue;

@@ -12,10 +12,10 @@ export const faded = (hex: string, alpha: number) => `${hex}${Math.round(alpha *
 const points = (colour: string, size: number): uPlot.Series.Points => ({ show: true, size, fill: colour, stroke: colour, width: 0 });
 
 /** How one column is drawn: bands have no line of their own, raw values stand faint behind the smoothed ones. */
-export function seriesLook({ line, role, newest }: Column, alone: boolean): uPlot.Series {
+export function seriesLook({ line, role, repeated }: Column, alone: boolean): uPlot.Series {
   const base: uPlot.Series = { label: line.label, spanGaps: true, points: { show: false } };
   // Steps that a later attempt did again are history.
-  const strength = newest ? 1 : 0.5;
+  const strength = repeated ? 0.4 : 1;
   if (role === "low" || role === "high") return { ...base, width: 0, stroke: "transparent" };
   if (role === "raw") return { ...base, width: 1, stroke: faded(line.colour, 0.3 * strength) };
   return {

@@ -29,6 +29,7 @@ export type PlotSettings = {
 };
 
 const SMALLEST_DRAG = 6;
+const LARGE = 200;
 
 export class Plot {
   #place: HTMLElement;
@@ -77,7 +78,7 @@ export class Plot {
       },
       axes: [
         { ...axisLook, size: 22, values: (_plot, splits) => xLabels(splits, settings.axis) },
-        { ...axisLook, size: 52, space: settings.height < 150 ? 34 : 46, values: (_plot, splits) => splits.map((value) => (value === null ? "" : settings.format(value))) },
+        { ...axisLook, size: 52, space: settings.height > LARGE ? 46 : 34, values: (_plot, splits) => splits.map((value) => (value === null ? "" : settings.format(value))) },
       ],
       cursor: {
         y: false,
@@ -90,7 +91,7 @@ export class Plot {
       hooks: {
         setSelect: [(plot) => this.#selected(plot)],
         setCursor: [(plot) => settings.onHover(this.#hovered(plot))],
-        draw: [(plot) => settings.axis === "step" && drawMarks(plot, settings.marks(), uPlot.pxRatio)],
+        draw: [(plot) => settings.axis === "step" && drawMarks(plot, settings.marks(), uPlot.pxRatio, settings.height > LARGE)],
       },
     };
   }

@@ -14,7 +14,7 @@ export type LineLook = {
 };
 
 export type ColumnRole = "low" | "high" | "raw" | "main";
-export type Column = { line: LineLook; role: ColumnRole; attempt: number; newest: boolean };
+export type Column = { line: LineLook; role: ColumnRole; attempt: number; repeated: boolean };
 export type Picture = { columns: Column[]; data: [number[], ...(number | null)[][]]; structure: string };
 
 type Drawn = { column: Column; x: number[]; y: number[] };
@@ -29,7 +29,11 @@ export function pictureOf(
     const curve = read(line.name);
     if (!curve) continue;
     const segments = splitByAttempt(curve).filter((segment) => segment.x.length > 0);
-    segments.forEach((segment, index) => drawn.push(...drawSegment(line, segment, index === segments.length - 1, settings.smoothing)));
+    segments.forEach((segment, index) => {
+      const main = line.dots ? segment.value : smooth(segment.value, settings.smoothing);
+      const [valid, repeated] = cutAt({ ...segment, main }, segments[index + 1]?.x[0]);
+      drawn.push(...drawSegment(line, valid, false, settings.smoothing), ...drawSegment(line, repeated, true, settings.smoothing));
+    });
   }
   const x = unionOf(drawn.map((one) => one.x));
   const usable = (value: number | undefined) =>
@@ -37,19 +41,36 @@ export function pictureOf(
   return {
     columns: drawn.map((one) => one.column),
     data: [x, ...drawn.map((one) => spread(x, one, usable))],
-    structure: drawn.map(({ column }) => `${column.line.name}:${column.attempt}:${column.role}:${column.newest}`).join("|"),
+    structure: drawn.map(({ column }) => `${column.line.name}:${column.attempt}:${column.role}:${column.repeated}`).join("|"),
   };
 }
 
-function drawSegment(line: LineLook, segment: Segment, newest: boolean, smoothing: number): Drawn[] {
-  const column = (role: ColumnRole): Column => ({ line, role, attempt: segment.attempt, newest });
+type SmoothSegment = Segment & { main: number[] };
+
+/** What holds, and what the next attempt did again. */
+function cutAt(segment: SmoothSegment, next: number | undefined): [SmoothSegment, SmoothSegment] {
+  const found = next === undefined ? -1 : segment.x.findIndex((x) => x >= next);
+  const at = found === -1 ? segment.x.length : found;
+  const part = (from: number, to: number): SmoothSegment => ({
+    attempt: segment.attempt,
+    x: segment.x.slice(from, to),
+    value: segment.value.slice(from, to),
+    low: segment.low.slice(from, to),
+    high: segment.high.slice(from, to),
+    main: segment.main.slice(from, to),
+  });
+  return at === segment.x.length ? [segment, part(at, at)] : [part(0, at), part(at, segment.x.length)];
+}
+
+function drawSegment(line: LineLook, segment: SmoothSegment, repeated: boolean, smoothing: number): Drawn[] {
+  const column = (role: ColumnRole): Column => ({ line, role, attempt: segment.attempt, repeated });
   const drawn: Drawn[] = [];
+  if (segment.x.length === 0) return drawn;
   if (!line.dots && segment.low.some((low, index) => low !== segment.high[index])) {
     drawn.push({ column: column("low"), x: segment.x, y: segment.low }, { column: column("high"), x: segment.x, y: segment.high });
   }
   if (smoothing > 0 && !line.dots) drawn.push({ column: column("raw"), x: segment.x, y: segment.value });
-  const main = line.dots ? segment.value : smooth(segment.value, smoothing);
-  drawn.push({ column: column("main"), x: segment.x, y: main });
+  drawn.push({ column: column("main"), x: segment.x, y: segment.main });
   return drawn;
 }
 

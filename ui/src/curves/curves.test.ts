@@ -137,6 +137,12 @@ describe("a picture", () => {
     expect(structure([[1, 5]])).not.toBe(structure([[1, 5], [1, 4, 2]]));
   });
 
+  it("sets apart what a later attempt did again, and only that", () => {
+    const picture = pictureOf(lines, read([curve([[1, 5], [2, 4], [3, 3], [3, 2.9, 2], [4, 2, 2]])]), { smoothing: 0, positiveOnly: false });
+    expect(picture.columns.map((column) => [column.attempt, column.repeated])).toEqual([[1, false], [1, true], [2, false]]);
+    expect(picture.data.slice(1)).toEqual([[5, 4, null, null], [null, null, 3, null], [null, null, 2.9, 2]]);
+  });
+
   it("leaves out what a logarithm cannot show", () => {
     expect(pictureOf(lines, read([curve([[1, 0], [2, 4]])]), { smoothing: 0, positiveOnly: true }).data[1]).toEqual([null, 4]);
   });
