@@ -113,4 +113,4 @@ def test_a_checkpoint_reads_back_what_training_had(run: Run) -> None:
     assert checkpoint.progress.step == 6
     assert checkpoint.progress.tokens_seen == 6 * 8 * 32
     assert checkpoint.executor.updates == 6
-    assert set(checkpoint.random) == {"cpu"}
+    assert "cpu" in checkpoint.random

@@ -3,6 +3,7 @@
 import pytest
 
 from gpubloom.plan import PRESETS, Gpu, Hardware, ModelConfig, ModelShape, TrainConfig, plan
+from gpubloom.plan.hardware import peak_flops
 
 LAPTOP = Hardware(name="laptop", host_memory_bytes=16_000_000_000, cpu_cores=8)
 H200 = Hardware(
@@ -63,3 +64,11 @@ def test_a_batch_that_cannot_fit_names_one_that_does() -> None:
         plan(config, LAPTOP)
     fitting = int(str(caught.value).split("batch_size ")[1].split()[0])
     assert plan(config.model_copy(update={"batch_size": fitting}), LAPTOP).memory_total_bytes < 16e9
+
+
+@pytest.mark.parametrize(
+    ("name", "teraflops"),
+    [("NVIDIA H200", 989), ("NVIDIA A100-SXM4-80GB", 312), ("NVIDIA A10", 125), ("Somebody's GPU", 50)],
+)
+def test_known_gpus_are_planned_with_their_own_speed(name: str, teraflops: float) -> None:
+    assert peak_flops(name) == teraflops * 1e12

@@ -1,6 +1,7 @@
 """Runs the worker in this process until it is told to stop."""
 
 import asyncio
+import os
 import signal
 
 from gpubloom.cli.parent_pipe import end_with_parent
@@ -14,6 +15,9 @@ from gpubloom.worker.loop import WorkerLoop
 def run_worker() -> None:
     """Work until SIGTERM or Ctrl-C; runs go on."""
     settings = ready_settings()
+    # Trainings inherit it. Threads that spin while they wait make a busy machine ten times slower; it must
+    # be set before torch is loaded, which a warm start does early.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     end_with_parent()
     asyncio.run(_work(settings))
 

@@ -11,6 +11,24 @@ from pydantic import BaseModel, ConfigDict, Field
 
 # What one CPU core could do at best in fp32; replaced by a measurement when there is one.
 ASSUMED_FLOPS_PER_CORE = 100e9
+# Dense matrix products in the precision of training, by a part of the GPU's name, from data sheets.
+PEAK_GPU_FLOPS = {
+    "B200": 2250e12,
+    "H200": 989e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "A10G": 70e12,
+    "A10": 125e12,
+    "L4": 121e12,
+    "V100": 125e12,
+    "T4": 65e12,
+    "RTX 5090": 209e12,
+    "RTX 4090": 165e12,
+    "RTX 3090": 71e12,
+    "RTX 3060": 26e12,
+}
 # The same for a GPU of unknown kind; low on purpose, so that a plan is rarely too hopeful.
 ASSUMED_GPU_FLOPS = 50e12
 
@@ -52,6 +70,15 @@ def detect_hardware() -> Hardware:
     )
 
 
+def peak_flops(name: str) -> float:
+    """What a GPU of this name does at best; a cautious figure for one that is not known."""
+    # Longer names first: an A100 is no A10.
+    for part in sorted(PEAK_GPU_FLOPS, key=len, reverse=True):
+        if part.casefold() in name.casefold():
+            return PEAK_GPU_FLOPS[part]
+    return ASSUMED_GPU_FLOPS
+
+
 def _host_memory_bytes() -> int:
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     # In a container the machine's memory is not ours to use; the control group's limit is.
@@ -79,7 +106,9 @@ def _gpus() -> tuple[Gpu, ...]:
             major, _minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total
             name = pynvml.nvmlDeviceGetName(handle)
-            found.append(Gpu(name=str(name), memory_bytes=int(memory), bf16=major >= 8))
+            found.append(
+                Gpu(name=str(name), memory_bytes=int(memory), flops=peak_flops(str(name)), bf16=major >= 8)
+            )
         return tuple(found)
     finally:
         pynvml.nvmlShutdown()
