@@ -11,11 +11,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -43,7 +45,20 @@ class PostgresServer:
     """A running server; makes and drops databases."""
 
     folder: Path
+    _start: Callable[[], subprocess.Popen[bytes]]
+    _process: subprocess.Popen[bytes] | None = None
     _numbers: Iterator[int] = field(default_factory=count)
+
+    def start(self) -> None:
+        self._process = self._start()
+        _wait(self, self._process)
+
+    def stop(self) -> None:
+        """End it at once, as a machine that loses power would."""
+        if self._process is not None and self._process.poll() is None:
+            # "Immediate" shutdown: what was committed is in its log, nothing else is kept.
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(20)
 
     def address(self, database: str) -> str:
         return f"postgresql+psycopg://bloom@/{database}?host={self.folder}"
@@ -89,15 +104,15 @@ def postgres_server() -> Iterator[PostgresServer]:
     """Start a server; it is stopped and its folder removed whatever happens in between."""
     initdb, postgres, owner = _program("initdb"), _program("postgres"), _unprivileged()
     folder = Path(tempfile.mkdtemp(prefix="bloom-postgres-"))
-    data = folder / "data"
     identity = {} if owner is None else {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
     if owner is not None:
         os.chown(folder, owner.pw_uid, owner.pw_gid)
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-    process = None
+    start = partial(_start, postgres, folder, env=environment, **identity)
+    server = PostgresServer(folder, start)
     try:
         made = subprocess.run(
-            [initdb, "-D", data, "-U", "bloom", "--auth=trust", "--no-sync", "--encoding=UTF8"],
+            [initdb, "-D", folder / "data", "-U", "bloom", "--auth=trust", "--no-sync", "--encoding=UTF8"],
             capture_output=True,
             text=True,
             check=False,
@@ -106,25 +121,23 @@ def postgres_server() -> Iterator[PostgresServer]:
             **identity,
         )
         assert made.returncode == 0, made.stdout + made.stderr
-        options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [postgres, "-D", data, "-k", folder, *options],
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-                env=environment,
-                **identity,
-            )
-        server = PostgresServer(folder)
-        _wait(server, process)
+        server.start()
         yield server
     finally:
-        if process is not None and process.poll() is None:
-            # "Immediate" shutdown: there is nothing to keep.
-            process.send_signal(signal.SIGQUIT)
-            process.wait(20)
+        server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(postgres: str, folder: Path, **process: Any) -> subprocess.Popen[bytes]:
+    options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [postgres, "-D", folder / "data", "-k", folder, *options],
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            **process,
+        )
 
 
 def _wait(server: PostgresServer, process: subprocess.Popen[bytes]) -> None:

@@ -90,10 +90,9 @@ class Follower:
             more = await self._read()
             await self._refresh()
             if not status.alive:
-                if more:
-                    continue
-                await self._conclude(status)
-                return
+                if not more and await self._conclude(status):
+                    return
+                continue
             await self._steer(status)
             if not more:
                 await asyncio.sleep(LOOP_SECONDS)
@@ -175,11 +174,18 @@ class Follower:
                 row = await holding(session, self._job.id, self._token)
                 if row.cursor == before:
                     await self._store(session, row, events, latest)
+                elif row.cursor != self._reader.cursor:
+                    self._read_again_from(row)
                 # Otherwise an earlier try was committed, but its answer was lost on the way.
                 self._job = row
 
         await self._persist(stored)
         return True
+
+    def _read_again_from(self, row: TrainingJob) -> None:
+        """The database forgot what it had committed (a crash, a backup): the run directory has not."""
+        self.log.warning("the database is behind, reading the run again from where it is")
+        self._reader = Reader(self._run_dir, cursor=row.cursor)
 
     async def _store(
         self, session: AsyncSession, row: TrainingJob, events: list[RunEvent], latest: dict[str, Any] | None
@@ -246,16 +252,19 @@ class Follower:
             self.log.warning("the run could not be stopped yet", reason=str(problem))
             self._signals_sent.discard("kill")
 
-    async def _conclude(self, status: AgentStatus) -> None:
-        """The attempt is over and everything it said is stored."""
+    async def _conclude(self, status: AgentStatus) -> bool:
+        """The attempt is over. Says whether everything it said was stored, so that this could be, too."""
         exists = await asyncio.to_thread(self._run_dir.is_dir)
         latest = await asyncio.to_thread(load_latest, self._run_dir) if exists else None
         own = latest is not None and latest.get("attempt") == self._job.attempt
         last_line = await asyncio.to_thread(last_output_line, self._run_dir)
 
-        async def concluded() -> None:
+        async def concluded() -> bool:
             async with self._database.write() as session:
                 row = await holding(session, self._job.id, self._token)
+                if row.cursor != self._reader.cursor:
+                    self._read_again_from(row)
+                    return False
                 saved = await list_checkpoints(session, row.id)
                 newest = max((checkpoint.step for checkpoint in saved), default=None)
                 verdict = judge(
@@ -282,8 +291,9 @@ class Follower:
                 release(row)
                 await announce(session, row, "update", {"job": state_of(row), "checkpoints": True})
                 self.log.info("attempt ended", attempt=row.attempt, status=row.status, reason=verdict.message)
+                return True
 
-        await self._persist(concluded)
+        return await self._persist(concluded)
 
     async def _persist(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Do database work, again and again while the database is away: the run goes on meanwhile."""

@@ -1,0 +1,88 @@
+"""A database that goes away, a disk that is full: the run goes on, or fails with a word."""
+
+import asyncio
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpubloom.server.db.migrate import upgrade
+from tests.server.installation import Installation
+from tests.server.postgres import PostgresMissing, PostgresServer, postgres_server
+from tests.worker.workshop import Workshop
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server that this test may stop."""
+    try:
+        with postgres_server() as server:
+            yield server
+    except PostgresMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize("seconds_away", [2, pytest.param(10, marks=pytest.mark.long)])
+def test_a_database_that_was_away_for_a_while_costs_nothing(
+    own_postgres: PostgresServer, tmp_path: Path, seconds_away: int
+) -> None:
+    address = own_postgres.address(own_postgres.create())
+    upgrade(address)
+    workshop = Workshop(Installation(tmp_path / "home", address))
+    followed = workshop.add_job(toy={"hold_at": 5})
+    queued = workshop.add_job(toy={"steps": 5})
+
+    async def scenario() -> None:
+        async with workshop.worker():
+            await workshop.holds(followed, 5)
+            await asyncio.to_thread(own_postgres.stop)
+            workshop.let_go(followed)
+            await asyncio.sleep(seconds_away)
+            await asyncio.to_thread(own_postgres.start)
+            await workshop.until(followed, "completed")
+            await workshop.until(queued, "completed")
+
+    asyncio.run(scenario())
+    assert workshop.job(followed).attempt == 1, "the run never noticed"
+    assert workshop.losses(followed) == {step: [(1, 1.0 / step)] for step in range(1, 41)}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of one megabyte."""
+    folder = tmp_path / "home" / "runs"
+    folder.mkdir(parents=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("a small file system cannot be mounted here (needs root)")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_fails_the_job_with_that_word(
+    small_disk: Path, migrated_sqlite: Path, tmp_path: Path
+) -> None:
+    database = tmp_path / "bloom.db"
+    database.write_bytes(migrated_sqlite.read_bytes())
+    workshop = Workshop(Installation(tmp_path / "home", f"sqlite+aiosqlite:///{database}"))
+    job_id = workshop.add_job(toy={"hold_at": 7})
+
+    async def scenario() -> None:
+        async with workshop.worker():
+            await workshop.holds(job_id, 7)
+            workshop.let_go(job_id)
+            with contextlib.suppress(OSError), (small_disk / "ballast").open("wb") as ballast:
+                while True:
+                    ballast.write(b"x" * 4096)
+                    ballast.flush()
+            await workshop.until(job_id, "failed", "completed")
+            (small_disk / "ballast").unlink()
+
+    asyncio.run(scenario())
+    job = workshop.job(job_id)
+    assert (job.status, job.attempt) == ("failed", 1)
+    assert "No space left on device" in (job.error_message or "")
