@@ -26,7 +26,7 @@ export function GettingStarted() {
       <CardHeader title="Getting started" />
       <ol className="grid gap-6 pb-1 xl:grid-cols-3">
         <Step number={1} title="See it work">
-          <p>A small model on a text that comes with the server: no data, no GPU, a few minutes.</p>
+          <p>A small model on text that every machine has. It needs no data, no GPU and a few minutes.</p>
           <DemoButton />
         </Step>
         <Step number={2} title="Create a project">

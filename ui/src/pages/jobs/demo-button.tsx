@@ -6,11 +6,11 @@ import { sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
 import { toast, toastFailure } from "@/components/toasts";
 
-/** A small model on the text that comes with the server: it needs no data, no GPU and a few minutes. */
+/** With nothing said about model and data, the server trains its demo: a small model on text that every machine has. */
 const DEMO = {
   name: "Demo run",
-  project: { name: "Demo", description: "A small model, trained on the text that comes with GPU Bloom.", modelArchitecture: "transformer" as const, modelSize: 0.001, trainingDataPath: null },
-  config: { max_steps: 300, batch_size: 8, eval: { every_steps: 25 }, checkpoint: { every_steps: 100 } },
+  project: { name: "Demo", description: "A small model, trained on text that every machine has.", modelArchitecture: "transformer" as const, modelSize: 0.001, trainingDataPath: null },
+  config: {},
   maxAttempts: 5,
 };
 

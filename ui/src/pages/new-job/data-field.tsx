@@ -3,7 +3,7 @@ import { serverQuery } from "@/api/account";
 import { CONFIG_GROUPS } from "@/forms/job-config";
 import { OneField } from "./config-fields";
 
-/** Where the text lies. Left empty, the project's own data is used, or else the text that comes with the server. */
+/** Where the text lies. Left empty, the project's own data is used, or else the text of the demo. */
 export function DataFields({ projectPath }: { projectPath: string | null }) {
   const server = useQuery(serverQuery);
   const [path, tokenizer] = CONFIG_GROUPS.data;
@@ -13,7 +13,7 @@ export function DataFields({ projectPath }: { projectPath: string | null }) {
       <OneField
         field={path}
         fieldClassName="sm:col-span-2"
-        placeholder={projectPath ?? "the demo text that comes with GPU Bloom"}
+        placeholder={projectPath ?? "text that every machine has, as in the demo"}
         help={
           <>
             {projectPath && "Empty: the project’s data. "}A file, a folder or a pattern
