@@ -39,7 +39,7 @@ export const ChartCanvas = memo(function ChartCanvas({ look, onHover }: ChartCan
   useEffect(() => {
     const box = place.current;
     if (box === null) return;
-    const { axis, height, format, range, lines, title } = look;
+    const { axis, height, format, range, lines } = look;
     const plot = new Plot(box, {
       axis,
       height,
@@ -61,7 +61,7 @@ export const ChartCanvas = memo(function ChartCanvas({ look, onHover }: ChartCan
       if (!onScreen) return;
       stale = false;
       plot.draw(pictureOf(lines, read, { smoothing: latest.current.weight, positiveOnly: logarithmic }));
-      box.setAttribute("aria-label", describeChart(title, axis, lines, read, format));
+      box.setAttribute("aria-label", describeChart(look, read, latest.current.marks));
     };
     redraw.current = draw;
 

@@ -1,10 +1,14 @@
 import type { CurvePoints } from "@/curves/attempts";
+import type { ChartMark } from "@/curves/chart-marks";
 import type { LineLook } from "@/curves/columns";
+import { countText } from "@/text/numbers";
 
 type Read = (name: string) => CurvePoints | undefined;
 
-/** A chart in words, for those who do not see it: the last, lowest and highest value of every line. */
-export function describeChart(title: string, axis: "step" | "time", lines: readonly LineLook[], read: Read, format: (value: number) => string): string {
+type Described = { title: string; axis: "step" | "time"; lines: readonly LineLook[]; format: (value: number) => string };
+
+/** A chart in words, for those who do not see it: the last, lowest and highest value of every line, and its marks. */
+export function describeChart({ title, axis, lines, format }: Described, read: Read, marks: readonly ChartMark[]): string {
   const parts = lines.flatMap((line) => {
     const curve = read(line.name);
     const last = curve?.value.at(-1);
@@ -16,7 +20,9 @@ export function describeChart(title: string, axis: "step" | "time", lines: reado
     return [`${line.label}: last ${format(last)}, lowest ${format(low)}, highest ${format(high)}`];
   });
   const over = axis === "step" ? "steps" : "time";
-  return parts.length > 0 ? `${title} over ${over}. ${parts.join(". ")}.` : `${title} over ${over}. No values yet.`;
+  if (parts.length === 0) return `${title} over ${over}. No values yet.`;
+  const marked = axis === "step" ? marks.map((mark) => `Step ${countText(mark.step)}: ${mark.label}.`) : [];
+  return [`${title} over ${over}.`, `${parts.join(". ")}.`, ...marked].join(" ");
 }
 
 export type TableRow = { key: string; x: number; attempt: number; values: (number | null)[] };

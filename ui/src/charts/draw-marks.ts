@@ -2,6 +2,8 @@ import type uPlot from "uplot";
 import type { ChartMark } from "@/curves/chart-marks";
 import { FONT, MARK } from "./plot-look";
 
+const LINE = 15;
+
 /** Dashed lines across the chart; a large one also has their words at the top, where there is room for them. */
 export function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: number, labelled: boolean) {
   const { left, top, width, height } = plot.bbox;
@@ -13,7 +15,8 @@ export function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: numbe
   ctx.textBaseline = "top";
   ctx.textAlign = "left";
   ctx.lineWidth = ratio;
-  let free = left;
+  // Where each line of words is free again; marks that lie close together take turns.
+  const free = [left, left, left];
   for (const mark of marks) {
     const x = plot.valToPos(mark.step, "x", true);
     if (x < left || x > left + width) continue;
@@ -26,10 +29,11 @@ export function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: numbe
     if (!labelled) continue;
     const length = ctx.measureText(mark.label).width;
     const start = x + 6 * ratio + length > left + width ? x - 6 * ratio - length : x + 6 * ratio;
-    if (start < free || length > width / 2) continue;
+    const line = free.findIndex((from) => start >= from);
+    if (line === -1 || length > width * 0.6) continue;
     ctx.globalAlpha = 1;
-    ctx.fillText(mark.label, start, top + 4 * ratio);
-    free = start + length + 8 * ratio;
+    ctx.fillText(mark.label, start, top + (4 + line * LINE) * ratio);
+    free[line] = start + length + 8 * ratio;
   }
   ctx.restore();
 }

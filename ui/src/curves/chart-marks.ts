@@ -30,5 +30,5 @@ export function chartMarks(marks: readonly Mark[]): ChartMark[] {
       found.push({ step: mark.step, label: changed.map(([name, value]) => `${settingName(name)} ${settingText(value)}`).join(", ") });
     }
   }
-  return found;
+  return found.toSorted((a, b) => a.step - b.step);
 }

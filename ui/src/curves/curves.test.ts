@@ -159,8 +159,8 @@ describe("marks", () => {
     ]);
     expect(marks).toEqual([
       { step: 10, label: "learning rate 1e-4" },
-      { step: 8000, label: "resumed from 8,000" },
       { step: 30, label: "clip norm 0.5" },
+      { step: 8000, label: "resumed from 8,000" },
     ]);
   });
 });
