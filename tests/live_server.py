@@ -50,12 +50,12 @@ class LiveServer:
 
 
 @contextmanager
-def live_server(home: Path, **environment: str) -> Iterator[LiveServer]:
-    """Start a server, wait until it says that it answers, stop it in the end."""
+def live_server(home: Path, *, command: str = "serve", **environment: str) -> Iterator[LiveServer]:
+    """Start a server (`up`: with a worker), wait until it says that it answers, stop it in the end."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BLOOM_")}
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "gpubloom.cli", "serve", "--port", "0"],
-        env={**clean, "BLOOM_HOME": str(home), **environment},
+        [sys.executable, "-u", "-m", "gpubloom.cli", command, "--port", "0"],
+        env={**clean, "BLOOM_HOME": str(home), "PYTHONUNBUFFERED": "1", **environment},
         cwd=home.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -85,7 +85,7 @@ def live_server(home: Path, **environment: str) -> Iterator[LiveServer]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(15)
+            process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -46,7 +46,18 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[LiveServer]:
+def house(tmp_path: Path) -> Iterator[LiveServer]:
+    """A server with a worker."""
+    with live_server(tmp_path / "home", command="up") as running:
+        yield running
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LiveServer]:
+    """The house where a test asks for one, otherwise a server alone."""
+    if "house" in request.fixturenames:
+        yield request.getfixturevalue("house")
+        return
     with live_server(tmp_path / "home", BLOOM_SIGNUP="open") as running:
         yield running
 
