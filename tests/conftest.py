@@ -1,5 +1,6 @@
-"""What holds for every test: nothing leaves this machine."""
+"""What holds for every test: nothing leaves this machine, and Ctrl-C is not ignored."""
 
+import signal
 import sys
 from ipaddress import ip_address
 
@@ -23,3 +24,7 @@ def _refuse_other_machines(event: str, arguments: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_refuse_other_machines)
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and every process they start inherits
+# that; with a handler here, children begin with the usual one.
+signal.signal(signal.SIGINT, signal.default_int_handler)

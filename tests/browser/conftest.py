@@ -30,7 +30,8 @@ expect.set_options(timeout=PATIENCE_MS)
 NewPage = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: Playwright keeps an event loop running, beside which no other test could run its own.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     names = ("chromium", "chromium-browser", "google-chrome")
     found = next((path for name in names if (path := shutil.which(name))), None)

@@ -1,15 +1,15 @@
 const STEPS = [
   {
-    title: "Memory holds the model",
-    text: "Weights, their FP32 master copies and the optimizer's moments lie in host memory, where a gigabyte costs far less than on a GPU.",
+    title: "Nothing is lost",
+    text: "A run is a folder of plain files. Whatever dies, trainer, worker or server, it goes on from its last checkpoint, and every step keeps its value.",
   },
   {
-    title: "The GPU does the arithmetic",
-    text: "The next layer arrives while the current one computes. What fits on the GPU simply stays there, so a small model runs at full speed.",
+    title: "You stay in charge",
+    text: "Pause frees the device and resume continues exactly there. Learning rate, intervals and checkpoints can change while it trains.",
   },
   {
-    title: "Nothing is rounded away",
-    text: "Gradients travel back and update the FP32 masters. Streaming changes where numbers live, never the mathematics.",
+    title: "Know before you start",
+    text: "A plan says whether a model fits, how much memory of which kind it takes and how long it may run. What does not fit is refused with what would.",
   },
 ];
 

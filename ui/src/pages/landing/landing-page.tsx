@@ -18,20 +18,30 @@ export function LandingPage() {
         <main>
           <section className="pt-10 pb-10 sm:pt-14 lg:pb-9">
             <h1 className="max-w-3xl text-[clamp(34px,6vw,60px)] leading-[1.05] font-[680] tracking-[-0.035em] text-balance text-white">
-              Train models larger than your GPU.
+              Train language models. See every step.
             </h1>
             <p className="mt-5 max-w-2xl text-[17px] leading-relaxed text-[#b9c1cd] text-pretty">
-              GPU Bloom keeps weights and optimizer state in host memory and streams them through the GPU layer by layer, at
-              full precision. One GPU is enough; it runs on your own machine.
+              Start a run from the browser or the command line, watch it live, pause it, steer it, and download plain Hugging
+              Face files. It runs on your own machine, and nothing leaves it.
             </p>
             <div className="mt-8">
               <EntryActions place="hero" />
             </div>
           </section>
-          <StreamPicture />
           <HowItWorks />
-          <MemoryArithmetic />
           <TerminalSample />
+          <section aria-labelledby="next" className="mt-20">
+            <p className="text-sm font-[600] text-violet-soft">Being built</p>
+            <h2 id="next" className="mt-1 text-[24px] font-[650] tracking-[-0.02em] text-white">
+              Models larger than the GPU
+            </h2>
+            <p className="mt-2 mb-8 max-w-2xl text-[14.5px] leading-relaxed text-[#b3bbc8]">
+              Today a model must fit on its device. Next, weights and optimizer state stay in host memory and stream through
+              the GPU layer by layer, at full precision, so that one GPU is enough.
+            </p>
+            <StreamPicture />
+          </section>
+          <MemoryArithmetic />
         </main>
         <footer className="mt-20 flex flex-wrap justify-between gap-x-6 gap-y-2 border-t border-line py-6 text-sm text-dim">
           <span>GPU Bloom is free software under the Apache License 2.0.</span>

@@ -15,7 +15,7 @@ export function TerminalSample() {
       </div>
       <div className="grid min-w-0 grid-cols-[minmax(0,1fr)] gap-2.5">
         <CommandLine command={TRAIN_COMMAND} />
-        <CommandLine command="bloom serve" />
+        <CommandLine command="bloom up" />
       </div>
     </section>
   );
