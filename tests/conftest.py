@@ -25,6 +25,6 @@ def _refuse_other_machines(event: str, arguments: tuple[object, ...]) -> None:
 
 sys.addaudithook(_refuse_other_machines)
 
-# A shell that starts the tests in the background lets them ignore Ctrl-C, and every process they start inherits
-# that; with a handler here, children begin with the usual one.
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and their children inherit that;
+# with a handler here, children begin with the usual one.
 signal.signal(signal.SIGINT, signal.default_int_handler)

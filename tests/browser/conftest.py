@@ -30,7 +30,7 @@ expect.set_options(timeout=PATIENCE_MS)
 NewPage = Callable[..., Page]
 
 
-# Not for the whole session: Playwright keeps an event loop running, beside which no other test could run its own.
+# Not for the whole session: Playwright keeps an event loop running, and other tests need one of their own.
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     names = ("chromium", "chromium-browser", "google-chrome")
