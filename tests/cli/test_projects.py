@@ -77,6 +77,26 @@ def test_projects_can_be_created_changed_listed_and_deleted(bloom: Bloom, token:
     assert "No projects yet" in bloom("projects", "list").stdout
 
 
+def test_jobs_can_be_started_listed_paused_and_cancelled(bloom: Bloom, token: str, tmp_path: Path) -> None:
+    made = bloom("projects", "create", "Demo", "--size", "0.001", "--json", BLOOM_TOKEN=token)
+    project = json.loads(made.stdout)["id"]
+    config = tmp_path / "config.json"
+    config.write_text('{"max_steps": 5}')
+    started = bloom("jobs", "start", project, "--config", str(config), "--json", BLOOM_TOKEN=token)
+    assert started.returncode == 0, started.stderr
+    job = json.loads(started.stdout)["id"]
+    # Nobody works here: the job waits.
+    assert "number 1 in the queue" in bloom("jobs", "show", job, BLOOM_TOKEN=token).stdout
+    assert "paused" in bloom("jobs", "pause", job, BLOOM_TOKEN=token).stdout
+    assert "queued" in bloom("jobs", "resume", job, BLOOM_TOKEN=token).stdout
+    assert "cancelled" in bloom("jobs", "cancel", job, BLOOM_TOKEN=token).stdout
+    again = bloom("jobs", "pause", job, BLOOM_TOKEN=token)
+    assert (again.returncode, again.stderr.strip()) == (2, "A job that is cancelled cannot be paused.")
+    assert job in bloom("jobs", "list", BLOOM_TOKEN=token).stdout
+    nothing = bloom("jobs", "download", job, str(tmp_path / "model"), BLOOM_TOKEN=token)
+    assert (nothing.returncode, nothing.stderr.strip()) == (2, "This job has no finished model.")
+
+
 def test_a_mistake_ends_with_a_sentence_and_code_2(bloom: Bloom, token: str) -> None:
     refused = bloom("projects", "create", "X", "--size", "-1", BLOOM_TOKEN=token)
     assert (refused.returncode, refused.stdout) == (2, "")

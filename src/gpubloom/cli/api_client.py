@@ -1,5 +1,6 @@
 """Speaks to a GPU Bloom server; every failure becomes one sentence on standard error and exit code 1 or 2."""
 
+from pathlib import Path
 from typing import Any, NoReturn
 
 import httpx2
@@ -8,6 +9,7 @@ import typer
 from gpubloom.cli.credentials import Credentials, load_credentials
 
 TIMEOUT_SECONDS = 30
+_UNREACHABLE = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError)
 
 
 def call(
@@ -20,27 +22,66 @@ def call(
 ) -> Any:
     """The decoded JSON of one API call, None for an empty reply."""
     credentials = credentials or load_credentials()
-    if credentials.token is None:
-        fail("No API token. Create one in the web app under Settings, then run: bloom login", code=2)
     try:
         response = httpx2.request(
             method,
             f"{credentials.server}/api{path}",
             json=body,
             params=query,
-            headers={"Authorization": f"Bearer {credentials.token}"},
+            headers=_headers(credentials),
             timeout=TIMEOUT_SECONDS,
         )
-    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
-        fail(f"{credentials.server} does not answer ({error}). Is the server running? BLOOM_SERVER names it.")
-    if response.is_error:
-        fail(_detail(response), code=2 if response.status_code in {400, 404, 409, 413, 422} else 1)
+    except _UNREACHABLE as error:
+        _fail_unreachable(credentials, error)
+    _refuse_errors(response)
     if not response.content:
         return None
     try:
         return response.json()
     except ValueError:
         fail(f"{credentials.server} is not a GPU Bloom server: its answer is not JSON.")
+
+
+def save_file(path: str, target: Path) -> None:
+    """Download one file; it appears under its name when it is complete."""
+    credentials = load_credentials()
+    partial = target.with_name(f"{target.name}.part")
+    try:
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            httpx2.stream(
+                "GET",
+                f"{credentials.server}/api{path}",
+                headers=_headers(credentials),
+                timeout=TIMEOUT_SECONDS,
+            ) as response,
+            partial.open("wb") as file,
+        ):
+            if response.is_error:
+                response.read()
+            _refuse_errors(response)
+            for piece in response.iter_bytes():
+                file.write(piece)
+        partial.replace(target)
+    except _UNREACHABLE as error:
+        _fail_unreachable(credentials, error)
+    except OSError as error:
+        fail(f"{target} cannot be written ({error.strerror}).", code=2)
+
+
+def _headers(credentials: Credentials) -> dict[str, str]:
+    if credentials.token is None:
+        fail("No API token. Create one in the web app under Settings, then run: bloom login", code=2)
+    return {"Authorization": f"Bearer {credentials.token}"}
+
+
+def _refuse_errors(response: httpx2.Response) -> None:
+    if response.is_error:
+        fail(_detail(response), code=2 if response.status_code in {400, 404, 409, 413, 422} else 1)
+
+
+def _fail_unreachable(credentials: Credentials, error: Exception) -> NoReturn:
+    fail(f"{credentials.server} does not answer ({error}). Is the server running? BLOOM_SERVER names it.")
 
 
 def _detail(response: httpx2.Response) -> str:

@@ -6,6 +6,7 @@ import gpubloom
 from gpubloom.cli import (
     config,
     database,
+    jobs,
     login,
     openapi,
     projects,
@@ -53,3 +54,4 @@ app.add_typer(database.app, name="db")
 app.command("login")(login.login)
 app.command("logout")(login.logout)
 app.add_typer(projects.app, name="projects")
+app.add_typer(jobs.app, name="jobs")

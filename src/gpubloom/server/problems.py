@@ -152,12 +152,18 @@ def _validation_problem(error: RequestValidationError) -> Problem:
     if any(item["loc"][:1] == ("path",) for item in items):
         # An id that cannot exist is simply not found.
         return NotFound("There is nothing at this address.")
+    return invalid_fields(items)
+
+
+def invalid_fields(items: Sequence[Mapping[str, Any]], *, inside: str = "") -> InvalidInput:
+    """pydantic's list of mistakes, in a person's words; `inside` names the field that holds them all."""
     errors = []
     for item in items[:_MOST_ERRORS]:
         message = _MESSAGES.get(item["type"], str(item["msg"]).removeprefix("Value error, "))
         if item["type"] == "string_too_short" and item.get("ctx", {}).get("min_length", 1) > 1:
             message = f"This needs at least {item['ctx']['min_length']} characters."
-        errors.append(FieldError(field=_field_name(item["loc"]), message=message))
+        field = ".".join(part for part in (inside, _field_name(item["loc"])) if part)
+        errors.append(FieldError(field=field, message=message))
     first = errors[0]
     detail = f"{first.field}: {first.message}" if first.field else first.message
     return InvalidInput(detail, errors=errors)

@@ -243,6 +243,27 @@ def test_a_share_link_shows_one_job_until_it_is_revoked(
     assert stranger.get("/api/shared/job", headers={"X-Share-Token": secret}).status_code == 404
 
 
+def test_the_script_of_a_job_can_be_read(installation: Installation, member: User, ada: Browser) -> None:
+    job = add_job(installation, member)
+    files = ada.get(f"/api/training-jobs/{job.id}/script").json()
+    compile(files["script"], "train.py", "exec")
+    assert "gpubloom" in files["requirements"]
+    assert '"train_path"' in files["config"]
+
+
+def test_a_share_link_tells_nothing_of_the_server(
+    installation: Installation, member: User, server: Server, ada: Browser
+) -> None:
+    message = "There is no file /home/ada/secret.txt."
+    job = add_job(
+        installation, member, status="failed", error_message=message, summary={"error": {"message": message}}
+    )
+    secret = ada.post(f"/api/training-jobs/{job.id}/shares").json()["link"].partition("#token=")[2]
+    shown = server.browser().get("/api/shared/job", headers={"X-Share-Token": secret})
+    assert "/home/ada" not in shown.text
+    assert "/nowhere" not in shown.text
+
+
 def test_totals_count_what_is_there(installation: Installation, member: User, ada: Browser) -> None:
     project = add_project(installation, member)
     for status in ("running", "queued", "completed", "completed", "failed"):

@@ -56,6 +56,12 @@ export const modelFilesQuery = (id: string) =>
     queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/model", { params: at(id), signal })),
   });
 
+export const scriptQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["jobs", "script", id],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/script", { params: at(id), signal })),
+  });
+
 export const archiveAddress = (id: string) => `/api/training-jobs/${id}/model/archive`;
 export const modelFileAddress = (id: string, path: string) =>
   `/api/training-jobs/${id}/model/files/${path.split("/").map(encodeURIComponent).join("/")}`;

@@ -233,7 +233,7 @@ export interface paths {
         };
         /**
          * Read Shared Job
-         * @description The job behind a link. Paths of the server are left out.
+         * @description The job behind a link. What could hold a path of the server is left out.
          */
         get: operations["read_shared_job_api_shared_job_get"];
         put?: never;
@@ -608,6 +608,26 @@ export interface paths {
          * @description A job's checkpoints, newest first.
          */
         get: operations["list_checkpoints_api_training_jobs__job_id__checkpoints_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/script": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Script
+         * @description The script that trains this job, and what it needs: run by hand, it gives the same result.
+         */
+        get: operations["read_script_api_training_jobs__job_id__script_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1729,6 +1749,18 @@ export interface components {
             password: string;
             /** Token */
             token: string;
+        };
+        /**
+         * Script
+         * @description The files that make the run.
+         */
+        Script: {
+            /** Script */
+            script: string;
+            /** Requirements */
+            requirements: string;
+            /** Config */
+            config: string;
         };
         /**
          * ServerOut
@@ -3079,6 +3111,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Checkpoints"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_script_api_training_jobs__job_id__script_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Script"];
                 };
             };
             /** @description A problem */

@@ -24,7 +24,7 @@ from gpubloom.plan import (
 )
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import Worker
-from gpubloom.server.problems import FieldError, InvalidInput
+from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.data_paths import DataPathRefused, check_data_path
 from gpubloom.server.settings import Settings
 
@@ -84,14 +84,7 @@ def _validated(fields: dict[str, Any]) -> TrainConfig:
     try:
         return TrainConfig.model_validate(fields)
     except ValidationError as error:
-        errors = [
-            FieldError(
-                field=".".join(("config", *(str(part) for part in item["loc"]))),
-                message=str(item["msg"]).removeprefix("Value error, "),
-            )
-            for item in error.errors()
-        ]
-        raise InvalidInput(f"{errors[0].field}: {errors[0].message}", errors=errors) from error
+        raise invalid_fields(error.errors(), inside="config") from error
 
 
 def _readable(field: str, path: str | None, settings: Settings) -> str | None:

@@ -8,6 +8,8 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+import gpubloom
+from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal, find_principal
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
@@ -33,6 +35,7 @@ from gpubloom.server.jobs.schemas import (
     NewJob,
     PlanAnswer,
     PlanRequest,
+    Script,
 )
 from gpubloom.server.jobs.states import Status
 from gpubloom.server.jobs.stream import JobStreams
@@ -192,6 +195,18 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
     job, _ = await service.get_job(session, principal, job_id)
     rows = await service.list_checkpoints(session, job.id)
     return Checkpoints(items=[CheckpointOut.model_validate(row, extra="ignore") for row in rows])
+
+
+@router.get("/training-jobs/{job_id}/script")
+async def read_script(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> Script:
+    """The script that trains this job, and what it needs: run by hand, it gives the same result."""
+    job, _ = await service.get_job(session, principal, job_id)
+    files = run_files(
+        TrainConfig.model_validate(job.config), Plan.model_validate(job.plan), gpubloom.__version__
+    )
+    return Script(
+        script=files["train.py"], requirements=files["requirements.txt"], config=files["config.json"]
+    )
 
 
 async def _own_job_id(job_id: UUID, principal: CurrentPrincipal, database: CurrentDatabase) -> UUID:

@@ -159,6 +159,14 @@ class LogMatches(Schema):
     more: bool
 
 
+class Script(Schema):
+    """The files that make the run."""
+
+    script: str
+    requirements: str
+    config: str
+
+
 class ModelFile(Schema):
     path: str
     size: int

@@ -88,10 +88,15 @@ SharedJob = Annotated[tuple[TrainingJob, Project], Depends(_shared_job)]
 
 @public_router.get("/job")
 async def read_shared_job(shared: SharedJob, session: ReadSession, settings: CurrentSettings) -> JobOut:
-    """The job behind a link. Paths of the server are left out."""
+    """The job behind a link. What could hold a path of the server is left out."""
     out = await job_out(session, settings, *shared)
-    config = {name: value for name, value in out.config.items() if name != "data"}
-    return out.model_copy(update={"config": config})
+    return out.model_copy(
+        update={
+            "config": {name: value for name, value in out.config.items() if name != "data"},
+            "summary": {name: value for name, value in out.summary.items() if name != "error"},
+            "error_message": None,
+        }
+    )
 
 
 @public_router.get("/metrics")

@@ -27,6 +27,7 @@ import { MemoryCard } from "./memory-card";
 import { ModelCard } from "./model-card";
 import { OutputCard } from "./output-card";
 import { ResultCard } from "./result-card";
+import { ScriptCard } from "./script-card";
 import { useJobLive } from "./use-job-live";
 
 const JobCharts = lazy(() => import("@/charts/job-charts").then((module) => ({ default: module.JobCharts })));
@@ -97,6 +98,9 @@ function JobFound({ job }: { job: Job }) {
         </div>
         <div className="min-w-0 lg:col-span-12">
           <ConfigCard config={job.config} />
+        </div>
+        <div className="min-w-0 lg:col-span-12">
+          <ScriptCard job={job} />
         </div>
       </div>
     </>

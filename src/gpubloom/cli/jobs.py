@@ -1,0 +1,130 @@
+"""`bloom jobs`: the training jobs of a server, from the command line."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Start, list, steer and download training jobs on a server.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+JobId = Annotated[UUID, typer.Argument(help="The job's id, as `bloom jobs list` prints it.")]
+
+
+def _call(method: str, path: str, **arguments: Any) -> Any:
+    # Loaded here, so that `bloom --help` does not wait for an HTTP client.
+    from gpubloom.cli.api_client import call
+
+    return call(method, path, **arguments)
+
+
+def _line(job: dict[str, Any]) -> str:
+    summary = job["summary"]
+    step, total = summary.get("step"), summary.get("totalSteps")
+    progress = "" if step is None else f"step {step:,}" + (f" of {total:,}" if total else "")
+    loss = (summary.get("values") or {}).get("train/loss", {}).get("value")
+    seen = "" if loss is None else f"loss {loss:.3f}"
+    return f"{job['id']}  {job['status']:<12} {progress:<22} {seen:<11} {job['name']}".rstrip()
+
+
+def _show(job: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(job, indent=2))
+        return
+    typer.echo(_line(job))
+    if job["queuePosition"]:
+        typer.echo(f"  number {job['queuePosition']} in the queue")
+    if job["errorMessage"]:
+        typer.echo(f"  {job['errorMessage']}")
+
+
+@app.command("list")
+def list_jobs(
+    project: Annotated[UUID | None, typer.Option(help="Only those of this project.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List your training jobs, newest first."""
+    query: dict[str, str | int] = {"limit": 200}
+    if project is not None:
+        query["projectId"] = str(project)
+    page = _call("GET", "/training-jobs", query=query)
+    if as_json:
+        typer.echo(json.dumps(page["items"], indent=2))
+        return
+    for job in page["items"]:
+        typer.echo(_line(job))
+    if not page["items"]:
+        typer.echo("No training jobs yet. Start one: bloom jobs start PROJECT --config config.json")
+
+
+@app.command()
+def start(
+    project: Annotated[UUID, typer.Argument(help="The project's id, as `bloom projects list` prints it.")],
+    config: Annotated[
+        Path | None, typer.Option(help="A TrainConfig as JSON.", exists=True, dir_okay=False)
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The job's name.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="A GPU by name, such as H200.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Queue a training job."""
+    from gpubloom.cli.api_client import fail
+
+    fields: Any = {}
+    if config is not None:
+        try:
+            fields = json.loads(config.read_text(encoding="utf-8"))
+        except ValueError as problem:
+            fail(f"{config} is not JSON: {problem}", code=2)
+    body = {"projectId": str(project), "config": fields, "name": name, "gpuType": gpu}
+    _show(_call("POST", "/training-jobs", body=body), as_json)
+
+
+@app.command()
+def show(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show one job."""
+    _show(_call("GET", f"/training-jobs/{job_id}"), as_json)
+
+
+@app.command()
+def pause(job_id: JobId) -> None:
+    """Save a checkpoint, stop, and free the device."""
+    _show(_call("POST", f"/training-jobs/{job_id}/pause"), as_json=False)
+
+
+@app.command()
+def resume(job_id: JobId) -> None:
+    """Go on from the newest checkpoint."""
+    _show(_call("POST", f"/training-jobs/{job_id}/resume"), as_json=False)
+
+
+@app.command()
+def cancel(job_id: JobId) -> None:
+    """Stop for good; checkpoints stay."""
+    _show(_call("POST", f"/training-jobs/{job_id}/cancel"), as_json=False)
+
+
+@app.command()
+def logs(
+    job_id: JobId, lines: Annotated[int, typer.Option(help="How many lines.", min=1, max=2000)] = 100
+) -> None:
+    """Print the end of a job's output."""
+    for line in _call("GET", f"/training-jobs/{job_id}/logs", query={"lines": lines})["lines"]:
+        typer.echo(line)
+
+
+@app.command()
+def download(
+    job_id: JobId,
+    into: Annotated[Path, typer.Argument(help="Folder for the model's files.", file_okay=False)],
+) -> None:
+    """Download the finished model, in Hugging Face layout."""
+    from gpubloom.cli.api_client import save_file
+
+    files = _call("GET", f"/training-jobs/{job_id}/model")["items"]
+    for file in files:
+        target = into / file["path"]
+        save_file(f"/training-jobs/{job_id}/model/files/{file['path']}", target)
+        typer.echo(f"{target}  {file['size']:,} bytes")
