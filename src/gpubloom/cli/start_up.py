@@ -13,6 +13,9 @@ from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.logs import configure_logs
 from gpubloom.server.settings import Settings, SettingsError, load_settings
 
+# Not a person's mistake, or one that time may heal: `bloom up` tries again.
+UNAVAILABLE = 69
+
 
 def ready_settings(**flags: Any) -> Settings:
     """Settings that can be used, with a home folder and a database that are there."""
@@ -33,11 +36,11 @@ def ready_settings(**flags: Any) -> Settings:
     except (SQLAlchemyError, OSError) as error:
         # Its first line says what is wrong; addresses, and so passwords, are not in it.
         reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-        stop(f"The database does not answer: {reason}. BLOOM_DATABASE_URL names it.")
+        stop(f"The database does not answer: {reason}. BLOOM_DATABASE_URL names it.", code=UNAVAILABLE)
     return settings
 
 
-def stop(sentence: str) -> NoReturn:
+def stop(sentence: str, *, code: int = 2) -> NoReturn:
     """End with a sentence on standard error."""
     typer.echo(sentence, err=True)
-    raise typer.Exit(2)
+    raise typer.Exit(code)

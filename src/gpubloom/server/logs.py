@@ -1,5 +1,6 @@
 """How the server writes its log: one line an event on standard error, for people or for machines."""
 
+import contextlib
 import logging
 import sys
 from typing import Literal
@@ -24,10 +25,20 @@ def configure_logs(form: Literal["text", "json"]) -> None:
             structlog.processors.format_exc_info if form == "json" else _unchanged,
             renderer,
         ],
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=lambda *arguments: _Lines(),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+
+
+class _Lines:
+    """Writes lines to standard error as it is now. A log that cannot be written must not end a job."""
+
+    def msg(self, message: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            print(message, file=sys.stderr, flush=True)  # noqa: T201 - this is the log
+
+    log = debug = info = warning = warn = error = critical = exception = fatal = failure = err = msg
 
 
 def _unchanged(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -30,7 +30,7 @@ from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, RunEvent, load_latest
 from gpubloom.worker.run_files import last_output_line, prepare_run, steer
 from gpubloom.worker.summary import add_marks, summarize
-from gpubloom.worker.verdict import Ending, judge
+from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, judge, storable
 
 log = structlog.get_logger("bloom.worker")
 
@@ -74,19 +74,32 @@ class Follower:
             status = await self._status()
             if not status.alive and status.exit is None and status.attempt != self._job.attempt:
                 await self._start()
-            elif self._reservation is not None:
-                self._reservation.release()
             await self._keep_following()
         except LeaseLost:
-            self.log.warning("another worker follows this job now")
+            self.log.warning("this worker does not follow the job any more")
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the job must not stay stuck with it
+            await self._give_up(problem)
         finally:
             if self._reservation is not None:
                 self._reservation.release()
+
+    async def _give_up(self, problem: Exception) -> None:
+        """Nobody foresaw this. A run that lives is followed again later; one that cannot start fails."""
+        self.log.error("following the job failed", exc_info=problem)
+        if (await self._status()).alive:
+            raise problem
+        try:
+            await self._end("worker_error", f"{type(problem).__name__}: {problem}")
+        except LeaseLost:
+            self.log.warning("this worker does not follow the job any more")
 
     async def _keep_following(self) -> None:
         while True:
             # Looked at before reading: what a dead run left behind is then read to its end.
             status = await self._status()
+            if status.alive and self._job.status == "provisioning":
+                # Whoever started it was gone before it could say so.
+                await self._mark_started()
             more = await self._read()
             await self._refresh()
             if not status.alive:
@@ -103,6 +116,11 @@ class Follower:
     async def _start(self) -> None:
         """Start the attempt that this job's row already counts."""
         job = self._job
+        if job.cursor and not await asyncio.to_thread(self._run_dir.is_dir):
+            await self._end("directory_gone", DIRECTORY_GONE)
+        if self._reservation is None:
+            # Claimed from another worker before it could start: it needs a device of its own now.
+            self._reservation = await self._wait_for_device(job.gpus)
         await asyncio.to_thread(prepare_run, self._run_dir, job.config, job.plan, job.attempt)
         resume = ("--resume",) if job.attempt > 1 else ()
         spec = JobSpec(
@@ -111,32 +129,36 @@ class Follower:
             attempt=job.attempt,
             command=(sys.executable, "train.py", *resume),
         )
-        if self._reservation is None:
-            # Claimed from another worker before it could start: it needs a device of its own now.
-            self._reservation = await self._wait_for_device(job.gpus)
         await self._submit(spec, self._reservation)
         self._reservation.release()
         self._reservation = None
+        await self._mark_started()
+        self.log.info("attempt started", attempt=job.attempt)
 
+    async def _mark_started(self) -> None:
         async def started() -> None:
             async with self._database.write() as session:
-                row = await holding(session, job.id, self._token)
+                row = await holding(session, self._job.id, self._token)
                 row.status = after("start", row.status)
                 row.start_time = row.start_time or now()
                 await announce(session, row, "update", {"job": state_of(row)})
                 self._job = row
 
         await self._persist(started)
-        self.log.info("attempt started", attempt=job.attempt)
 
     async def _submit(self, spec: JobSpec, reservation: Reservation) -> None:
         """Some refusals pass by themselves: an earlier agent that takes a moment to be gone."""
         for tries_left in reversed(range(SUBMIT_TRIES)):
+            submitting = asyncio.ensure_future(self._provider.submit(spec, reservation))
             try:
-                await self._provider.submit(spec, reservation)
+                await asyncio.shield(submitting)
+            except asyncio.CancelledError:
+                # The agent is being started right now: its devices stay reserved until it has them.
+                await asyncio.wait({submitting})
+                raise
             except ProviderError as problem:
                 if not tries_left:
-                    await self._fail_to_start(str(problem))
+                    await self._end("not_started", str(problem))
                 self.log.warning("the agent could not be started, trying again", reason=str(problem))
                 await asyncio.sleep(1)
             else:
@@ -145,21 +167,29 @@ class Follower:
     async def _wait_for_device(self, gpus: int) -> Reservation:
         while (reservation := self._provider.reserve(gpus)) is None:
             await self._refresh()
+            if self._job.status in {"pausing", "cancelling"}:
+                await self._end(None, None)
             await asyncio.sleep(LOOP_SECONDS)
         return reservation
 
-    async def _fail_to_start(self, sentence: str) -> NoReturn:
-        async def failed() -> None:
+    async def _end(self, code: str | None, message: str | None) -> NoReturn:
+        """End a job of which nothing runs: as its owner asked, or as failed."""
+
+        async def ended() -> None:
             async with self._database.write() as session:
                 row = await holding(session, self._job.id, self._token)
-                row.status = after("fail", row.status)
-                row.end_time = now()
-                row.error_code, row.error_message = "not_started", sentence
+                asked = row.status in {"pausing", "cancelling"}
+                row.status = after("stop" if asked else "fail", row.status)
+                if row.status in ENDED:
+                    row.end_time = now()
+                if not asked:
+                    row.error_code = code
+                    row.error_message = None if message is None else storable(message)
                 release(row)
                 await announce(session, row, "update", {"job": state_of(row)})
 
-        await self._persist(failed)
-        raise LeaseLost("the job failed to start and was given up")
+        await self._persist(ended)
+        raise LeaseLost("the job was ended without running")
 
     async def _read(self) -> bool:
         """Store what the run said since; says whether there may be more."""
@@ -258,6 +288,7 @@ class Follower:
         latest = await asyncio.to_thread(load_latest, self._run_dir) if exists else None
         own = latest is not None and latest.get("attempt") == self._job.attempt
         last_line = await asyncio.to_thread(last_output_line, self._run_dir)
+        finished = await asyncio.to_thread((self._run_dir / "model" / "config.json").is_file)
 
         async def concluded() -> bool:
             async with self._database.write() as session:
@@ -272,6 +303,7 @@ class Follower:
                         status=row.status,
                         exit=status.exit,
                         said=str(latest["status"]) if own and latest else None,
+                        has_model=finished,
                         error=latest.get("error") if own and latest else None,
                         last_line=last_line,
                         has_newer_checkpoint=newest is not None

@@ -1,6 +1,7 @@
 """The worker's main loop: show this machine, look for work, follow what was claimed."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -111,7 +112,11 @@ class WorkerLoop:
                     return
                 async with self._database.write() as session:
                     job = await claim_queued(
-                        session, self._claimant, gpus=0 if gpu is None else 1, cpu=cpu is not None
+                        session,
+                        self._claimant,
+                        gpus=0 if gpu is None else 1,
+                        cpu=cpu is not None,
+                        gpu_names=[found.name for found in self._hardware.gpus],
                     )
             finally:
                 kept = None if job is None else (gpu if job.gpus else cpu)
@@ -158,11 +163,13 @@ class WorkerLoop:
 def machine_name(home: Path) -> str:
     """A lasting name for this machine's run directories; made once, kept beside them."""
     path = home / "machine"
-    try:
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_text(f"{socket.gethostname()}-{uuid4()}\n")
-    except FileExistsError:
-        pass
+    if not path.exists():
+        whole = home / f".machine.{uuid4()}"
+        whole.write_text(f"{socket.gethostname()}-{uuid4()}\n")
+        # Of several workers that start at once, one names the machine; nobody sees half a name.
+        with contextlib.suppress(FileExistsError):
+            os.link(whole, path)
+        whole.unlink()
     return path.read_text().strip()
 
 

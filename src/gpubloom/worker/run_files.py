@@ -8,6 +8,7 @@ import gpubloom
 from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.traincard import ControlFile
+from gpubloom.traincard.whole_files import replace_file
 
 # Lines of the agent's own in the output.
 _AGENT_NOTE = "[bloom-agent]"
@@ -23,11 +24,11 @@ def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], att
     asked = TrainConfig.model_validate(config)
     existing = run_dir / "config.json"
     if existing.exists() and TrainConfig.read(existing) != asked:
-        existing.replace(run_dir / f"config.before-{attempt}.json")
         shutil.rmtree(run_dir / "model", ignore_errors=True)
+        existing.replace(run_dir / f"config.before-{attempt}.json")
     for name, text in run_files(asked, Plan.model_validate(plan), gpubloom.__version__).items():
         if not (run_dir / name).exists():
-            (run_dir / name).write_text(text, encoding="utf-8")
+            replace_file(run_dir / name, text, durable=True)
     # A paused run was told to pause; this attempt is told to run before it can look.
     control = ControlFile(run_dir)
     if control.read().want != "run":

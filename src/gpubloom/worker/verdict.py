@@ -7,6 +7,7 @@ from gpubloom.agent.spec import ExitRecord
 from gpubloom.server.jobs.states import Status
 
 _LONGEST_MESSAGE = 2_000
+DIRECTORY_GONE = "The run directory is gone."
 # With this code our own trainer says what is wrong with its input, in one sentence.
 _WRONG_INPUT = 2
 
@@ -19,6 +20,7 @@ class Ending:
     exit: ExitRecord | None
     # What the run itself said last, if it was this attempt that said it.
     said: str | None
+    has_model: bool
     error: dict[str, Any] | None
     last_line: str | None
     has_newer_checkpoint: bool
@@ -39,12 +41,13 @@ class Verdict:
 
 def judge(ending: Ending) -> Verdict:
     """An end that says nothing about the job itself is tried again; an error of the training is not."""
-    if ending.said == "completed":
+    if ending.said == "completed" or (ending.has_model and (ending.exit is None or ending.exit.signal)):
+        # A model appears only when it is complete: one that was killed right after it has nothing left to do.
         return Verdict("complete")
     if ending.status == "cancelling":
         return Verdict("stop")
     if not ending.directory_exists:
-        return Verdict("fail", code="directory_gone", message="The run directory is gone.")
+        return Verdict("fail", code="directory_gone", message=DIRECTORY_GONE)
     if ending.status == "pausing":
         # Paused as asked, or ended on the way there: either way it goes on from its newest checkpoint.
         return Verdict("stop")
@@ -83,4 +86,9 @@ def _failed(ending: Ending, code: str) -> Verdict:
             sentence = ending.last_line
         else:
             sentence = f"{how} Its last words: {ending.last_line}" if ending.last_line else how
-    return Verdict("fail", code=code, message=sentence[:_LONGEST_MESSAGE])
+    return Verdict("fail", code=code, message=storable(sentence))
+
+
+def storable(text: str) -> str:
+    """A training may print anything; a database takes no NUL and no lone surrogate."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")[:_LONGEST_MESSAGE]

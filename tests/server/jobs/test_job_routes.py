@@ -148,6 +148,20 @@ def test_a_config_that_cannot_be_trained_says_which_field(
     assert answer.json()["errors"][0]["field"] == field
 
 
+def test_links_inside_a_folder_do_not_lead_out_of_it(
+    installation: Installation, server: Server, ada: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.txt").write_text("secret " * 1000)
+    folder = installation.home / "datasets/corpus"
+    folder.mkdir()
+    (folder / "fine.txt").write_text("fine " * 1000)
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    for path in ("corpus", "corpus/lin[k].txt", "corpus/*"):
+        config = {"data": {"train_path": path}}
+        answer = ada.post("/api/training-jobs", json={"project": NEW_PROJECT, "config": config})
+        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "config.data.train_path")
+
+
 def test_commands_are_stored_and_follow_the_table_of_states(
     installation: Installation, member: User, ada: Browser
 ) -> None:

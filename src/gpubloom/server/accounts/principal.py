@@ -12,11 +12,11 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import Depends, Request
-from sqlalchemy import select, update
+from sqlalchemy import Select, select, update
 
 from gpubloom.server.accounts.cookies import read_session_cookie, set_session_cookie
 from gpubloom.server.accounts.sessions import find_session
-from gpubloom.server.accounts.tables import ApiToken, User
+from gpubloom.server.accounts.tables import ApiToken, BrowserSession, User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.session import database_of
@@ -36,6 +36,7 @@ class Principal:
     user: User
     scopes: frozenset[str]
     session_id: UUID | None
+    api_token_id: UUID | None
     csrf_token: str | None
     ip_address: str | None
 
@@ -84,6 +85,7 @@ async def find_principal(request: Request) -> Principal | None:
         user=found.user,
         scopes=ALL_SCOPES if found.user.role == "admin" else ALL_SCOPES - {"admin"},
         session_id=found.row.id,
+        api_token_id=None,
         csrf_token=found.row.csrf_token,
         ip_address=client_address(request),
     )
@@ -119,9 +121,28 @@ async def _from_api_token(request: Request, database: Database, authorization: s
         # A demoted admin's old tokens lose what their owner lost.
         scopes=scopes if user.role == "admin" else scopes - {"admin"},
         session_id=None,
+        api_token_id=row.id,
         csrf_token=None,
         ip_address=client_address(request),
     )
+
+
+async def still_valid(database: Database, principal: Principal) -> bool:
+    """Whether somebody who was let in a while ago, and still listens, would be let in now.
+
+    Asked by id: a long-lived request still shows the cookie of its beginning, which by now may be a
+    replaced one, and that looks like a stolen one.
+    """
+    proof: Select[object]
+    if principal.session_id is not None:
+        proof = select(BrowserSession.id).where(
+            BrowserSession.id == principal.session_id, BrowserSession.expires > now()
+        )
+    else:
+        proof = select(ApiToken.id).where(ApiToken.id == principal.api_token_id, ApiToken.expires_at > now())
+    person = select(User.id).where(User.id == principal.id, User.disabled.is_(False))
+    async with database.read() as session:
+        return await session.scalar(proof) is not None and await session.scalar(person) is not None
 
 
 def _require_csrf(request: Request, principal: Principal) -> None:

@@ -20,12 +20,13 @@ from gpubloom.plan import (
     demo_fields,
     detect_hardware,
     estimate_tokens,
+    find_files,
     plan,
 )
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import Worker
 from gpubloom.server.problems import InvalidInput, invalid_fields
-from gpubloom.server.projects.data_paths import DataPathRefused, check_data_path
+from gpubloom.server.projects.data_paths import DataPathRefused, check_data_files, check_data_path
 from gpubloom.server.settings import Settings
 
 WORKER_SEEN_WITHIN = timedelta(seconds=60)
@@ -78,6 +79,22 @@ def read_config(raw: dict[str, Any], settings: Settings, *, name: str, data_path
         ),
     }
     return config.model_copy(update={"data": config.data.model_copy(update=places)})
+
+
+async def check_files(config: TrainConfig, settings: Settings) -> None:
+    """Every file behind the config's paths must be one that people may read: folders can hold links."""
+    demo = demo_fields()["data"]["train_path"]
+
+    def check(field: str, path: str | None) -> None:
+        if path is None or path == demo:
+            return
+        try:
+            check_data_files(find_files(path), settings)
+        except (ValueError, OSError) as error:
+            raise InvalidInput.for_field(f"config.data.{field}", str(error)) from error
+
+    await anyio.to_thread.run_sync(check, "train_path", config.data.train_path)
+    await anyio.to_thread.run_sync(check, "eval_path", config.data.eval_path)
 
 
 def _validated(fields: dict[str, Any]) -> TrainConfig:

@@ -4,12 +4,12 @@ The token is the right: `holding()` finds the row only while it still carries it
 transaction. A worker that lost its lease finds nothing and can change nothing.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy import ColumnElement, and_, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.clock import now
@@ -44,10 +44,13 @@ async def claim_abandoned(session: AsyncSession, claimant: Claimant) -> Training
 
 
 async def claim_queued(
-    session: AsyncSession, claimant: Claimant, *, gpus: int, cpu: bool
+    session: AsyncSession, claimant: Claimant, *, gpus: int, cpu: bool, gpu_names: Sequence[str] = ()
 ) -> TrainingJob | None:
     """The job that waits longest among those that the free devices can take."""
-    fits = and_(TrainingJob.gpus > 0, TrainingJob.gpus <= gpus)
+    right_kind = [literal(name).icontains(TrainingJob.gpu_type) for name in gpu_names]
+    fits = and_(
+        TrainingJob.gpus > 0, TrainingJob.gpus <= gpus, or_(TrainingJob.gpu_type.is_(None), *right_kind)
+    )
     if cpu:
         fits = or_(fits, TrainingJob.gpus == 0)
     return await _claim(

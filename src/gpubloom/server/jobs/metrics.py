@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.jobs.buckets import WIDTHS, level_for
@@ -62,12 +62,14 @@ async def _read_group(
 ) -> list[Curve]:
     if not group:
         return []
-    extents = await session.execute(
-        select(func.min(MetricPoint.x), func.max(MetricPoint.x))
-        .where(MetricPoint.series_id.in_(group))
-        .group_by(MetricPoint.series_id)
-    )
-    known = [(low, high) for low, high in extents]
+    known = []
+    for series_id in group:
+        # Each end by itself is one look into the key; asked for both at once, SQLite reads every point.
+        mine = select(MetricPoint.x).where(MetricPoint.series_id == series_id).limit(1)
+        low = await session.scalar(mine.order_by(MetricPoint.x))
+        high = await session.scalar(mine.order_by(MetricPoint.x.desc()))
+        if low is not None and high is not None:
+            known.append((low, high))
     if not known:
         return []
     first = max(min(low for low, _ in known), limits[0] if limits[0] is not None else 0)

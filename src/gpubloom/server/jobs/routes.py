@@ -11,11 +11,11 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 import gpubloom
 from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal, find_principal
+from gpubloom.server.accounts.principal import CurrentPrincipal, still_valid
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.launch import decide, live_machines, read_config
+from gpubloom.server.jobs.launch import check_files, decide, live_machines, read_config
 from gpubloom.server.jobs.logs import read_output, search_output
 from gpubloom.server.jobs.metrics import read_curves, read_rows
 from gpubloom.server.jobs.present import job_out
@@ -77,6 +77,7 @@ async def plan_job(
         machines = [hardware for hardware, _ in await live_machines(session)]
     try:
         config = read_config(body.config, settings, name="plan", data_path=data_path)
+        await check_files(config, settings)
         launch = await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
     except InvalidInput as refusal:
         return PlanAnswer(fits=False, reason=refusal.detail, plan=None, machine=None)
@@ -101,6 +102,7 @@ async def create_job(
         body.name or str(body.config.get("name") or (body.project.name if body.project else "Training"))[:120]
     )
     config = read_config(body.config, settings, name=name, data_path=data_path)
+    await check_files(config, settings)
     launch = await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
     async with database.write() as session:
         if body.project is not None:
@@ -223,6 +225,8 @@ OwnJobId = Annotated[UUID, Depends(_own_job_id)]
 async def stream_job(
     request: Request,
     job_id: OwnJobId,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
     last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None,
     after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
 ) -> AsyncIterator[ServerSentEvent]:
@@ -232,7 +236,7 @@ async def stream_job(
     async for event in streams.follow(job_id, position):
         if event is None:
             # Signed out, disabled or revoked since: the stream ends too.
-            if await find_principal(request) is None:
+            if not await still_valid(database, principal):
                 return
             continue
         yield ServerSentEvent(id=str(event.position), event=event.kind, data=event.data)

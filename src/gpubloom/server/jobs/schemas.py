@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from gpubloom.plan import limits
 from gpubloom.server.jobs.states import Status, Want
 from gpubloom.server.projects.schemas import ProjectIn
 from gpubloom.server.schema import Line, Schema
@@ -40,8 +41,8 @@ class PlanAnswer(Schema):
 
 
 class Extension(Schema):
-    epochs: Annotated[int, Field(ge=1, le=1_000_000, description="How many in all.")] | None = None
-    max_steps: Annotated[int, Field(ge=1, le=1_000_000_000, description="How many in all.")] | None = None
+    epochs: Annotated[int, Field(ge=1, le=limits.MAX_EPOCHS, description="How many in all.")] | None = None
+    max_steps: Annotated[int, Field(ge=1, le=limits.MAX_STEPS, description="How many in all.")] | None = None
 
 
 class LiveSettings(Schema):

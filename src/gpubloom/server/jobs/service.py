@@ -13,7 +13,7 @@ from gpubloom.server.audit.service import record
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.launch import Launch
-from gpubloom.server.jobs.states import ENDED, Action, Status, after
+from gpubloom.server.jobs.states import ACTIVE, ENDED, Action, Status, after
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project
@@ -276,11 +276,13 @@ async def count_jobs(session: AsyncSession, principal: Principal) -> tuple[dict[
         .where(TrainingJob.user_id == principal.id)
         .group_by(TrainingJob.status)
     )
-    times = await session.execute(
-        select(TrainingJob.start_time, TrainingJob.end_time).where(
-            TrainingJob.user_id == principal.id, TrainingJob.start_time.is_not(None)
-        )
+    started = await session.scalars(
+        select(TrainingJob).where(TrainingJob.user_id == principal.id, TrainingJob.start_time.is_not(None))
     )
     moment = now()
-    seconds = sum(((end or moment) - start).total_seconds() for start, end in times if start is not None)
+    seconds = 0.0
+    for job in started:
+        assert job.start_time is not None
+        end = job.end_time or (moment if job.status in ACTIVE else job.updated_at)
+        seconds += max(0.0, (end - job.start_time).total_seconds())
     return {str(status): count for status, count in counts}, seconds

@@ -71,11 +71,16 @@ class JobStreams:
             async for event in self._missed(job_id, position, until=newest):
                 position = event.position
                 yield event
+            next_tick = asyncio.get_running_loop().time() + TICK_SECONDS
             while True:
-                try:
-                    live = await asyncio.wait_for(queue.get(), TICK_SECONDS)
-                except TimeoutError:
+                left = next_tick - asyncio.get_running_loop().time()
+                if left <= 0:
+                    next_tick += TICK_SECONDS
                     yield None
+                    continue
+                try:
+                    live = await asyncio.wait_for(queue.get(), left)
+                except TimeoutError:
                     continue
                 if live is None:
                     return
@@ -93,6 +98,9 @@ class JobStreams:
             if first and (not rows or rows[0].position > position + 1):
                 # What was missed has been pruned.
                 yield StreamEvent(until, "reset", {})
+                return
+            if not rows:
+                # The job was deleted meanwhile.
                 return
             first = False
             for row in rows:

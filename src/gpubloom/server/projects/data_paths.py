@@ -6,6 +6,7 @@ to them by a training job. The roots come from the environment, not from the web
 session cannot widen them.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -24,20 +25,29 @@ def check_data_path(path: str, settings: Settings) -> str:
         raise DataPathRefused("A data path cannot contain '..'.")
     if "://" in path:
         return _check_remote(path)
-    roots = [settings.uploads, *settings.data_roots]
     candidate = Path(path).expanduser() if path.startswith("/") else settings.uploads / path
-    try:
-        # Symbolic links are followed: what counts is where the data lies in the end.
-        inside = any(candidate.resolve().is_relative_to(root.resolve()) for root in roots)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise DataPathRefused("This path cannot be read.") from error
-    if not inside:
-        raise DataPathRefused(
-            "This path is outside the folders that this server may read. Use a path in the uploads folder, "
-            "a remote address such as s3://bucket/folder/, or ask the operator to add the folder to "
-            "BLOOM_DATA_ROOTS."
-        )
+    check_data_files([candidate], settings)
     return path
+
+
+def check_data_files(files: Iterable[Path], settings: Settings) -> None:
+    """Raises when one of these lies, in the end, where this server may not read data for people."""
+    uploads, home = settings.uploads.resolve(), settings.home.resolve()
+    roots = [uploads, *(root.resolve() for root in settings.data_roots)]
+    for file in files:
+        try:
+            # Symbolic links are followed: what counts is where the data lies in the end.
+            place = file.resolve()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise DataPathRefused("This path cannot be read.") from error
+        # The home folder holds letters, runs and the database; an allowed root around it does not open it.
+        private = place.is_relative_to(home) and not place.is_relative_to(uploads)
+        if private or not any(place.is_relative_to(root) for root in roots):
+            raise DataPathRefused(
+                "This path is outside the folders that this server may read. Use a path in the uploads "
+                "folder, a remote address such as s3://bucket/folder/, or ask the operator to add the folder "
+                "to BLOOM_DATA_ROOTS."
+            )
 
 
 def _decoded(path: str) -> str:
