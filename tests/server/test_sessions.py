@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from gpubloom.server.accounts.principal import Principal, still_valid
 from gpubloom.server.accounts.sessions import GRACE, IDLE_LIFE, LONGEST_LIFE, RENEW_AFTER, RESEND_AFTER
 from gpubloom.server.accounts.tables import BrowserSession, User
 from gpubloom.server.clock import now
@@ -193,3 +194,26 @@ def test_dead_sessions_are_not_listed(server: Server, installation: Installation
     installation.add_session(member, created_at=now() - LONGEST_LIFE - MOMENT)
     listed = here.browser.get("/api/me/sessions").json()["items"]
     assert [item["id"] for item in listed] == [str(here.row.id)]
+
+
+def test_a_long_listener_is_judged_by_its_session_not_by_an_old_cookie(
+    installation: Installation, server: Server, member: User
+) -> None:
+    """A stream shows the cookie of its beginning; renewed since, that cookie must not end the session."""
+    _, row = installation.add_session(member, previous_fingerprint="0" * 64)
+    listener = Principal(
+        user=member,
+        scopes=frozenset({"read"}),
+        session_id=row.id,
+        api_token_id=None,
+        csrf_token=None,
+        ip_address=None,
+    )
+    portal = server.stranger.portal
+    assert portal is not None
+    assert portal.call(still_valid, server.app.state.database, listener)
+    installation.change(member, disabled=True)
+    assert not portal.call(still_valid, server.app.state.database, listener)
+    installation.change(member, disabled=False)
+    installation.change(row, expires=now() - timedelta(seconds=1))
+    assert not portal.call(still_valid, server.app.state.database, listener)

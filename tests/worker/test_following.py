@@ -205,6 +205,55 @@ def test_a_deleted_run_directory_fails_the_job(workshop: Workshop) -> None:
     assert workshop.job(job_id).error_message == "The run directory is gone."
 
 
+def test_a_run_directory_that_vanished_while_nobody_looked_is_not_begun_again(workshop: Workshop) -> None:
+    job_id = workshop.add_job(toy={"hold_at": 2})
+
+    async def scenario() -> None:
+        async with workshop.worker():
+            await workshop.holds(job_id, 2)
+        workshop.kill_training(job_id)
+        while workshop.agent(job_id).agent.lives:
+            await asyncio.sleep(0.05)
+        shutil.rmtree(workshop.run_dir(job_id))
+        async with workshop.worker():
+            await workshop.until(job_id, "failed", "completed")
+
+    asyncio.run(scenario())
+    assert workshop.job(job_id).error_message == "The run directory is gone."
+
+
+def test_a_run_that_cannot_be_prepared_fails_with_the_reason_instead_of_staying_stuck(
+    workshop: Workshop,
+) -> None:
+    job_id = workshop.add_job()
+    (workshop.run_dir(job_id) / "config.json").write_text('{"torn')
+
+    async def scenario() -> None:
+        async with workshop.worker():
+            await workshop.until(job_id, "failed", "completed")
+
+    asyncio.run(scenario())
+    job = workshop.job(job_id)
+    assert (job.error_code, job.lease_token) == ("worker_error", None)
+    assert "config.json is not JSON" in (job.error_message or "")
+
+
+def test_a_job_whose_starter_died_before_it_could_say_so_is_shown_as_running(workshop: Workshop) -> None:
+    job_id = workshop.add_job(toy={"hold_at": 2})
+
+    async def scenario() -> None:
+        async with workshop.worker():
+            await workshop.holds(job_id, 2)
+        await workshop.change(job_id, status="provisioning", start_time=None)
+        async with workshop.worker():
+            await workshop.until(job_id, "running")
+            workshop.let_go(job_id)
+            await workshop.until(job_id, "completed")
+
+    asyncio.run(scenario())
+    assert workshop.job(job_id).start_time is not None
+
+
 def test_damaged_events_are_skipped_and_counted(workshop: Workshop) -> None:
     job_id = workshop.add_job(toy={"hold_at": 2})
 
