@@ -8,281 +8,279 @@ import pytest
 
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent
 from tests.server.installation import Installation
-from tests.worker.workshop import Workshop
+from tests.worker.machine import Machine
 
 SUM_OF_40 = 820
 
 
 @pytest.fixture
-def workshop(installation: Installation) -> Workshop:
-    return Workshop(installation)
+def machine(installation: Installation) -> Machine:
+    return Machine(installation)
 
 
-def test_a_queued_job_is_trained_and_every_step_is_stored_once(workshop: Workshop) -> None:
-    job_id = workshop.add_job()
+def test_a_queued_job_is_trained_and_every_step_is_stored_once(machine: Machine) -> None:
+    job_id = machine.add_job()
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.until(job_id, "completed", "failed")
+        async with machine.worker():
+            await machine.until(job_id, "completed", "failed")
 
     asyncio.run(scenario())
-    job = workshop.job(job_id)
+    job = machine.job(job_id)
     assert (job.status, job.error_message, job.attempt) == ("completed", None, 1)
-    assert workshop.losses(job_id) == {step: [(1, 1.0 / step)] for step in range(1, 41)}
-    assert workshop.weights(job_id) == SUM_OF_40
-    assert {row.step for row in workshop.installation.all(Checkpoint)} == set(range(5, 41, 5))
+    assert machine.losses(job_id) == {step: [(1, 1.0 / step)] for step in range(1, 41)}
+    assert machine.weights(job_id) == SUM_OF_40
+    assert {row.step for row in machine.installation.all(Checkpoint)} == set(range(5, 41, 5))
     assert (job.lease_token, job.worker) == (None, None)
     assert job.start_time is not None
     assert job.end_time is not None
-    positions = sorted(event.position for event in workshop.installation.all(JobEvent))
+    positions = sorted(event.position for event in machine.installation.all(JobEvent))
     assert positions == list(range(1, job.position + 1))
 
 
-def test_a_training_that_fails_is_not_tried_again_and_its_words_are_kept(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"fails": "The data is made of cheese."})
+def test_a_training_that_fails_is_not_tried_again_and_its_words_are_kept(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"fails": "The data is made of cheese."})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.until(job_id, "failed", "completed")
+        async with machine.worker():
+            await machine.until(job_id, "failed", "completed")
 
     asyncio.run(scenario())
-    job = workshop.job(job_id)
+    job = machine.job(job_id)
     assert (job.attempt, job.error_code) == (1, "training_failed")
     assert "The data is made of cheese." in (job.error_message or "")
 
 
-def test_pause_saves_and_frees_the_device_and_resume_goes_on_exactly_there(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"hold_at": 7})
-    waiting = workshop.add_job(toy={"steps": 3})
+def test_pause_saves_and_frees_the_device_and_resume_goes_on_exactly_there(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"hold_at": 7})
+    waiting = machine.add_job(toy={"steps": 3})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.holds(job_id, 7)
-            assert (await asyncio.to_thread(workshop.job, waiting)).status == "queued"
-            await workshop.change(job_id, status="pausing", want="pause")
-            await workshop.until(job_id, "paused")
-            await workshop.until(waiting, "completed")
-            workshop.let_go(job_id)
-            await workshop.change(job_id, status="queued", want="run")
-            await workshop.until(job_id, "completed")
+        async with machine.worker():
+            await machine.holds(job_id, 7)
+            assert (await asyncio.to_thread(machine.job, waiting)).status == "queued"
+            await machine.change(job_id, status="pausing", want="pause")
+            await machine.until(job_id, "paused")
+            await machine.until(waiting, "completed")
+            machine.let_go(job_id)
+            await machine.change(job_id, status="queued", want="run")
+            await machine.until(job_id, "completed")
 
     asyncio.run(scenario())
-    assert workshop.weights(job_id) == SUM_OF_40
-    losses = workshop.losses(job_id)
+    assert machine.weights(job_id) == SUM_OF_40
+    losses = machine.losses(job_id)
     assert sorted(losses) == list(range(1, 41))
     assert all(len(values) == 1 for values in losses.values()), "a paused run repeats no step"
-    assert workshop.job(job_id).attempt == 2
+    assert machine.job(job_id).attempt == 2
 
 
-def test_live_settings_and_saves_reach_the_run_and_are_marked(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"hold_at": 3, "save_every": 1000})
+def test_live_settings_and_saves_reach_the_run_and_are_marked(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"hold_at": 3, "save_every": 1000})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.holds(job_id, 3)
-            await workshop.change(job_id, settings={"learning_rate": 0.25}, saves=1)
-            await workshop.when(job_id, lambda job: bool(job.summary.get("marks")))
-            workshop.let_go(job_id)
-            await workshop.until(job_id, "completed")
+        async with machine.worker():
+            await machine.holds(job_id, 3)
+            await machine.change(job_id, settings={"learning_rate": 0.25}, saves=1)
+            await machine.when(job_id, lambda job: bool(job.summary.get("marks")))
+            machine.let_go(job_id)
+            await machine.until(job_id, "completed")
 
     asyncio.run(scenario())
-    job = workshop.job(job_id)
+    job = machine.job(job_id)
     assert job.summary["values"]["train/learning_rate"]["value"] == 0.25
     assert any(mark["kind"] == "applied" for mark in job.summary["marks"])
-    assert len(workshop.installation.all(Checkpoint)) == 1
+    assert len(machine.installation.all(Checkpoint)) == 1
 
 
-def test_cancel_ends_a_run_that_listens(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"seconds": 0.05, "steps": 10_000})
+def test_cancel_ends_a_run_that_listens(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"seconds": 0.05, "steps": 10_000})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.at_step(job_id, 2)
-            await workshop.change(job_id, status="cancelling", want="cancel")
-            await workshop.until(job_id, "cancelled")
+        async with machine.worker():
+            await machine.at_step(job_id, 2)
+            await machine.change(job_id, status="cancelling", want="cancel")
+            await machine.until(job_id, "cancelled")
 
     asyncio.run(scenario())
-    assert not workshop.agent(job_id).agent.lives
+    assert not machine.agent(job_id).agent.lives
 
 
-def test_cancel_ends_a_run_that_listens_to_nothing(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancel_ends_a_run_that_listens_to_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpubloom.worker.follower.TERMINATE_AFTER_SECONDS", 0.3)
     monkeypatch.setattr("gpubloom.worker.follower.KILL_AFTER_SECONDS", 0.8)
-    job_id = workshop.add_job(toy={"seconds": 0.05, "steps": 10_000, "deaf": True})
+    job_id = machine.add_job(toy={"seconds": 0.05, "steps": 10_000, "deaf": True})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.at_step(job_id, 2)
-            await workshop.change(job_id, status="cancelling", want="cancel")
-            await workshop.until(job_id, "cancelled")
+        async with machine.worker():
+            await machine.at_step(job_id, 2)
+            await machine.change(job_id, status="cancelling", want="cancel")
+            await machine.until(job_id, "cancelled")
 
     asyncio.run(scenario())
-    assert not workshop.agent(job_id).training.lives
+    assert not machine.agent(job_id).training.lives
 
 
-def test_a_killed_training_goes_on_from_its_newest_checkpoint(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"hold_at": 12})
+def test_a_killed_training_goes_on_from_its_newest_checkpoint(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"hold_at": 12})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.holds(job_id, 12)
-            workshop.let_go(job_id)
-            workshop.kill_training(job_id)
-            await workshop.until(job_id, "completed")
+        async with machine.worker():
+            await machine.holds(job_id, 12)
+            machine.let_go(job_id)
+            machine.kill_training(job_id)
+            await machine.until(job_id, "completed")
 
     asyncio.run(scenario())
-    assert workshop.weights(job_id) == SUM_OF_40
-    assert workshop.job(job_id).attempt == 2
-    assert sorted(workshop.losses(job_id)) == list(range(1, 41))
+    assert machine.weights(job_id) == SUM_OF_40
+    assert machine.job(job_id).attempt == 2
+    assert sorted(machine.losses(job_id)) == list(range(1, 41))
 
 
-def test_a_killed_agent_never_leaves_two_on_one_run(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"hold_at": 8})
+def test_a_killed_agent_never_leaves_two_on_one_run(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"hold_at": 8})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.holds(job_id, 8)
-            first = workshop.agent(job_id)
-            workshop.kill_agent(job_id)
-            await workshop.when(job_id, lambda job: job.attempt == 2)
-            workshop.let_go(job_id)
+        async with machine.worker():
+            await machine.holds(job_id, 8)
+            first = machine.agent(job_id)
+            machine.kill_agent(job_id)
+            await machine.when(job_id, lambda job: job.attempt == 2)
+            machine.let_go(job_id)
             assert not first.training.lives, "the first training must be gone before the second starts"
-            await workshop.until(job_id, "completed")
+            await machine.until(job_id, "completed")
 
     asyncio.run(scenario())
-    assert workshop.weights(job_id) == SUM_OF_40
+    assert machine.weights(job_id) == SUM_OF_40
 
 
-def test_a_run_outlives_its_worker_and_the_next_one_takes_it_up(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"hold_at": 5})
+def test_a_run_outlives_its_worker_and_the_next_one_takes_it_up(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"hold_at": 5})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.holds(job_id, 5)
-        assert workshop.agent(job_id).training.lives
-        workshop.let_go(job_id)
-        async with workshop.worker():
-            await workshop.until(job_id, "completed")
+        async with machine.worker():
+            await machine.holds(job_id, 5)
+        assert machine.agent(job_id).training.lives
+        machine.let_go(job_id)
+        async with machine.worker():
+            await machine.until(job_id, "completed")
 
     asyncio.run(scenario())
-    job = workshop.job(job_id)
+    job = machine.job(job_id)
     assert job.attempt == 1, "nothing was started again"
-    assert workshop.losses(job_id) == {step: [(1, 1.0 / step)] for step in range(1, 41)}
+    assert machine.losses(job_id) == {step: [(1, 1.0 / step)] for step in range(1, 41)}
 
 
-def test_a_run_that_is_killed_again_and_again_fails_and_says_so(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"hold_at": 2, "save_every": 1000}, max_attempts=2)
+def test_a_run_that_is_killed_again_and_again_fails_and_says_so(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"hold_at": 2, "save_every": 1000}, max_attempts=2)
 
     async def scenario() -> None:
-        async with workshop.worker():
+        async with machine.worker():
             for attempt in (1, 2):
-                await workshop.when(
+                await machine.when(
                     job_id, lambda job, attempt=attempt: job.attempt == attempt and job.status == "running"
                 )
-                await workshop.spoke(job_id, attempt)
-                workshop.kill_training(job_id)
-            await workshop.until(job_id, "failed")
+                await machine.spoke(job_id, attempt)
+                machine.kill_training(job_id)
+            await machine.until(job_id, "failed")
 
     asyncio.run(scenario())
-    job = workshop.job(job_id)
+    job = machine.job(job_id)
     assert job.error_code == "too_many_attempts"
     assert "SIGKILL" in (job.error_message or "")
     assert "2 times in a row" in (job.error_message or "")
 
 
-def test_a_deleted_run_directory_fails_the_job(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"seconds": 0.05, "steps": 10_000})
+def test_a_deleted_run_directory_fails_the_job(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"seconds": 0.05, "steps": 10_000})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.at_step(job_id, 2)
-            shutil.rmtree(workshop.run_dir(job_id))
-            await workshop.until(job_id, "failed")
+        async with machine.worker():
+            await machine.at_step(job_id, 2)
+            shutil.rmtree(machine.run_dir(job_id))
+            await machine.until(job_id, "failed")
 
     asyncio.run(scenario())
-    assert workshop.job(job_id).error_message == "The run directory is gone."
+    assert machine.job(job_id).error_message == "The run directory is gone."
 
 
-def test_a_run_directory_that_vanished_while_nobody_looked_is_not_begun_again(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"hold_at": 2})
+def test_a_run_directory_that_vanished_while_nobody_looked_is_not_begun_again(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"hold_at": 2})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.holds(job_id, 2)
-        workshop.kill_training(job_id)
-        while workshop.agent(job_id).agent.lives:
+        async with machine.worker():
+            await machine.holds(job_id, 2)
+        machine.kill_training(job_id)
+        while machine.agent(job_id).agent.lives:
             await asyncio.sleep(0.05)
-        shutil.rmtree(workshop.run_dir(job_id))
-        async with workshop.worker():
-            await workshop.until(job_id, "failed", "completed")
+        shutil.rmtree(machine.run_dir(job_id))
+        async with machine.worker():
+            await machine.until(job_id, "failed", "completed")
 
     asyncio.run(scenario())
-    assert workshop.job(job_id).error_message == "The run directory is gone."
+    assert machine.job(job_id).error_message == "The run directory is gone."
 
 
 def test_a_run_that_cannot_be_prepared_fails_with_the_reason_instead_of_staying_stuck(
-    workshop: Workshop,
+    machine: Machine,
 ) -> None:
-    job_id = workshop.add_job()
-    (workshop.run_dir(job_id) / "config.json").write_text('{"torn')
+    job_id = machine.add_job()
+    (machine.run_dir(job_id) / "config.json").write_text('{"torn')
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.until(job_id, "failed", "completed")
+        async with machine.worker():
+            await machine.until(job_id, "failed", "completed")
 
     asyncio.run(scenario())
-    job = workshop.job(job_id)
+    job = machine.job(job_id)
     assert (job.error_code, job.lease_token) == ("worker_error", None)
     assert "config.json is not JSON" in (job.error_message or "")
 
 
-def test_a_job_whose_starter_died_before_it_could_say_so_is_shown_as_running(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"hold_at": 2})
+def test_a_job_whose_starter_died_before_it_could_say_so_is_shown_as_running(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"hold_at": 2})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.holds(job_id, 2)
-        await workshop.change(job_id, status="provisioning", start_time=None)
-        async with workshop.worker():
-            await workshop.until(job_id, "running")
-            workshop.let_go(job_id)
-            await workshop.until(job_id, "completed")
+        async with machine.worker():
+            await machine.holds(job_id, 2)
+        await machine.change(job_id, status="provisioning", start_time=None)
+        async with machine.worker():
+            await machine.until(job_id, "running")
+            machine.let_go(job_id)
+            await machine.until(job_id, "completed")
 
     asyncio.run(scenario())
-    assert workshop.job(job_id).start_time is not None
+    assert machine.job(job_id).start_time is not None
 
 
-def test_damaged_events_are_skipped_and_counted(workshop: Workshop) -> None:
-    job_id = workshop.add_job(toy={"hold_at": 2})
+def test_damaged_events_are_skipped_and_counted(machine: Machine) -> None:
+    job_id = machine.add_job(toy={"hold_at": 2})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.holds(job_id, 2)
-            workshop.let_go(job_id)
-            with (workshop.run_dir(job_id) / "traincard/events.jsonl").open("ab") as stream:
+        async with machine.worker():
+            await machine.holds(job_id, 2)
+            machine.let_go(job_id)
+            with (machine.run_dir(job_id) / "traincard/events.jsonl").open("ab") as stream:
                 stream.write(b'\xff\xfe{"not": json\n')
-            await workshop.until(job_id, "completed", "failed")
+            await machine.until(job_id, "completed", "failed")
 
     asyncio.run(scenario())
-    job = workshop.job(job_id)
+    job = machine.job(job_id)
     assert (job.status, job.summary["damagedLines"]) == ("completed", 1)
 
 
-def test_an_extended_job_trains_on_from_where_it_ended(workshop: Workshop) -> None:
-    job_id = workshop.add_job()
+def test_an_extended_job_trains_on_from_where_it_ended(machine: Machine) -> None:
+    job_id = machine.add_job()
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.until(job_id, "completed")
-            toy = workshop.run_dir(job_id) / "toy.json"
+        async with machine.worker():
+            await machine.until(job_id, "completed")
+            toy = machine.run_dir(job_id) / "toy.json"
             toy.write_text(json.dumps({"steps": 50}))
-            config = {**(await asyncio.to_thread(workshop.job, job_id)).config, "epochs": 20}
-            await workshop.change(job_id, status="queued", config=config, end_time=None)
-            await workshop.when(job_id, lambda job: job.attempt == 2 and job.status == "completed")
+            config = {**(await asyncio.to_thread(machine.job, job_id)).config, "epochs": 20}
+            await machine.change(job_id, status="queued", config=config, end_time=None)
+            await machine.when(job_id, lambda job: job.attempt == 2 and job.status == "completed")
 
     asyncio.run(scenario())
-    assert workshop.weights(job_id) == sum(range(51))
-    assert json.loads((workshop.run_dir(job_id) / "config.json").read_text())["epochs"] == 20
-    assert (workshop.run_dir(job_id) / "config.before-2.json").exists()
+    assert machine.weights(job_id) == sum(range(51))
+    assert json.loads((machine.run_dir(job_id) / "config.json").read_text())["epochs"] == 20
+    assert (machine.run_dir(job_id) / "config.before-2.json").exists()

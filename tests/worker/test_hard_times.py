@@ -11,7 +11,7 @@ import pytest
 from gpubloom.server.db.migrate import upgrade
 from tests.server.installation import Installation
 from tests.server.postgres import PostgresMissing, PostgresServer, postgres_server
-from tests.worker.workshop import Workshop
+from tests.worker.machine import Machine
 
 
 @pytest.fixture
@@ -30,23 +30,23 @@ def test_a_database_that_was_away_for_a_while_costs_nothing(
 ) -> None:
     address = own_postgres.address(own_postgres.create())
     upgrade(address)
-    workshop = Workshop(Installation(tmp_path / "home", address))
-    followed = workshop.add_job(toy={"hold_at": 5})
-    queued = workshop.add_job(toy={"steps": 5})
+    machine = Machine(Installation(tmp_path / "home", address))
+    followed = machine.add_job(toy={"hold_at": 5})
+    queued = machine.add_job(toy={"steps": 5})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.holds(followed, 5)
+        async with machine.worker():
+            await machine.holds(followed, 5)
             await asyncio.to_thread(own_postgres.stop)
-            workshop.let_go(followed)
+            machine.let_go(followed)
             await asyncio.sleep(seconds_away)
             await asyncio.to_thread(own_postgres.start)
-            await workshop.until(followed, "completed")
-            await workshop.until(queued, "completed")
+            await machine.until(followed, "completed")
+            await machine.until(queued, "completed")
 
     asyncio.run(scenario())
-    assert workshop.job(followed).attempt == 1, "the run never noticed"
-    assert workshop.losses(followed) == {step: [(1, 1.0 / step)] for step in range(1, 41)}
+    assert machine.job(followed).attempt == 1, "the run never noticed"
+    assert machine.losses(followed) == {step: [(1, 1.0 / step)] for step in range(1, 41)}
 
 
 @pytest.fixture
@@ -68,21 +68,21 @@ def test_a_full_disk_fails_the_job_with_that_word(
 ) -> None:
     database = tmp_path / "bloom.db"
     database.write_bytes(migrated_sqlite.read_bytes())
-    workshop = Workshop(Installation(tmp_path / "home", f"sqlite+aiosqlite:///{database}"))
-    job_id = workshop.add_job(toy={"hold_at": 7})
+    machine = Machine(Installation(tmp_path / "home", f"sqlite+aiosqlite:///{database}"))
+    job_id = machine.add_job(toy={"hold_at": 7})
 
     async def scenario() -> None:
-        async with workshop.worker():
-            await workshop.holds(job_id, 7)
-            workshop.let_go(job_id)
+        async with machine.worker():
+            await machine.holds(job_id, 7)
+            machine.let_go(job_id)
             with contextlib.suppress(OSError), (small_disk / "ballast").open("wb") as ballast:
                 while True:
                     ballast.write(b"x" * 4096)
                     ballast.flush()
-            await workshop.until(job_id, "failed", "completed")
+            await machine.until(job_id, "failed", "completed")
             (small_disk / "ballast").unlink()
 
     asyncio.run(scenario())
-    job = workshop.job(job_id)
+    job = machine.job(job_id)
     assert (job.status, job.attempt) == ("failed", 1)
     assert "No space left on device" in (job.error_message or "")

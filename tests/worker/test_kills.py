@@ -17,7 +17,7 @@ import pytest
 from gpubloom.agent import AgentFiles
 from gpubloom.server.jobs.tables import JobEvent
 from tests.server.installation import Installation
-from tests.worker.workshop import Workshop
+from tests.worker.machine import Machine
 
 VICTIMS = ("training", "agent", "worker", "server", "parent")
 STEPS = 150
@@ -80,10 +80,10 @@ def house(sqlite_installation: Installation) -> Iterator[House]:
     running.close()
 
 
-def _kill_run(workshop: Workshop, victim: str, jobs: list[UUID]) -> bool:
+def _kill_run(machine: Machine, victim: str, jobs: list[UUID]) -> bool:
     for job_id in jobs:
         with suppress(AssertionError, ValueError, ProcessLookupError, OSError):
-            record = AgentFiles(workshop.run_dir(job_id)).read_agent()
+            record = AgentFiles(machine.run_dir(job_id)).read_agent()
             if record is None or not record.agent.lives:
                 continue
             if victim == "agent":
@@ -95,32 +95,32 @@ def _kill_run(workshop: Workshop, victim: str, jobs: list[UUID]) -> bool:
 
 
 def _under_fire(installation: Installation, house: House, *, times: int, jobs: int, seed: int) -> None:
-    workshop = Workshop(installation)
+    machine = Machine(installation)
     toy = {"steps": STEPS, "seconds": 0.03, "save_every": 10}
-    ids = [workshop.add_job(toy=toy, max_attempts=1000) for _ in range(jobs)]
+    ids = [machine.add_job(toy=toy, max_attempts=1000) for _ in range(jobs)]
     chance = random.Random(seed)
     plan = [victim for victim in VICTIMS for _ in range(times)]
     chance.shuffle(plan)
     deadline = time.monotonic() + 120 + 20 * len(plan)
-    while any(workshop.job(job_id).status != "completed" for job_id in ids):
+    while any(machine.job(job_id).status != "completed" for job_id in ids):
         assert time.monotonic() < deadline, [
-            (workshop.job(job_id).status, workshop.job(job_id).error_message) for job_id in ids
+            (machine.job(job_id).status, machine.job(job_id).error_message) for job_id in ids
         ]
         house.keep_up()
         time.sleep(chance.uniform(0.3, 2.0))
         if plan:
             victim = plan[-1]
             killed = (
-                _kill_run(workshop, victim, ids) if victim in {"training", "agent"} else house.kill(victim)
+                _kill_run(machine, victim, ids) if victim in {"training", "agent"} else house.kill(victim)
             )
             if killed:
                 plan.pop()
     # Victims that were left over when the work was done: the house must survive them all the same.
     assert len(plan) <= 2 * times, f"the jobs ended before these could be killed: {plan}"
     for job_id in ids:
-        job = workshop.job(job_id)
-        assert workshop.weights(job_id) == STEPS * (STEPS + 1) // 2
-        losses = workshop.losses(job_id)
+        job = machine.job(job_id)
+        assert machine.weights(job_id) == STEPS * (STEPS + 1) // 2
+        losses = machine.losses(job_id)
         assert sorted(losses) == list(range(1, STEPS + 1)), "a step has no value"
         for step, found in losses.items():
             assert {value for _, value in found} == {1.0 / step}

@@ -29,7 +29,7 @@ from tests.worker.toy_training import TOY
 PATIENCE_SECONDS = 60
 
 
-class Workshop:
+class Machine:
     """Makes jobs and workers, and looks at what became of them."""
 
     def __init__(self, installation: Installation) -> None:
