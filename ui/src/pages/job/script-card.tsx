@@ -25,10 +25,8 @@ export function ScriptCard({ job }: { job: Job }) {
       {shown && (
         <Loaded query={script} skeleton={<SkeletonRows rows={6} />}>
           {({ script: text }) => (
-            // Scrolls sideways, so the keyboard must be able to reach it.
-            <pre tabIndex={0} role="region" aria-label="train.py" className="mt-3 overflow-x-auto rounded-control border border-line bg-rail p-3 font-mono text-xs text-[#c3cad5]">
-              {text}
-            </pre>
+            // Wrapped: what scrolls sideways is out of reach for a keyboard.
+            <pre className="mt-3 rounded-control border border-line bg-rail p-3 font-mono text-xs break-words whitespace-pre-wrap text-[#c3cad5]">{text}</pre>
           )}
         </Loaded>
       )}
