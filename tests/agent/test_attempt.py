@@ -106,6 +106,11 @@ def test_lock_is_held_until_the_training_is_gone_too(run: Run) -> None:
     run.wait_until_free()
 
 
+def _is_on_record(run: Run, attempt: int) -> bool:
+    record = run.files.read_agent()
+    return record is not None and record.training.lives and record.attempt == attempt
+
+
 def test_agents_killed_at_any_moment_leave_no_training_that_cannot_be_found(run: Run) -> None:
     run.script("import time; time.sleep(60)")
     generator = random.Random(4)
@@ -116,7 +121,7 @@ def test_agents_killed_at_any_moment_leave_no_training_that_cannot_be_found(run:
             agent.kill()
         # A fork that still waited for the agent ends by itself; one that runs is on record.
         wait_until(
-            lambda: not is_held(run.files.lock) or (run.agent.training.lives and run.agent.attempt == number),  # noqa: B023
+            lambda: not is_held(run.files.lock) or _is_on_record(run, number),  # noqa: B023
             "the run to be free or its training to be on record",
         )
         if is_held(run.files.lock):

@@ -7,6 +7,7 @@ from uuid import UUID
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import ValidationError
 
 import gpubloom
 from gpubloom.plan import Plan, TrainConfig, run_files
@@ -39,7 +40,7 @@ from gpubloom.server.jobs.schemas import (
 )
 from gpubloom.server.jobs.states import Status
 from gpubloom.server.jobs.stream import JobStreams
-from gpubloom.server.problems import InvalidInput
+from gpubloom.server.problems import Conflict, InvalidInput
 from gpubloom.server.projects.service import create_project, get_project
 from gpubloom.server.schema import Storable
 
@@ -203,9 +204,15 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
 async def read_script(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> Script:
     """The script that trains this job, and what it needs: run by hand, it gives the same result."""
     job, _ = await service.get_job(session, principal, job_id)
-    files = run_files(
-        TrainConfig.model_validate(job.config), Plan.model_validate(job.plan), gpubloom.__version__
-    )
+    try:
+        files = run_files(
+            TrainConfig.model_validate(job.config), Plan.model_validate(job.plan), gpubloom.__version__
+        )
+    except ValidationError as error:
+        raise Conflict(
+            "This job was made by another version of GPU Bloom; its script lies in its run directory.",
+            code="other_version",
+        ) from error
     return Script(
         script=files["train.py"], requirements=files["requirements.txt"], config=files["config.json"]
     )
