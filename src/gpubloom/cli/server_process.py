@@ -29,7 +29,7 @@ def run_server(*, port: int | None, host: str | None) -> None:
         )
     except OSError as error:
         stop(
-            f"Cannot listen on {settings.host}:{settings.port} ({error.strerror}). "
+            f"Cannot listen on {settings.host}:{settings.port} ({os.strerror(error.errno or 0)}). "
             f"Is another server running there? Choose another port: make run PORT={settings.port + 1}"
         )
     settings = settings.model_copy(update={"port": listening.getsockname()[1]})
