@@ -6,6 +6,7 @@ import signal
 
 from gpubloom.cli.parent_pipe import end_with_parent
 from gpubloom.cli.start_up import ready_settings
+from gpubloom.cli.thread_waiting import thread_waiting
 from gpubloom.providers.local import LocalProvider
 from gpubloom.server.db.database import Database
 from gpubloom.server.settings import Settings
@@ -15,9 +16,8 @@ from gpubloom.worker.loop import WorkerLoop
 def run_worker() -> None:
     """Work until SIGTERM or Ctrl-C; runs go on."""
     settings = ready_settings()
-    # Trainings inherit it. Threads that spin while they wait make a busy machine ten times slower; it must
-    # be set before torch is loaded, which a warm start does early.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Trainings inherit it.
+    os.environ.update(thread_waiting(os.environ))
     end_with_parent()
     asyncio.run(_work(settings))
 
