@@ -1,8 +1,8 @@
 """How the threads of a training wait for each other: spinning, or asleep.
 
-Measured with a small model on two cores: spinning is 2.3 times faster on a quiet machine, and ten times slower on
-a busy one, where a thread that spins takes the core from the one it waits for. So it depends on what the
-machine is doing now. It must be decided before torch is loaded.
+Measured with a small model on two cores: spinning is 2.3 times faster on a quiet machine, and ten times
+slower on a busy one, where a thread that spins takes the core from the one it waits for. So it depends on
+what the machine is doing now. It must be decided before torch is loaded.
 """
 
 import os
