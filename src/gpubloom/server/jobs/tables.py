@@ -29,7 +29,6 @@ class TrainingJob(Identified, Table):
     # A project with jobs cannot be deleted: some of them may be training right now.
     project_id: Mapped[UUID] = mapped_column(ForeignKey(Project.id, ondelete="RESTRICT"))
     user_id: Mapped[UUID] = mapped_column(ForeignKey(User.id, ondelete="CASCADE"))
-    kind: Mapped[str] = mapped_column(String(16), default="train")
     name: Mapped[str]
     status: Mapped[Status] = mapped_column(String(16), default="queued")
     config: Mapped[dict[str, Any]]

@@ -25,7 +25,6 @@ def upgrade() -> None:
         "training_jobs",
         sa.Column("project_id", sa.Uuid(), nullable=False),
         sa.Column("user_id", sa.Uuid(), nullable=False),
-        sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("config", sa.JSON(), nullable=False),
