@@ -1,0 +1,115 @@
+/* AdamW in one pass over flat host arrays.
+ *
+ * For every element, in FP32, each operation rounded once and in this order (left to right, nothing fused):
+ *
+ *     g = gradient * scale
+ *     m = beta1 * m + (1 - beta1) * g
+ *     v = beta2 * v + (1 - beta2) * g * g
+ *     p = p * (1 - lr * weight_decay) - (lr / c1) * m / (sqrt(v) / sqrt(c2) + eps)
+ *
+ * with c1 = 1 - beta1^t and c2 = 1 - beta2^t. Everything that does not depend on the element is computed in
+ * double by the caller and rounded to FP32 once. No element depends on another and IEEE rounding is kept
+ * (no -ffast-math, no contraction), so the result does not depend on vector width, split or compiler, and
+ * torch, given the same operations, gives the same bits (fallback.py).
+ *
+ * The copy is p rounded to nearest, ties to even, in the precision that computes. It is written in the same
+ * pass because memory bandwidth is all that this function spends.
+ *
+ * Conversions are integer arithmetic, so that every compiler can vectorise them. A NaN stays one. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+struct constants {
+    float scale, beta1, rest1, beta2, rest2, decay, rate, root2, eps;
+};
+
+static inline uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline float from_f32(float value) { return value; }
+
+static inline float to_f32(float value) { return value; }
+
+static inline float from_bf16(uint16_t half) { return of_bits((uint32_t)half << 16); }
+
+static inline uint16_t to_bf16(float value) {
+    uint32_t bits = bits_of(value);
+    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    /* Rounding could carry a NaN's fraction into the sign; a set quiet bit keeps it a NaN. */
+    uint32_t nan = (bits >> 16) | 0x40u;
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+static inline float from_f16(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t magnitude = (uint32_t)(half & 0x7fffu) << 13;
+    uint32_t normal = magnitude + (112u << 23);
+    uint32_t special = magnitude + (224u << 23);
+    /* A subnormal half is its fraction in units of 2^-24: put under a one at 2^-14, which is then taken off. */
+    uint32_t subnormal = bits_of(of_bits(magnitude + (113u << 23)) - of_bits(113u << 23));
+    uint32_t bits = magnitude < (1u << 23) ? subnormal : normal;
+    return of_bits((magnitude >= (31u << 23) ? special : bits) | sign);
+}
+
+static inline uint16_t to_f16(float value) {
+    uint32_t bits = bits_of(value);
+    uint32_t sign = (bits >> 16) & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    /* At 0.5 one unit in the last place is 2^-24, a subnormal half's unit: the addition itself rounds. */
+    uint32_t subnormal = bits_of(of_bits(magnitude) + 0.5f) - bits_of(0.5f);
+    uint32_t finite = magnitude < (113u << 23) ? subnormal : normal;
+    uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    return (uint16_t)((magnitude >= (143u << 23) ? special : finite) | sign);
+}
+
+#define UPDATE(gradient_of)                                                   \
+    float g = gradient_of(gradient[i]) * k.scale;                             \
+    float m = k.beta1 * first[i] + k.rest1 * g;                               \
+    float v = k.beta2 * second[i] + k.rest2 * g * g;                          \
+    float p = master[i] * k.decay - k.rate * m / (sqrtf(v) / k.root2 + k.eps); \
+    first[i] = m;                                                             \
+    second[i] = v;                                                            \
+    master[i] = p;
+
+#define WITHOUT_COPY(name, gradient_t, gradient_of)                                              \
+    void name(float *restrict master, float *restrict first, float *restrict second,            \
+              const gradient_t *restrict gradient, void *unused, int64_t length,                \
+              const struct constants *shared) {                                                 \
+        const struct constants k = *shared;                                                      \
+        (void)unused;                                                                            \
+        for (int64_t i = 0; i < length; i++) {                                                   \
+            UPDATE(gradient_of)                                                                  \
+        }                                                                                        \
+    }
+
+#define WITH_COPY(name, gradient_t, gradient_of, copy_t, copy_of)                                \
+    void name(float *restrict master, float *restrict first, float *restrict second,            \
+              const gradient_t *restrict gradient, copy_t *restrict copy, int64_t length,       \
+              const struct constants *shared) {                                                 \
+        const struct constants k = *shared;                                                      \
+        for (int64_t i = 0; i < length; i++) {                                                   \
+            UPDATE(gradient_of)                                                                  \
+            copy[i] = copy_of(p);                                                                \
+        }                                                                                        \
+    }
+
+WITHOUT_COPY(adamw_float32, float, from_f32)
+WITHOUT_COPY(adamw_bfloat16, uint16_t, from_bf16)
+WITHOUT_COPY(adamw_float16, uint16_t, from_f16)
+WITH_COPY(adamw_float32_float32, float, from_f32, float, to_f32)
+WITH_COPY(adamw_float32_bfloat16, float, from_f32, uint16_t, to_bf16)
+WITH_COPY(adamw_float32_float16, float, from_f32, uint16_t, to_f16)
+WITH_COPY(adamw_bfloat16_bfloat16, uint16_t, from_bf16, uint16_t, to_bf16)
+WITH_COPY(adamw_float16_float16, uint16_t, from_f16, uint16_t, to_f16)
