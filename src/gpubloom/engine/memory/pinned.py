@@ -1,0 +1,97 @@
+"""Flat host tensors of exactly the size asked for, pinned for a GPU if asked.
+
+torch's own pinned allocator rounds large blocks up to powers of two, which doubles what some layers take.
+Here a tensor is an anonymous mapping, registered with CUDA. The kernel hands its pages out zeroed: those of a
+plain buffer when they are first touched, those of a pinned one at once.
+
+What must hold: memory is unregistered before it is unmapped, and neither happens while a tensor or a view of
+it lives. So a tensor holds its owner, the owner holds the mapping, and the end of the owner unregisters.
+"""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Pinned for every CUDA context of this process, not only for the current device's.
+_PORTABLE = 1
+
+# Entries come and go in single operations, which need no lock: a buffer may be freed in any thread, even in
+# the middle of the creation of another.
+_alive: dict[int, int] = {}
+
+
+class PinningRefused(RuntimeError):
+    """The system does not let this process pin so much memory."""
+
+
+def host_buffer(length: int, dtype: torch.dtype, *, pinned: bool) -> Tensor:
+    """`length` zeros in host memory of whole pages, given back when the last view of them is gone."""
+    if length < 0:
+        raise ValueError(f"A host buffer cannot have {length} elements.")
+    if pinned and not torch.cuda.is_available():
+        raise ValueError("Pinned memory was asked for, but torch sees no CUDA GPU on this machine.")
+    if length == 0:
+        return torch.empty(0, dtype=dtype)
+    bytes_needed = _whole_pages(length * dtype.itemsize)
+    owner = _map(bytes_needed)
+    address = ctypes.addressof(owner)
+    if pinned:
+        _register(address, bytes_needed)
+    _alive[address] = bytes_needed
+    end = weakref.finalize(owner, _forget, address, pinned, os.getpid())
+    # At exit the system takes everything back at once; copies on the GPU may still be under way by then.
+    end.atexit = False
+    return torch.frombuffer(owner, dtype=dtype, count=length)
+
+
+def total_host_bytes() -> int:
+    """Bytes of all host buffers that are alive, whether their pages were touched or not."""
+    return sum(list(_alive.values()))
+
+
+def _whole_pages(bytes_needed: int) -> int:
+    return -(-bytes_needed // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _map(bytes_needed: int) -> "ctypes.Array[ctypes.c_char]":
+    try:
+        mapping = mmap.mmap(-1, bytes_needed, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(
+            f"The system refused {bytes_needed:,} bytes of host memory ({error.strerror}); "
+            f"{total_host_bytes():,} bytes are held already."
+        ) from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        # A kernel without huge pages refuses; its small pages do as well.
+        with contextlib.suppress(OSError):
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return (ctypes.c_char * bytes_needed).from_buffer(mapping)
+
+
+def _register(address: int, bytes_needed: int) -> None:
+    cudart = _cudart()
+    status = cudart.cudaHostRegister(address, bytes_needed, _PORTABLE)
+    if int(status) != 0:
+        raise PinningRefused(
+            f"CUDA could not pin {bytes_needed:,} bytes of host memory "
+            f"({cudart.cudaGetErrorString(status)}); {total_host_bytes():,} bytes are held already. "
+            f"`ulimit -l` shows how much this process may lock: raise it (in Docker: --ulimit memlock=-1), "
+            f"or let more of the model stay on the GPU."
+        )
+
+
+def _forget(address: int, pinned: bool, process: int) -> None:
+    _alive.pop(address, None)
+    # A fork inherits the object but not the registration.
+    if pinned and process == os.getpid():
+        _cudart().cudaHostUnregister(address)
+
+
+def _cudart() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
