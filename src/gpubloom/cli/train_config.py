@@ -49,6 +49,7 @@ def build_config(
     for name in ("train_path", "eval_path"):
         _make_absolute(fields.get("data"), name, folder)
     _make_absolute(fields.get("checkpoint"), "directory", folder)
+    _make_absolute(fields.get("model"), "path", folder)
     return _validated(fields)
 
 

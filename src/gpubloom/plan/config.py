@@ -24,6 +24,11 @@ from gpubloom.plan.shapes import PRESETS, ModelShape
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
+# Bytes and end-of-text: no tokenizer has fewer tokens.
+_SMALLEST_VOCABULARY = 257
+# A model folder allows far longer rows than most fine-tuning wants.
+_FOLDER_CONTEXT_LENGTH = 1_024
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(
@@ -48,6 +53,12 @@ class ModelConfig(_Part):
     tie_embeddings: bool | None = None
     rope_theta: float | None = Field(None, gt=0)
     norm_eps: float | None = Field(None, gt=0, le=1)
+    path: str | None = Field(
+        None, min_length=1, description="A model folder in Hugging Face layout, instead of a preset."
+    )
+    random_weights: bool = Field(
+        False, description="Takes the shape of model.path's config.json and begins with random weights."
+    )
 
     @field_validator("preset")
     @classmethod
@@ -56,10 +67,35 @@ class ModelConfig(_Part):
             raise ValueError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
         return preset
 
+    @model_validator(mode="after")
+    def _a_folder_brings_its_own_sizes(self) -> "ModelConfig":
+        if self.path is None:
+            if self.random_weights:
+                raise ValueError("random_weights belongs to path; a preset begins with random weights anyway")
+            return self
+        brought = {"path", "random_weights", "context_length"}
+        defaults = type(self).model_construct()
+        own = [
+            name
+            for name in type(self).model_fields
+            if name not in brought and getattr(self, name) != getattr(defaults, name)
+        ]
+        if own:
+            raise ValueError(f"path brings its own sizes: leave out {', '.join(own)}")
+        return self
+
+    @property
+    def tokens_per_row(self) -> int:
+        """How long a row of training tokens is."""
+        if self.path is not None:
+            return self.context_length or _FOLDER_CONTEXT_LENGTH
+        return self.shape(vocab_size=_SMALLEST_VOCABULARY).context_length
+
     def shape(self, vocab_size: int) -> ModelShape:
-        """The full shape, once the tokenizer has said how many tokens there are."""
+        """The full shape of a preset, once the tokenizer has said how many tokens there are."""
+        assert self.path is None, "a model folder has its shape in its config.json"
         base = PRESETS[self.preset]
-        wanted = self.model_dump(exclude={"preset"}, exclude_none=True)
+        wanted = self.model_dump(exclude={"preset", "path", "random_weights"}, exclude_none=True)
         if "heads" in wanted and "kv_heads" not in wanted:
             wanted["kv_heads"] = wanted["heads"]
         if "hidden_size" in wanted and "ffn_size" not in wanted:
@@ -146,6 +182,36 @@ class CheckpointConfig(_Part):
     keep_last: int = Field(2, ge=1, le=1_000_000)
 
 
+class MemoryConfig(_Part):
+    """Where tensors may live. Every answer gives the same mathematics; they differ in speed."""
+
+    mode: Literal["auto", "resident", "stream"] = Field(
+        "auto",
+        description="resident: all on the GPU; stream: decoder layers live in host memory; "
+        "auto: whatever is fastest.",
+    )
+    gpu_budget_gb: float | None = Field(None, gt=0, description="Use no more GPU memory (10^9 bytes).")
+    host_budget_gb: float | None = Field(None, gt=0, description="Use no more host memory (10^9 bytes).")
+
+
+class LoraConfig(_Part):
+    """Low-rank adapters on frozen weights, for method lora and qlora."""
+
+    rank: int = Field(16, ge=1, le=limits.MAX_LORA_RANK)
+    alpha: float = Field(32.0, gt=0, description="Adapters count alpha / rank times.")
+    dropout: float = Field(0.0, ge=0, le=0, description="Not supported yet: only 0.")
+    targets: Literal["all-linear"] | tuple[str, ...] = Field(
+        "all-linear", description="Names of linear layers, such as q_proj, or all in the decoder layers."
+    )
+
+    @field_validator("targets")
+    @classmethod
+    def _something_is_adapted(cls, targets: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not targets or not all(targets):
+            raise ValueError("name at least one linear layer, or 'all-linear'")
+        return targets
+
+
 class TrainConfig(_Part):
     """One training run, as asked for."""
 
@@ -160,7 +226,15 @@ class TrainConfig(_Part):
     accumulation: int = Field(1, ge=1, le=limits.MAX_ACCUMULATION, description="Micro-batches per step.")
     learning_rate: float = Field(1e-3, gt=0, le=10)
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    compile: Literal["auto", "on", "off"] = Field(
+        "auto", description="Compiled layers are faster after a start of about a minute; auto: on GPUs."
+    )
+    memory: MemoryConfig = MemoryConfig()
+    method: Literal["full", "lora", "qlora"] = Field(
+        "full", description="What is trained: all weights, or adapters on frozen (4-bit) ones."
+    )
+    lora: LoraConfig = LoraConfig()
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -173,11 +247,21 @@ class TrainConfig(_Part):
     def _optimizer_by_name(cls, optimizer: object) -> object:
         return {"name": optimizer} if isinstance(optimizer, str) else optimizer
 
+    @field_validator("memory", mode="before")
+    @classmethod
+    def _memory_by_mode(cls, memory: object) -> object:
+        return {"mode": memory} if isinstance(memory, str) else memory
+
+    @model_validator(mode="after")
+    def _adapters_belong_to_their_methods(self) -> "TrainConfig":
+        if self.method == "full" and self.lora != LoraConfig():
+            raise ValueError("lora settings belong to method lora or qlora; the method here is full")
+        return self
+
     @model_validator(mode="after")
     def _sizes_fit_together(self) -> "TrainConfig":
-        # Raises for shapes that no tokenizer could make possible; 257 is the smallest vocabulary.
-        shape = self.model.shape(vocab_size=257)
-        tokens = self.batch_size * self.accumulation * shape.context_length
+        # Raises for shapes that no tokenizer could make possible.
+        tokens = self.batch_size * self.accumulation * self.model.tokens_per_row
         if tokens > limits.MAX_TOKENS_PER_STEP:
             raise ValueError(
                 f"a step of {tokens:,} tokens is above the limit of "
@@ -187,7 +271,7 @@ class TrainConfig(_Part):
 
     @property
     def context_length(self) -> int:
-        return self.model.shape(vocab_size=257).context_length
+        return self.model.tokens_per_row
 
     @classmethod
     def read(cls, path: Path) -> "TrainConfig":

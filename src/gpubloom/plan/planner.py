@@ -19,6 +19,9 @@ _GPU_OVERHEAD_BYTES = 800_000_000
 _UTILIZATION = 0.4
 
 
+Precision = Literal["fp32", "bf16", "fp16"]
+
+
 class _Result(BaseModel):
     model_config = ConfigDict(frozen=True)
 
@@ -43,7 +46,7 @@ class Plan(_Result):
     version: Literal[1] = 1
     device: str
     placement: Literal["resident"] = "resident"
-    precision: Literal["fp32", "bf16"]
+    precision: Precision
     precision_reason: str
     parameters: int
     memory: Memory
@@ -87,12 +90,14 @@ def plan(config: TrainConfig, hardware: Hardware, *, tokens_per_epoch: int | Non
     )
 
 
-def choose_precision(wanted: str, gpu: Gpu | None) -> tuple[Literal["fp32", "bf16"], str]:
+def choose_precision(wanted: str, gpu: Gpu | None) -> tuple[Precision, str]:
     """The precision of computing, and why."""
     if wanted == "fp32":
         return "fp32", "fp32: asked for"
     if wanted == "bf16":
         return "bf16", "bf16: asked for"
+    if wanted == "fp16":
+        return "fp16", "fp16: asked for"
     if gpu is None:
         return "fp32", "fp32: a CPU computes it exactly and about as fast"
     if gpu.bf16:

@@ -78,7 +78,13 @@ def read_config(raw: dict[str, Any], settings: Settings, *, name: str, data_path
             update={"path": _readable("config.data.tokenizer.path", tokenizer.path, settings)}
         ),
     }
-    return config.model_copy(update={"data": config.data.model_copy(update=places)})
+    model = {"path": _readable("config.model.path", config.model.path, settings)}
+    return config.model_copy(
+        update={
+            "data": config.data.model_copy(update=places),
+            "model": config.model.model_copy(update=model),
+        }
+    )
 
 
 async def check_files(config: TrainConfig, settings: Settings) -> None:
@@ -91,10 +97,11 @@ async def check_files(config: TrainConfig, settings: Settings) -> None:
         try:
             check_data_files(find_files(path), settings)
         except (ValueError, OSError) as error:
-            raise InvalidInput.for_field(f"config.data.{field}", str(error)) from error
+            raise InvalidInput.for_field(f"config.{field}", str(error)) from error
 
-    await anyio.to_thread.run_sync(check, "train_path", config.data.train_path)
-    await anyio.to_thread.run_sync(check, "eval_path", config.data.eval_path)
+    await anyio.to_thread.run_sync(check, "data.train_path", config.data.train_path)
+    await anyio.to_thread.run_sync(check, "data.eval_path", config.data.eval_path)
+    await anyio.to_thread.run_sync(check, "model.path", config.model.path)
 
 
 def _validated(fields: dict[str, Any]) -> TrainConfig:
