@@ -5,17 +5,23 @@
     with Reporter() as reporter:
         reporter.metric("loss", 1.93, step=10)
 
+Views read with `Reading`, `diagnose` and `snapshot` (docs/traincard.md).
+
 Standard library only, so that any training script can have it. It knows the run directory
 (docs/run-directory.md) and nothing of trainers, servers or providers.
 """
 
 from gpubloom.traincard.control import Command, Control, ControlFile
+from gpubloom.traincard.diagnosis import Finding, Limits, diagnose
 from gpubloom.traincard.layout import RunFiles
 from gpubloom.traincard.lock import RunInUseError, RunLock
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.reader import Reader, RunEvent, load_checkpoints, load_latest, read_all
+from gpubloom.traincard.reading import Reading
 from gpubloom.traincard.reporter import Reporter
+from gpubloom.traincard.run_log import search_log
 from gpubloom.traincard.series import Curve, Curves, load_curves
+from gpubloom.traincard.snapshot import snapshot
 from gpubloom.traincard.state import RunState
 
 __all__ = [
@@ -24,16 +30,22 @@ __all__ = [
     "ControlFile",
     "Curve",
     "Curves",
+    "Finding",
+    "Limits",
     "Reader",
+    "Reading",
     "Reporter",
     "RunEvent",
     "RunFiles",
     "RunInUseError",
     "RunLock",
     "RunState",
+    "diagnose",
     "load_checkpoints",
     "load_curves",
     "load_latest",
     "read_all",
+    "search_log",
     "series_name",
+    "snapshot",
 ]

@@ -1,6 +1,7 @@
 """The index of a run's checkpoints: what was saved when, how large it is, and which one is best."""
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,38 +11,53 @@ from gpubloom.traincard.numbers_on_disk import decode_number, to_json
 from gpubloom.traincard.whole_files import read_json_object, replace_file
 
 
-class CheckpointIndex:
-    """checkpoints.json of one run. Changes are kept until `save` could write them."""
+class Checkpoints:
+    """The checkpoints that there are, and the best of them: a fold over events, without files."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        # Attempts share the index: what an earlier one saved is still there.
-        before = read_json_object(path) or {}
-        self._changed = False
-        self._entries: list[dict[str, Any]] = list(before.get("checkpoints") or [])
-        self._said_best: str | None = before.get("best") if before.get("best_was_said") else None
+    def __init__(self, entries: Iterable[dict[str, Any]] = (), said_best: str | None = None) -> None:
+        self.entries: list[dict[str, Any]] = list(entries)
+        self.said_best = said_best
 
-    def add(self, record: dict[str, Any], attempt: int) -> None:
+    def add(self, record: Mapping[str, Any], attempt: int) -> None:
         """Takes in a `checkpoint` event; saving to the same path again replaces the entry."""
         entry = {key: record.get(key) for key in ("step", "path", "size", "t", "metrics", "metadata")}
         entry["attempt"] = attempt
-        self._entries = [old for old in self._entries if old["path"] != entry["path"]] + [entry]
+        self.entries = [old for old in self.entries if old["path"] != entry["path"]] + [entry]
         if record.get("best"):
-            self._said_best = entry["path"]
-        self._changed = True
+            self.said_best = entry["path"]
 
     def remove(self, path: str) -> None:
         """Takes in a `checkpoint_removed` event."""
-        self._entries = [old for old in self._entries if old["path"] != path]
-        if self._said_best == path:
-            self._said_best = None
-        self._changed = True
+        self.entries = [old for old in self.entries if old["path"] != path]
+        if self.said_best == path:
+            self.said_best = None
 
     def best(self) -> str | None:
-        if self._said_best is not None:
-            return self._said_best
-        losses = [(loss, entry["path"]) for entry in self._entries if (loss := _eval_loss(entry)) is not None]
+        """The one that was last said to be best, or the one with the lowest evaluation loss."""
+        if self.said_best is not None:
+            return self.said_best
+        losses = [(loss, entry["path"]) for entry in self.entries if (loss := _eval_loss(entry)) is not None]
         return min(losses)[1] if losses else None
+
+
+class CheckpointIndex(Checkpoints):
+    """checkpoints.json of one run. Changes are kept until `save` could write them."""
+
+    def __init__(self, path: Path) -> None:
+        # Attempts share the index: what an earlier one saved is still there.
+        before = read_json_object(path) or {}
+        said_best = before.get("best") if before.get("best_was_said") else None
+        super().__init__(before.get("checkpoints") or (), said_best)
+        self._path = path
+        self._changed = False
+
+    def add(self, record: Mapping[str, Any], attempt: int) -> None:
+        super().add(record, attempt)
+        self._changed = True
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        self._changed = True
 
     def save(self) -> None:
         """Writes the index if it changed; OSError leaves the change for the next time."""
@@ -50,8 +66,8 @@ class CheckpointIndex:
         content = {
             "v": PROTOCOL_VERSION,
             "best": self.best(),
-            "best_was_said": self._said_best is not None,
-            "checkpoints": self._entries,
+            "best_was_said": self.said_best is not None,
+            "checkpoints": self.entries,
         }
         replace_file(self._path, to_json(content))
         self._changed = False

@@ -50,6 +50,9 @@ class RunFiles:
     def segment(self, stream: StreamId) -> Path:
         return self.segments / f"{stream}.jsonl"
 
+    def condensed(self, stream: StreamId) -> Path:
+        return self.segments / f"{stream}.buckets.json"
+
     def sealed(self) -> dict[StreamId, Path]:
         """Sealed segments by what they hold, oldest attempt first; files of unknown names are left alone."""
         found = {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from gpubloom.traincard.condensed_files import load_condensed
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.numbers_on_disk import decode_number
@@ -53,7 +54,9 @@ class Reader:
     """Follows the events of a run.
 
     `ranks`: only these, by default all. `cursor`: where an earlier reader of the same run stopped (its
-    `cursor`).
+    `cursor`). `condensed`: where a stream's beginning lies condensed beside it, one event of the kind
+    `condensed` comes in place of that beginning, with the file's content as its fields. `kinds`: only
+    these, and `start`.
     """
 
     def __init__(
@@ -62,8 +65,14 @@ class Reader:
         *,
         ranks: Iterable[int] | None = None,
         cursor: Mapping[str, int] | None = None,
+        condensed: bool = False,
+        kinds: Iterable[str] | None = None,
     ) -> None:
         self._files = RunFiles(run_dir)
+        self._condensed = condensed
+        # Looked for in the line before it is parsed: most lines of a long run are metrics.
+        self._marks = None if kinds is None else tuple(f'"{kind}"'.encode() for kind in ("start", *kinds))
+        self._kinds = None if kinds is None else frozenset(("start", *kinds))
         self._ranks = None if ranks is None else frozenset(ranks)
         self._offsets: dict[str, int] = dict(cursor or {})
         self._finished: set[StreamId] = set()
@@ -104,6 +113,13 @@ class Reader:
     def _read(self, stream: StreamId, file: IO[bytes], most: int, events: list[RunEvent]) -> int:
         key = str(stream)
         used = 0
+        if self._condensed and key not in self._offsets and (found := load_condensed(self._files, stream)):
+            size = file.seek(0, os.SEEK_END)
+            if found["bytes"] <= size:
+                events.append(_condensed_event(stream, found))
+                self._offsets[key] = found["bytes"]
+                # Counted as a good part of what may be read: its curves are many numbers.
+                used = min(most, _CHUNK_BYTES)
         while used < most:
             offset = self._offsets.get(key, 0)
             file.seek(offset)
@@ -111,6 +127,8 @@ class Reader:
             if not data:
                 break
             lines = data[:-1].split(b"\n")
+            if self._marks is not None:
+                lines = [line for line in lines if any(mark in line for mark in self._marks)]
             events.extend(event for line in lines if (event := self._event(stream, line)))
             self._offsets[key] = offset + len(data)
             used += len(data)
@@ -136,7 +154,13 @@ class Reader:
                 f"{self._files.run_dir} uses version {fields['v']} of the run directory, this program "
                 f"reads up to {PROTOCOL_VERSION}. Install a newer gpubloom."
             )
-        return event
+        return event if self._kinds is None or event.kind in self._kinds else None
+
+
+def _condensed_event(stream: StreamId, found: Mapping[str, Any]) -> RunEvent:
+    return RunEvent(
+        stream.attempt, stream.rank, int(found["seq"]), float(found["t"]), "condensed", None, found
+    )
 
 
 class _OpenFiles:

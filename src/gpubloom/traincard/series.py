@@ -1,96 +1,240 @@
 """Curves in bounded memory.
 
 A curve keeps every point until it has too many; then neighbours are joined into buckets that keep lowest,
-highest and last value. So a spike stays visible however long a run is, and following a run for weeks costs
-what an hour costs.
+highest, mean and last value. So a spike stays visible however long a run is, and following a run for weeks
+costs what an hour costs. Columns instead of objects: a bucket is nine numbers in nine arrays.
 """
 
+import math
 import os
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from gpubloom.traincard.reader import RunEvent, read_all
+from gpubloom.traincard.numbers_on_disk import decode_number, encode_number
+from gpubloom.traincard.reader import Reader, RunEvent
+
+MOST_BUCKETS = 1000
+# What all curves of one reader or writer may hold together: about 30 MB.
+_MOST_BUCKETS_TOGETHER = 400_000
+_FEWEST_BUCKETS = 8
+_MOST_CURVES = 50_000
+# As stored: x of the first and last point, lowest, highest, sum of finite values, last value and its time,
+# number of points and of finite ones among them.
+COLUMNS = ("first", "last", "low", "high", "total", "value", "time", "count", "finite")
 
 
 @dataclass(slots=True)
 class Bucket:
-    """One or several neighbouring points."""
+    """One or several neighbouring points. Without any finite value, lowest, highest and mean are NaN."""
 
     first_step: int
     last_step: int
     lowest: float
     highest: float
+    mean: float
     last: float
     last_time: float
     points: int = 1
 
-    def join(self, later: "Bucket") -> None:
-        self.last_step, self.last, self.last_time = later.last_step, later.last, later.last_time
-        self.points += later.points
-        # A comparison with NaN is false, so a bucket forgets NaN as soon as it knows a number.
-        if later.lowest < self.lowest or self.lowest != self.lowest:
-            self.lowest = later.lowest
-        if later.highest > self.highest or self.highest != self.highest:
-            self.highest = later.highest
-
 
 class Curve:
-    """One series of one attempt, in at most `most` buckets."""
+    """One series of one attempt, in at most `most` buckets. Its x is the step, or for telemetry the time."""
 
-    def __init__(self, most: int = 2000) -> None:
+    __slots__ = (*COLUMNS, "_per_bucket", "most")
+
+    def __init__(self, most: int = MOST_BUCKETS) -> None:
         self.most = max(2, most)
-        self.buckets: list[Bucket] = []
-        self._points_per_bucket = 1
+        self.first, self.last, self.low, self.high, self.total, self.value, self.time = (
+            array("d") for _ in range(7)
+        )
+        self.count, self.finite = array("q"), array("q")
+        self._per_bucket = 1
 
-    def add(self, step: int, value: float, t: float) -> None:
-        point = Bucket(step, step, value, value, value, t)
-        if self.buckets and self.buckets[-1].points < self._points_per_bucket:
-            self.buckets[-1].join(point)
+    def __len__(self) -> int:
+        return len(self.count)
+
+    def add(self, x: float, value: float, t: float) -> None:
+        """Takes in one point."""
+        # False for NaN and both infinities: what cannot be drawn has no lowest and highest.
+        is_finite = -math.inf < value < math.inf
+        if self.count and self.count[-1] < self._per_bucket:
+            self.last[-1], self.value[-1], self.time[-1] = x, value, t
+            self.count[-1] += 1
+            if is_finite:
+                self.finite[-1] += 1
+                self.total[-1] += value
+                # Written so that the NaN of a bucket without a finite value gives way.
+                if not self.low[-1] <= value:
+                    self.low[-1] = value
+                if not self.high[-1] >= value:
+                    self.high[-1] = value
             return
-        self.buckets.append(point)
-        if len(self.buckets) > self.most:
+        known = value if is_finite else math.nan
+        self._append((x, x, known, known, value if is_finite else 0.0, value, t, 1, int(is_finite)))
+
+    def add_bucket(self, bucket: Sequence[Any]) -> None:
+        """Takes in a bucket that another curve made (in the order of COLUMNS)."""
+        points = int(bucket[7])
+        while self._per_bucket < points:
+            self._per_bucket *= 2
+        if self.count and self.count[-1] + points <= self._per_bucket:
+            self._join(len(self) - 1, bucket)
+        else:
+            self._append(bucket)
+
+    def shrink(self, most: int) -> None:
+        """From now on at most so many buckets."""
+        self.most = max(2, most)
+        while len(self) > self.most:
             self._halve()
 
+    def _append(self, bucket: Sequence[Any]) -> None:
+        for column, number in zip(COLUMNS, bucket, strict=True):
+            getattr(self, column).append(number)
+        if len(self) > self.most:
+            self._halve()
+
+    def _join(self, place: int, later: Sequence[Any]) -> None:
+        _, last, low, high, total, value, time, count, finite = later
+        self.last[place], self.value[place], self.time[place] = last, value, time
+        self.count[place] += int(count)
+        self.finite[place] += int(finite)
+        self.total[place] += total
+        if not self.low[place] <= low and low == low:
+            self.low[place] = low
+        if not self.high[place] >= high and high == high:
+            self.high[place] = high
+
     def _halve(self) -> None:
-        joined = self.buckets[::2]
-        for first, second in zip(joined, self.buckets[1::2], strict=False):
-            first.join(second)
-        self.buckets = joined
-        self._points_per_bucket *= 2
+        later = list(zip(*(getattr(self, column)[1::2] for column in COLUMNS), strict=True))
+        for column in COLUMNS:
+            setattr(self, column, getattr(self, column)[::2])
+        for place, bucket in enumerate(later):
+            self._join(place, bucket)
+        self._per_bucket *= 2
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """The buckets, in the order of COLUMNS."""
+        return zip(*(getattr(self, column) for column in COLUMNS), strict=True)
+
+    @property
+    def buckets(self) -> list[Bucket]:
+        """The buckets as objects, oldest first."""
+        return [
+            Bucket(
+                int(first), int(last), low, high, total / finite if finite else math.nan, value, time, count
+            )
+            for first, last, low, high, total, value, time, count, finite in self.rows()
+        ]
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The buckets as JSON can hold them."""
+        stored: dict[str, list[Any]] = {name: getattr(self, name).tolist() for name in ("count", "finite")}
+        for name in ("first", "last", "low", "high", "total", "value", "time"):
+            stored[name] = [_short(number) for number in getattr(self, name)]
+        return stored
+
+    @classmethod
+    def from_columns(cls, stored: Mapping[str, Sequence[Any]], most: int = MOST_BUCKETS) -> "Curve":
+        """What `columns` gave; ValueError or KeyError when it is something else."""
+        curve = cls(most)
+        curve.add_columns(stored)
+        return curve
+
+    def add_columns(self, stored: Mapping[str, Sequence[Any]]) -> None:
+        """Takes in the stored buckets of a later part of the same series."""
+        columns = [stored[name] for name in COLUMNS]
+        if not all(isinstance(number, (int, float)) for column in columns for number in column):
+            columns = [[decode_number(number) for number in column] for column in columns]
+        for bucket in zip(*columns, strict=True):
+            self.add_bucket(bucket)
+
+
+def _short(number: float) -> Any:
+    # Whole numbers without ".0", and all digits otherwise: a step is exact, a loss comes back as it was.
+    return int(number) if number.is_integer() and abs(number) < 1e15 else encode_number(number)
 
 
 class Curves:
-    """All series of a run, separate for each attempt, because a resumed attempt repeats steps."""
+    """Series by rank and attempt, because a resumed attempt repeats steps. Bounded, however many they are."""
 
-    def __init__(self, names: Iterable[str] | None = None, *, rank: int = 0, most: int = 2000) -> None:
+    def __init__(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        rank: int | None = 0,
+        most: int = MOST_BUCKETS,
+        most_together: int = _MOST_BUCKETS_TOGETHER,
+    ) -> None:
         self._names = None if names is None else frozenset(names)
         self._rank = rank
-        self._most = most
-        self._curves: dict[str, dict[int, Curve]] = {}
+        self._most = max(2, most)
+        self._most_together = most_together
+        self._count = 0
+        self.left_out = 0
+        self._curves: dict[int, dict[str, dict[int, Curve]]] = {}
 
     def add(self, event: RunEvent) -> None:
-        """Takes in an event; those of other ranks, and without values, change nothing."""
-        if event.rank != self._rank:
+        """Takes in an event; those of ranks that were not asked for, and without values, change nothing."""
+        if self._rank is not None and event.rank != self._rank:
             return
+        if event.kind == "condensed":
+            for name, stored in event.fields["series"].items():
+                if (curve := self._curve(event.rank, name, event.attempt)) is not None:
+                    curve.add_columns(stored)
+            return
+        # Telemetry belongs to a moment, not to a step.
+        x = event.t if event.kind == "system" else event.step if event.step is not None else event.seq
         for name, value in event.series():
-            if self._names is None or name in self._names:
-                by_attempt = self._curves.setdefault(name, {})
-                curve = by_attempt.setdefault(event.attempt, Curve(self._most))
-                curve.add(event.step if event.step is not None else event.seq, value, event.t)
+            if (curve := self._curve(event.rank, name, event.attempt)) is not None:
+                curve.add(x, value, event.t)
 
-    def names(self) -> list[str]:
+    def _curve(self, rank: int, name: str, attempt: int) -> Curve | None:
+        if self._names is not None and name not in self._names:
+            return None
+        by_attempt = self._curves.setdefault(rank, {}).setdefault(name, {})
+        curve = by_attempt.get(attempt)
+        if curve is None:
+            if self._count >= _MOST_CURVES:
+                self.left_out += 1
+                return None
+            self._count += 1
+            if self._count * self._most > self._most_together and self._most > _FEWEST_BUCKETS:
+                self._most = max(_FEWEST_BUCKETS, self._most // 2)
+                for old in self.all():
+                    old.shrink(self._most)
+            curve = by_attempt[attempt] = Curve(self._most)
+        return curve
+
+    def all(self) -> Iterator[Curve]:
+        for by_name in self._curves.values():
+            for by_attempt in by_name.values():
+                yield from by_attempt.values()
+
+    def ranks(self) -> list[int]:
         return sorted(self._curves)
 
-    def attempts(self, name: str) -> dict[int, Curve]:
+    def names(self, rank: int = 0) -> list[str]:
+        return sorted(name for name, curves in self._curves.get(rank, {}).items() if curves)
+
+    def attempts(self, name: str, rank: int = 0) -> dict[int, Curve]:
         """The curves of a series by attempt; empty when the series was never reported."""
-        return self._curves.get(name, {})
+        return self._curves.get(rank, {}).get(name, {})
 
 
 def load_curves(
-    run_dir: str | os.PathLike[str], names: Iterable[str] | None = None, *, rank: int = 0, most: int = 2000
+    run_dir: str | os.PathLike[str],
+    names: Iterable[str] | None = None,
+    *,
+    rank: int = 0,
+    most: int = MOST_BUCKETS,
 ) -> Curves:
-    """The series of a run as they are now."""
+    """The series of a run as they are now, from the condensed history where there is one."""
     curves = Curves(names, rank=rank, most=most)
-    for event in read_all(run_dir, ranks=[rank]):
-        curves.add(event)
+    reader = Reader(run_dir, ranks=[rank], condensed=True)
+    while events := reader.read_new():
+        for event in events:
+            curves.add(event)
     return curves

@@ -1,0 +1,44 @@
+"""A stream's beginning in small: curves in buckets, and the events that a view needs, beside the raw lines.
+
+`bytes` says how much of the stream is in it. A tail only grows and sealing changes no byte, so a reader goes
+on with the raw lines right behind that place. It is derived: without it a reader reads more, not less.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
+from gpubloom.traincard.numbers_on_disk import to_json
+from gpubloom.traincard.whole_files import read_json_object
+
+
+def load_condensed(files: RunFiles, stream: StreamId) -> dict[str, Any] | None:
+    """What is condensed of a stream; None when there is nothing, or nothing that this version can use."""
+    try:
+        found = read_json_object(files.condensed(stream))
+    except (OSError, ValueError):
+        return None
+    if found is None or found.get("v") != PROTOCOL_VERSION:
+        return None
+    wanted: dict[str, Any] = {"bytes": int, "seq": int, "t": (int, float), "series": dict, "events": list}
+    return found if all(isinstance(found.get(name), kind) for name, kind in wanted.items()) else None
+
+
+def save_condensed(path: Path, head: Mapping[str, Any], series: Iterator[tuple[str, Any]]) -> None:
+    """Replaces the file, series by series: one long call to the encoder would hold up the training thread."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="ascii") as file:
+            file.write(f'{to_json({"v": PROTOCOL_VERSION, **head})[:-1]},"series":{{')
+            separator = ""
+            for name, columns in series:
+                file.write(f"{separator}{to_json(name)}:{to_json(columns)}")
+                separator = ","
+            file.write("}}\n")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,38 @@
+"""What is wrong with a run: pure functions over a Reading, one file for each kind of finding."""
+
+from collections.abc import Callable, Iterator
+
+from gpubloom.traincard.diagnosis.data_starved import data_starved
+from gpubloom.traincard.diagnosis.degraded import degraded
+from gpubloom.traincard.diagnosis.diverging import diverging
+from gpubloom.traincard.diagnosis.finding import Finding, Limits
+from gpubloom.traincard.diagnosis.memory import out_of_memory_soon
+from gpubloom.traincard.diagnosis.stalled import stalled
+from gpubloom.traincard.diagnosis.throttled import throttled
+from gpubloom.traincard.reading import Reading
+
+__all__ = ["Finding", "Limits", "diagnose"]
+
+Diagnosis = Callable[[Reading, float, Limits], Iterator[Finding]]
+
+# A loss that is not a number is also worth knowing when the run is over; a hot GPU only while it trains.
+_ALWAYS: tuple[Diagnosis, ...] = (diverging,)
+_UNTIL_THE_END: tuple[Diagnosis, ...] = (degraded, *_ALWAYS)
+_WHILE_IT_LIVES: tuple[Diagnosis, ...] = (
+    stalled, data_starved, throttled, out_of_memory_soon, *_UNTIL_THE_END,
+)  # fmt: skip
+_ORDER = {"critical": 0, "warning": 1, "info": 2}
+
+
+def diagnose(reading: Reading, now: float | None = None, limits: Limits | None = None) -> list[Finding]:
+    """Everything that is wrong with a run, worst first. `now`: the observer's clock, seconds since 1970."""
+    moment = reading.now() if now is None else now
+    main = reading.ranks.get(0)
+    if reading.state.status != "running":
+        kinds = _ALWAYS
+    elif main is not None and main.life(moment) == "dead":
+        kinds = _UNTIL_THE_END
+    else:
+        kinds = _WHILE_IT_LIVES
+    found = [finding for kind in kinds for finding in kind(reading, moment, limits or Limits())]
+    return sorted(found, key=lambda finding: _ORDER[finding.severity])

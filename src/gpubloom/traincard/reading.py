@@ -1,0 +1,298 @@
+"""What a run's events add up to, for anybody who looks at it.
+
+A fold over the reader's events in bounded memory: curves in buckets, the last lines of the log, the last
+minutes of what diagnosis looks at. Long histories come condensed, so opening a run does not mean parsing it.
+"""
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gpubloom.traincard.checkpoints import Checkpoints
+from gpubloom.traincard.layout import RunFiles
+from gpubloom.traincard.lock import HAS_FLOCK, RunLock
+from gpubloom.traincard.numbers_on_disk import encode_number
+from gpubloom.traincard.ranks import RankReading
+from gpubloom.traincard.reader import Reader, RunEvent
+from gpubloom.traincard.series import MOST_BUCKETS, Curve, Curves
+from gpubloom.traincard.state import RunState
+
+_BATCH_BYTES = 1 << 20
+_LOG_LINES = 1000
+_ERRORS = 20
+_REMOVED_CHECKPOINTS = 200
+_RECENT_POINTS = 256
+_RECENT_SERIES = 100
+_RECENT_LOOKS = 120
+_WATCHED = ("loss", "grad_norm", "step_seconds", "data_seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of the log."""
+
+    t: float
+    rank: int
+    attempt: int
+    level: str
+    line: str
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One start of the run, as rank 0 tells it."""
+
+    attempt: int
+    started_at: float | None = None
+    last_t: float | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    resumed_from_step: int | None = None
+    status: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Discontinuity:
+    """Where a restart interrupts the curves."""
+
+    attempt: int
+    step: int | None
+    previous_step: int | None
+    repeated_steps: int
+    reason: str
+    t: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A reported value that diagnosis looks at."""
+
+    step: float
+    value: float
+    t: float
+
+
+class Reading:
+    """A run as it stands; `update` takes in what is new. Writes nothing."""
+
+    def __init__(self, run_dir: str | os.PathLike[str], *, most_buckets: int = MOST_BUCKETS) -> None:
+        self.run_dir = Path(run_dir)
+        self._files = RunFiles(run_dir)
+        self._reader = Reader(run_dir, condensed=True)
+        self._begun_at = (time.time(), time.monotonic())
+        self._is_first = True
+        self.state = RunState()
+        self.curves = Curves(rank=None, most=most_buckets)
+        self.attempts: dict[int, Attempt] = {}
+        self.ranks: dict[int, RankReading] = {}
+        self.saved = Checkpoints()
+        self.removed_checkpoints: deque[dict[str, Any]] = deque(maxlen=_REMOVED_CHECKPOINTS)
+        self.log: deque[LogLine] = deque(maxlen=_LOG_LINES)
+        self.log_total = 0
+        self.log_errors = 0
+        self.errors: deque[dict[str, Any]] = deque(maxlen=_ERRORS)
+        self.recent: dict[str, deque[Point]] = {}
+        """The last values of rank 0's losses, gradient norms and step times."""
+        self.looks: dict[int, deque[tuple[float, Mapping[str, Any]]]] = {}
+        """The last telemetry of each rank that tells any: time and values."""
+        self.facts: dict[int, dict[str, Any]] = {}
+        """What each rank described; rank 0's is also in `state`."""
+
+    def now(self) -> float:
+        """The observer's clock: seconds since 1970 when it began, and from then on never backwards."""
+        wall, monotonic = self._begun_at
+        return wall + time.monotonic() - monotonic
+
+    def update(self) -> bool:
+        """Takes in all that is new; says whether there was anything."""
+        found = False
+        now = self.now()
+        # Asked before reading: what a process that ended meanwhile said last is then read, and it counts as
+        # ended, not as dead.
+        there = self._processes()
+        while events := self._reader.read_new(_BATCH_BYTES):
+            found = True
+            for event in events:
+                self.add(event, now)
+        if self._is_first:
+            self._is_first = not found
+            for reading in self.ranks.values():
+                reading.seen_before(self._age(reading, now))
+            there = self._processes()
+            # A process that ended between reading and asking has said its last words in between.
+            for event in self._reader.read_new(_BATCH_BYTES):
+                self.add(event, now)
+        for (rank, pid), answer in there.items():
+            if self.ranks[rank].pid == pid:
+                self.ranks[rank].process_is_there = answer
+        return found
+
+    @property
+    def damaged_lines(self) -> int:
+        return self._reader.damaged_lines
+
+    @property
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """The checkpoints that there are, oldest first."""
+        return self.saved.entries
+
+    @property
+    def best_checkpoint(self) -> str | None:
+        return self.saved.best()
+
+    @property
+    def status(self) -> str:
+        """`running`, `killed` (says running, but its process is gone), or what the last `end` said."""
+        main = self.ranks.get(0)
+        if self.state.status == "running" and main is not None and main.life(self.now()) == "dead":
+            return "killed"
+        return self.state.status
+
+    @property
+    def discontinuities(self) -> list[Discontinuity]:
+        """One for every restart, in order."""
+        found = []
+        attempts = [self.attempts[number] for number in sorted(self.attempts)]
+        for before, after in pairwise(attempts):
+            reason = before.status or "killed"
+            if before.status == "failed" and before.message:
+                reason = f"failed: {before.message}"
+            resumed, reached = after.resumed_from_step, before.last_step
+            repeated = 0 if reached is None else max(0, reached - (resumed or 0))
+            found.append(Discontinuity(after.attempt, resumed, reached, repeated, reason, after.started_at))
+        return found
+
+    def add(self, event: RunEvent, now: float | None = None) -> None:
+        """Takes in one event."""
+        seen_at = self.now() if now is None else now
+        self.curves.add(event)
+        if event.kind == "condensed":
+            self._add_condensed(event, seen_at)
+            return
+        self._add(event, seen_at)
+        if event.kind in {"metric", "system"}:
+            self._remember(event)
+
+    def _add(self, event: RunEvent, seen_at: float) -> None:
+        if event.rank not in self.ranks:
+            self.ranks[event.rank] = RankReading(event.rank)
+        self.ranks[event.rank].add(event, seen_at)
+        if event.rank == 0:
+            self.state.apply(event.fields)
+            self._add_to_attempt(event)
+            if event.kind == "checkpoint":
+                self.saved.add(event.fields, event.attempt)
+            elif event.kind == "checkpoint_removed":
+                path = event.fields.get("path")
+                self.removed_checkpoints.extend(e for e in self.saved.entries if e["path"] == path)
+                self.saved.remove(str(path))
+        if event.kind == "describe":
+            self.facts.setdefault(event.rank, {}).update(event.fields.get("facts") or {})
+        elif event.kind == "log":
+            level = str(event.fields.get("level", "info"))
+            line = str(event.fields.get("line", ""))
+            self.log.append(LogLine(event.t, event.rank, event.attempt, level, line))
+            self.log_total += 1
+            self.log_errors += level == "error"
+        elif event.kind == "error":
+            where = {
+                "rank": event.rank,
+                "attempt": event.attempt,
+                "reached_step": self.ranks[event.rank].step,
+            }
+            self.errors.append({**event.fields, **where})
+
+    def _add_to_attempt(self, event: RunEvent) -> None:
+        attempt = self.attempts.setdefault(event.attempt, Attempt(event.attempt))
+        attempt.last_t = event.t
+        if event.kind == "start":
+            attempt.started_at = attempt.started_at or event.t
+            attempt.status = attempt.message = None
+        elif event.kind == "resumed":
+            attempt.resumed_from_step = event.fields.get("from_step")
+        elif event.kind == "end":
+            attempt.status = str(event.fields.get("status", "ended"))
+            attempt.message = event.fields.get("message")
+        elif event.kind in {"metric", "progress"} and event.step is not None:
+            self._reached(attempt, event.step)
+
+    @staticmethod
+    def _reached(attempt: Attempt, step: int) -> None:
+        attempt.first_step = step if attempt.first_step is None else min(step, attempt.first_step)
+        attempt.last_step = step if attempt.last_step is None else max(step, attempt.last_step)
+
+    def _remember(self, event: RunEvent) -> None:
+        if event.kind == "system":
+            looks = self.looks.setdefault(event.rank, deque(maxlen=_RECENT_LOOKS))
+            looks.append((event.t, event.fields.get("values") or {}))
+            return
+        for name, value in event.series():
+            if name.endswith(_WATCHED):
+                self._watch(event.rank, name, Point(event.step or 0, value, event.t))
+
+    def _watch(self, rank: int, name: str, point: Point) -> None:
+        if name.endswith("step_seconds") and point.value == point.value:
+            self.ranks[rank].step_seconds.append(point.value)
+        if rank == 0 and (name in self.recent or len(self.recent) < _RECENT_SERIES):
+            self.recent.setdefault(name, deque(maxlen=_RECENT_POINTS)).append(point)
+
+    def _add_condensed(self, event: RunEvent, seen_at: float) -> None:
+        for fields in event.fields["events"]:
+            kept = RunEvent(
+                event.attempt,
+                event.rank,
+                int(fields["seq"]),
+                float(fields["t"]),
+                str(fields["kind"]),
+                fields.get("step"),
+                fields,
+            )
+            self._add(kept, seen_at)
+            if kept.kind == "system":
+                self._remember(kept)
+        self.log_total += int(event.fields.get("log_lines_left_out") or 0)
+        self.log_errors += int(event.fields.get("log_errors_left_out") or 0)
+        for name in event.fields["series"]:
+            curve = self.curves.attempts(name, event.rank).get(event.attempt)
+            if curve is not None and len(curve) and not name.startswith("system/"):
+                self._take_last(event, name, curve)
+
+    def _take_last(self, event: RunEvent, name: str, curve: Curve) -> None:
+        step = int(curve.last[-1])
+        if event.rank == 0:
+            self.state.values[name] = {"step": step, "value": encode_number(curve.value[-1])}
+            attempt = self.attempts.setdefault(event.attempt, Attempt(event.attempt))
+            self._reached(attempt, int(curve.first[0]))
+            self._reached(attempt, step)
+            if self.state.step is None or step > self.state.step:
+                self.state.step = step
+        rank = self.ranks[event.rank]
+        rank.step = max(step, rank.step or 0)
+        if name.endswith(_WATCHED):
+            for x, value, t in list(zip(curve.last, curve.value, curve.time, strict=True))[-_RECENT_POINTS:]:
+                self._watch(event.rank, name, Point(x, value, t))
+
+    def _age(self, reading: RankReading, now: float) -> float:
+        """How old the last event already is. Of file time and event time, the later one counts: no alarm
+        because of a clock that is wrong."""
+        try:
+            written = self._files.tail(reading.rank).stat().st_mtime
+        except OSError:
+            written = 0.0
+        return max(0.0, now - max(written, reading.last_seen or 0.0))
+
+    def _processes(self) -> dict[tuple[int, int | None], bool]:
+        """Of every rank that should live on this machine: whether its process does."""
+        here = socket.gethostname()
+        return {
+            (reading.rank, reading.pid): RunLock.holder(self.run_dir, reading.rank) is not None
+            for reading in self.ranks.values()
+            if HAS_FLOCK and reading.status is None and reading.host == here
+        }

@@ -1,0 +1,286 @@
+"""All that a card shows, as plain JSON (docs/traincard.md, "The snapshot")."""
+
+import math
+import os
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gpubloom.traincard.diagnosis import Limits, diagnose
+from gpubloom.traincard.numbers_on_disk import plain
+from gpubloom.traincard.reader import load_latest
+from gpubloom.traincard.reading import Reading
+from gpubloom.traincard.series import Curve
+from gpubloom.traincard.system_series import shorter_or_same, system_section
+from gpubloom.traincard.thinning import line_of, shorter
+
+SNAPSHOT_VERSION = 1
+_MOST_METRICS = 400
+_MOST_RANK_LINES = 16
+# All lines together: a snapshot is sent again every few seconds.
+_MOST_POINTS_TOGETHER = 120_000
+_FEWEST_POINTS = 50
+
+# The last part of a series' name, and where a card shows it.
+_GROUPS = {
+    "loss": "loss",
+    "perplexity": "loss",
+    "learning_rate": "learning_rate",
+    "grad_norm": "gradient_norm",
+    "tokens_per_second": "throughput",
+    "samples_per_second": "throughput",
+    "steps_per_second": "throughput",
+    "step_seconds": "throughput",
+    "data_seconds": "throughput",
+    "accuracy": "accuracy",
+}
+_ORDER = ("loss", "evaluation", "learning_rate", "gradient_norm", "throughput", "accuracy", "other")
+_ENDED_BADLY = frozenset({"failed", "killed", "preempted", "interrupted"})
+
+
+def snapshot(
+    run: str | os.PathLike[str] | Reading,
+    points: int = 2000,
+    *,
+    now: float | None = None,
+    limits: Limits | None = None,
+) -> dict[str, Any]:
+    """A run as it stands. `run`: its directory, or a Reading of it that was brought up to date."""
+    if isinstance(run, Reading):
+        reading = run
+    else:
+        reading = Reading(run)
+        reading.update()
+    moment = reading.now() if now is None else now
+    metrics, left_out = _metrics(reading, points)
+    findings = [_without_nan(finding.as_dict()) for finding in diagnose(reading, moment, limits)]
+    return {
+        "v": SNAPSHOT_VERSION,
+        "made_at": round(moment, 3),
+        "name": reading.run_dir.absolute().name,
+        "status": _status(reading),
+        "findings": findings,
+        "attempts": [_attempt(reading, number) for number in sorted(reading.attempts)],
+        "discontinuities": [asdict(found) for found in reading.discontinuities],
+        "metrics": metrics,
+        "metrics_left_out": left_out + reading.curves.left_out,
+        "system": system_section(reading, points),
+        "ranks": [_rank(reading, number, moment) for number in sorted(reading.ranks)],
+        "rank_variance": _variance(reading),
+        "checkpoints": _checkpoints(reading),
+        "logs": {
+            "lines": [asdict(line) for line in reading.log],
+            "total": reading.log_total,
+            "errors": reading.log_errors,
+        },
+        "failure": _failure(reading),
+    }
+
+
+def _status(reading: Reading) -> dict[str, Any]:
+    state = reading.state
+    eta = state.eta_seconds()
+    if eta is None and reading.status == "running":
+        # A reader that has just come knows no speed yet; the writer does.
+        eta = (load_latest(reading.run_dir) or {}).get("eta_seconds")
+    started = [attempt.started_at for attempt in reading.attempts.values() if attempt.started_at is not None]
+    return _without_nan(
+        {
+            "status": reading.status if reading.ranks else "waiting",
+            "phase": state.phase,
+            "step": state.step,
+            "total_steps": state.total_steps,
+            "epoch": state.epoch,
+            "epochs": state.epochs,
+            "started_at": min(started, default=None),
+            "updated_at": state.updated_at,
+            "elapsed_seconds": _elapsed(reading),
+            "eta_seconds": eta,
+            "global_batch_size": state.facts.get("global_batch_size"),
+            "world_size": state.world_size,
+            "attempt": state.attempt,
+            "restart_count": state.restart_count,
+            "resumed_from_step": state.resumed_from_step,
+            "dropped": dict(state.dropped),
+            "damaged_lines": reading.damaged_lines,
+            "facts": state.facts,
+        }
+    )
+
+
+def _without_nan(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain JSON, in which numbers that JSON has no word for are null."""
+    return {str(name): _or_null(value) for name, value in fields.items()}
+
+
+def _or_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _without_nan(value)
+    if isinstance(value, (list, tuple)):
+        return [_or_null(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return plain(value)
+
+
+def _elapsed(reading: Reading) -> float:
+    """Time spent in all attempts, without the pauses between them."""
+    spent = 0.0
+    for attempt in reading.attempts.values():
+        if attempt.started_at is not None and attempt.last_t is not None:
+            spent += max(0.0, attempt.last_t - attempt.started_at)
+    return round(spent, 1)
+
+
+def _attempt(reading: Reading, number: int) -> dict[str, Any]:
+    attempt = reading.attempts[number]
+    # Without a last word it still runs, or it was killed.
+    status = attempt.status or (reading.status if number == max(reading.attempts) else "killed")
+    found = asdict(attempt)
+    last_t = found.pop("last_t")
+    return {**found, "status": status, "ended_at": None if status == "running" else last_t}
+
+
+def _metrics(reading: Reading, points: int) -> tuple[list[dict[str, Any]], int]:
+    names = {
+        name
+        for rank in reading.curves.ranks()
+        for name in reading.curves.names(rank)
+        if not name.startswith("system/")
+    }
+    ordered = sorted(names, key=lambda name: (_ORDER.index(_group(name)), name))
+    shown = ordered[:_MOST_METRICS]
+    lines = {name: _curves(reading, name) for name in shown}
+    count = sum(len(found) for found in lines.values())
+    each = max(_FEWEST_POINTS, min(points, _MOST_POINTS_TOGETHER // max(1, count)))
+    return [_metric(name, lines[name], each) for name in shown], len(ordered) - len(shown)
+
+
+def _group(name: str) -> str:
+    split, _, rest = name.partition("/")
+    last = (rest or name).partition("{")[0].rpartition("/")[2]
+    found = _GROUPS.get(last, "accuracy" if last.endswith("accuracy") else "other")
+    return "evaluation" if split in {"eval", "test"} and found in {"other", "accuracy"} else found
+
+
+def _curves(reading: Reading, name: str) -> list[tuple[int, int, Curve]]:
+    """Attempt, rank and curve of every line. Rank 0 speaks for the run; a few others are shown beside it."""
+    found = []
+    for rank in reading.curves.ranks()[:_MOST_RANK_LINES]:
+        curves = reading.curves.attempts(name, rank)
+        found += [(attempt, rank, curves[attempt]) for attempt in sorted(curves)]
+    return found
+
+
+def _metric(name: str, found: list[tuple[int, int, Curve]], points: int) -> dict[str, Any]:
+    main = [entry for entry in found if entry[1] == 0] or found
+    _, _, newest = max(main, key=lambda entry: entry[0])
+    best = None
+    if _group(name) == "loss":
+        lows = [
+            (low, last) for _, _, c in main for low, last in zip(c.low, c.last, strict=True) if low == low
+        ]
+        if lows:
+            low, step = min(lows)
+            best = {"step": int(step), "value": shorter(low)}
+    split, _, rest = name.partition("/")
+    base = (rest or split).replace("_", " ")
+    return {
+        "name": name,
+        "title": base if split in {"train", ""} or not rest else f"{split} {base}",
+        "group": _group(name),
+        "last": {"step": int(newest.last[-1]), "value": shorter(newest.value[-1])},
+        "best": best,
+        "lines": [
+            {"attempt": attempt, "rank": rank, **line_of(curve, points if rank == 0 else points // 4)}
+            for attempt, rank, curve in found
+        ],
+    }
+
+
+def _rank(reading: Reading, number: int, now: float) -> dict[str, Any]:
+    rank = reading.ranks[number]
+    times = rank.step_seconds
+    life = rank.life(now)
+    return _without_nan(
+        {
+            "rank": number,
+            "host": rank.host,
+            "pid": rank.pid,
+            "attempt": rank.attempt,
+            "state": life,
+            "since": rank.started_at if life == "alive" else rank.last_seen,
+            "last_seen": rank.last_seen,
+            "expect_next_in": rank.promise or rank.own_promise,
+            "step": rank.step,
+            "step_seconds": statistics.median(times) if times else None,
+            "status": rank.status,
+            "error": rank.error,
+        }
+    )
+
+
+def _variance(reading: Reading) -> list[dict[str, Any]]:
+    """How far ranks lie apart in what several of them report: medians of step times, else newest values."""
+    last: dict[str, dict[int, float]] = {}
+    for number in reading.curves.ranks():
+        for name in reading.curves.names(number):
+            if name.startswith("system/"):
+                continue
+            curves = reading.curves.attempts(name, number)
+            newest = curves.get(reading.ranks[number].attempt)
+            if newest is not None and len(newest) and (value := shorter(newest.value[-1])) is not None:
+                times = reading.ranks[number].step_seconds
+                is_time = name.endswith("step_seconds") and times
+                last.setdefault(name, {})[number] = statistics.median(times) if is_time else value
+    found = []
+    for name, by_rank in sorted(last.items()):
+        if len(by_rank) > 1:
+            low, high = min(by_rank, key=lambda r: by_rank[r]), max(by_rank, key=lambda r: by_rank[r])
+            lowest, highest = by_rank[low], by_rank[high]
+            found.append(
+                {
+                    "name": name,
+                    "mean": shorter(statistics.fmean(by_rank.values())),
+                    "lowest": {"rank": low, "value": shorter(lowest)},
+                    "highest": {"rank": high, "value": shorter(highest)},
+                    "spread": shorter(highest / lowest - 1) if lowest > 0 else None,
+                }
+            )
+    return found
+
+
+def _checkpoints(reading: Reading) -> dict[str, Any]:
+    best = reading.best_checkpoint
+    there = [
+        {**plain(entry), "best": entry["path"] == best, "removed": False} for entry in reading.checkpoints
+    ]
+    gone = [{**plain(entry), "best": False, "removed": True} for entry in reading.removed_checkpoints]
+    return {"best": best, "items": sorted(gone + there, key=lambda entry: entry["t"] or 0)}
+
+
+def _failure(reading: Reading) -> dict[str, Any] | None:
+    status = reading.status
+    if status not in _ENDED_BADLY:
+        return None
+    attempt = reading.attempts.get(reading.state.attempt)
+    of_this_attempt = [error for error in reading.errors if error["attempt"] == reading.state.attempt]
+    # The first rank to fail is why the others did; rank 0's own words come first when it has none before it.
+    error = min(of_this_attempt, key=lambda error: error["t"]) if of_this_attempt else {}
+    return _without_nan(
+        {
+            "status": status,
+            "message": None if attempt is None else attempt.message,
+            **{name: error.get(name) for name in ("type", "traceback", "cause", "advice")},
+            "rank": error.get("rank", 0),
+            "attempt": reading.state.attempt,
+            "t": error.get("t", None if attempt is None else attempt.last_t),
+            "step": reading.state.step,
+            "last_metrics": {
+                name: {"step": last.get("step"), "value": shorter_or_same(last.get("value"))}
+                for name, last in reading.state.values.items()
+            },
+            "last_system": {name: shorter_or_same(value) for name, value in reading.state.system.items()},
+        }
+    )
