@@ -58,4 +58,4 @@ wheel: setup ## Build the wheel, with the web app in it, into dist/
 	$(BIN)/python -m build --wheel
 
 clean: ## Remove everything that set-up and builds made (not your data)
-	rm -rf .venv ui/node_modules src/gpubloom/server/web/static dist .mypy_cache .ruff_cache
+	rm -rf .venv ui/node_modules src/gpubloom/server/web/static src/gpubloom/traincard/card/static dist .mypy_cache .ruff_cache

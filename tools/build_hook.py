@@ -1,4 +1,4 @@
-"""Puts the built web app into the wheel: builds it when it is missing, says what to do when it cannot."""
+"""Puts the built web app and the card's page into the wheel; builds them first when they are missing."""
 
 import shutil
 import subprocess
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_MADE = ("server/web/static/index.html", "traincard/card/static/card.js")
 
 
 class WebAppBuildHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -18,7 +20,12 @@ class WebAppBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return
         root = Path(self.root)
-        if (root / "src/gpubloom/server/web/static/index.html").is_file():
+        # Metaflow asks this file which installed packages extend it; without it, the extension is found only
+        # while no other one is installed.
+        build_data["force_include"][str(root / "tools/top_level.txt")] = (
+            f"{self.build_config.builder.artifact_project_id}.dist-info/top_level.txt"
+        )
+        if all((root / "src/gpubloom" / made).is_file() for made in _MADE):
             return
         npm = shutil.which("npm")
         if npm is None:

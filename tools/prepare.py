@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
 UI = ROOT / "ui"
 STATIC = ROOT / "src/gpubloom/server/web/static"
+CARD = ROOT / "src/gpubloom/traincard/card/static"
 OLDEST_PYTHON = (3, 11)
 OLDEST_NODE = 20
 EXTRAS = {"run": "server,train", "test": "server,train,dev"}
@@ -72,9 +73,9 @@ def prepare_python(purpose: str) -> None:
 
 
 def prepare_web_app(purpose: str) -> None:
-    """The app built from the sources as they are now, and the tools to build or test it."""
+    """The app and the card's page, built from the sources as they are now, and the tools for that."""
     sources = fingerprint(*(part for path in web_sources() for part in (str(path), digest(path))))
-    built = stamp_is(STATIC / ".built-from", sources)
+    built = stamp_is(STATIC / ".built-from", sources) and (CARD / "card.js").is_file()
     tools = fingerprint((UI / "package-lock.json").read_text())
     equipped = stamp_is(UI / "node_modules/.prepared", tools)
     if built and (equipped or purpose == "run"):

@@ -4,6 +4,7 @@ import typer
 
 import gpubloom
 from gpubloom.cli import (
+    card,
     config,
     database,
     jobs,
@@ -44,6 +45,7 @@ def _root(
 
 app.command("train")(train.train)
 app.command("watch")(watch.watch)
+app.command("card")(card.card)
 app.command("sample")(sample.sample)
 app.add_typer(config.app, name="config")
 app.command("up")(up.up)

@@ -1,6 +1,6 @@
 import type uPlot from "uplot";
 import type { ChartMark } from "@/curves/chart-marks";
-import { FONT, MARK } from "./plot-look";
+import { FONT, paint } from "./plot-look";
 
 const LINE = 15;
 
@@ -9,8 +9,8 @@ export function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: numbe
   const { left, top, width, height } = plot.bbox;
   const { ctx } = plot;
   ctx.save();
-  ctx.strokeStyle = MARK;
-  ctx.fillStyle = MARK;
+  ctx.strokeStyle = paint.mark;
+  ctx.fillStyle = paint.mark;
   ctx.font = FONT.replace("11px", `${11 * ratio}px`);
   ctx.textBaseline = "top";
   ctx.textAlign = "left";

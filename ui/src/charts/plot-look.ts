@@ -1,9 +1,8 @@
 import type uPlot from "uplot";
 import type { Column } from "@/curves/columns";
 
-export const INK = "#97a1b0";
-export const GRID = "rgb(229 231 235 / 0.07)";
-export const MARK = "#f2b84b";
+/** Colours of what is no line. A light page sets others before it draws. */
+export const paint = { ink: "#97a1b0", grid: "rgb(229 231 235 / 0.07)", mark: "#f2b84b" };
 export const FONT = '11px "Inter Variable", system-ui, sans-serif';
 
 /** A colour with some of the background shining through. */

@@ -7,7 +7,7 @@ import "uplot/dist/uPlot.min.css";
 import type { ChartMark } from "@/curves/chart-marks";
 import type { Picture } from "@/curves/columns";
 import { drawMarks } from "./draw-marks";
-import { FONT, GRID, INK, bandsOf, seriesLook } from "./plot-look";
+import { FONT, bandsOf, paint, seriesLook } from "./plot-look";
 
 export type Zoom = { from: number; to: number };
 /** What lies under the cursor: a place on x, and the value of each line by its label. */
@@ -20,6 +20,8 @@ export type PlotSettings = {
   /** Fixed ends of y, where the unit has some. */
   range?: { from?: number; to?: number };
   format: (value: number) => string;
+  /** Room for the numbers beside y; 52 unless the unit needs more. */
+  axisWidth?: number;
   /** Charts with the same key move their cursors together. */
   syncKey: string;
   zoom: () => Zoom | null;
@@ -78,7 +80,7 @@ export class Plot {
       },
       axes: [
         { ...axisLook, size: 22, values: (_plot, splits) => xLabels(splits, settings.axis) },
-        { ...axisLook, size: 52, space: settings.height > LARGE ? 46 : 34, values: (_plot, splits) => splits.map((value) => (value === null ? "" : settings.format(value))) },
+        { ...axisLook, size: settings.axisWidth ?? 52, space: settings.height > LARGE ? 46 : 34, values: (_plot, splits) => splits.map((value) => (value === null ? "" : settings.format(value))) },
       ],
       cursor: {
         y: false,
@@ -132,9 +134,9 @@ export class Plot {
 }
 
 const axisLook: uPlot.Axis = {
-  stroke: INK,
+  stroke: () => paint.ink,
   font: FONT,
-  grid: { stroke: GRID, width: 1 },
+  grid: { stroke: () => paint.grid, width: 1 },
   ticks: { show: false },
   gap: 6,
 };

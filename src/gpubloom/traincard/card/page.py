@@ -1,0 +1,99 @@
+"""Writes the card's HTML file.
+
+The page holds its script, its style and its data, and asks nobody for anything: its own content policy
+forbids every request, and every script but the one whose hash it names. Data lies in a JSON block in which no
+character can end the block.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpubloom.traincard.card.content import card_content
+from gpubloom.traincard.whole_files import replace_file
+
+STATIC = Path(__file__).parent / "static"
+
+# Metaflow puts its own token here when it stores the page; elsewhere nobody reads it.
+RELOAD_TOKEN = "[METAFLOW_RELOAD_TOKEN]"  # noqa: S105 - a placeholder, no secret
+
+_PAGE = """<!doctype html>
+<html lang="en" data-reload-token="{token}">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '{script_hash}'; \
+style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="dark light">
+<title>{title} · TrainCard</title>
+<style>{style}</style>
+</head>
+<body>
+<div id="card"></div>
+<noscript>This card draws itself with JavaScript, which is turned off here.</noscript>
+<script type="application/json" id="card-data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+class CardNotBuiltError(RuntimeError):
+    """The page's script was not built."""
+
+
+def render_card(snapshot: Mapping[str, Any], *, notes: tuple[str, ...] = ()) -> str:
+    """The card of a snapshot as one HTML page. `notes`: sentences for the reader, shown under the status."""
+    return render_content(card_content(snapshot, notes=notes))
+
+
+def render_content(content: Mapping[str, Any], token: str = RELOAD_TOKEN) -> str:
+    """The page around content that is ready."""
+    script, style, script_hash = _parts()
+    return _PAGE.format(
+        token=html.escape(token),
+        script_hash=script_hash,
+        title=html.escape(str(content.get("name", "")).encode("utf-8", "replace").decode()),
+        style=style,
+        data=_inert_json(content),
+        script=script,
+    )
+
+
+def write_card(run_dir: str | os.PathLike[str], out: str | os.PathLike[str], points: int = 2000) -> Path:
+    """Writes the card of a run as it is now; the file is replaced whole, so an open browser can reload it."""
+    from gpubloom.traincard.snapshot import snapshot
+
+    target = Path(out)
+    run = Path(run_dir)
+    content = card_content(snapshot(run, points=points), run_dir=run, page_folder=target.parent)
+    page = render_content(content)
+    replace_file(target, page)
+    return target
+
+
+def _inert_json(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    # Inside a script element only "<" can begin its end; escaped, it is still the same JSON.
+    return text.replace("<", "\\u003c")
+
+
+@cache
+def _parts() -> tuple[str, str, str]:
+    try:
+        script = (STATIC / "card.js").read_text(encoding="utf-8").strip()
+        style = (STATIC / "card.css").read_text(encoding="utf-8").strip()
+    except FileNotFoundError as problem:
+        raise CardNotBuiltError(
+            f"The card's page is not built: {problem.filename} is missing. Run `make ui` in the checkout."
+        ) from None
+    # A literal end tag in the script would end the element; as a string it means the same with a backslash.
+    script = script.replace("</script", "<\\/script")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return script, style, f"sha256-{digest}"

@@ -1,0 +1,144 @@
+/**
+ * What the page is given: once inside the file, and again with every live update. It is the snapshot that
+ * docs/traincard.md describes, with numbers shortened and, where there is one, an address for a checkpoint.
+ */
+import type { CurvePoints } from "@/curves/attempts";
+import type { ChartMark } from "@/curves/chart-marks";
+import { counted, countText } from "@/text/numbers";
+
+type Line = { x: number[]; y: (number | null)[] };
+export type MetricLine = Line & { attempt: number; rank: number };
+export type Point = { step: number | null; value: number | null };
+export type Metric = { name: string; title: string; group: string; last: Point | null; best: Point | null; lines: MetricLine[] };
+export type SystemSeries = {
+  name: string;
+  title: string;
+  unit: string | null;
+  lines: (Line & { host: string | null; gpu: number | null })[];
+  aggregate: (Line & { how: string }) | null;
+};
+export type Node = { host: string | null; ranks: number[]; gpus: { index: number; name: string | null }[]; last: Record<string, number | null> };
+export type Finding = { kind: string; severity: string; sentence: string; since: number | null };
+export type Discontinuity = { attempt: number; step: number | null; previous_step: number | null; repeated_steps: number | null; reason: string | null; t: number | null };
+export type Rank = {
+  rank: number;
+  host: string | null;
+  state: string;
+  since: number | null;
+  last_seen: number | null;
+  step: number | null;
+  step_seconds: number | null;
+};
+export type Checkpoint = {
+  step: number | null;
+  path: string;
+  link?: string;
+  size: number | null;
+  t: number | null;
+  attempt: number | null;
+  metrics: Record<string, number | null> | null;
+  best: boolean;
+  removed: boolean;
+};
+export type LogLine = { t: number | null; rank: number; attempt: number; level: string; line: string };
+export type Failure = {
+  status: string;
+  message: string | null;
+  type: string | null;
+  traceback: string | null;
+  cause: string | null;
+  advice: string | null;
+  rank: number | null;
+  attempt: number | null;
+  t: number | null;
+  step: number | null;
+  last_metrics: Record<string, Point>;
+  last_system: Record<string, number | null>;
+};
+export type RunStatus = {
+  status: string;
+  phase: string | null;
+  step: number | null;
+  total_steps: number | null;
+  epoch: number | null;
+  epochs: number | null;
+  started_at: number | null;
+  updated_at: number | null;
+  elapsed_seconds: number | null;
+  eta_seconds: number | null;
+  global_batch_size: number | null;
+  world_size: number | null;
+  attempt: number | null;
+  restart_count: number;
+  dropped: Record<string, number>;
+  facts: Record<string, unknown>;
+};
+
+type RankValue = { rank: number; value: number | null };
+
+export type CardData = {
+  v: 1;
+  made_at: number;
+  name: string;
+  status: RunStatus;
+  findings: Finding[];
+  discontinuities: Discontinuity[];
+  metrics: Metric[];
+  metrics_left_out: number;
+  system: { nodes: Node[]; series: SystemSeries[] };
+  ranks: Rank[];
+  rank_variance: { name: string; mean: number | null; lowest: RankValue; highest: RankValue; spread: number | null }[];
+  checkpoints: { best: string | null; items: Checkpoint[] };
+  logs: { lines: LogLine[]; total: number; errors: number };
+  failure: Failure | null;
+  /** Sentences of whoever shows the card, such as where the rest of the run is. */
+  notes?: string[];
+};
+
+/** One line of a chart: all attempts of a metric, or one GPU. */
+export type CardSeries = CurvePoints & { key: string };
+
+const numbers = (values: (number | null)[]) => values.map((value) => value ?? Number.NaN);
+
+/** The curves of a run by key; attempts of one metric and rank follow each other in one curve. */
+export function curvesOf(data: CardData): Map<string, CardSeries> {
+  const found = new Map<string, CardSeries>();
+  const add = (key: string, name: string, axis: "step" | "time", line: Line, attempt: number) => {
+    let curve = found.get(key);
+    if (!curve) found.set(key, (curve = { key, name, rank: 0, axis, x: [], value: [], low: [], high: [], attempt: [] }));
+    const values = numbers(line.y);
+    curve.x = curve.x.concat(line.x);
+    curve.value = curve.value.concat(values);
+    curve.attempt = curve.attempt.concat(line.x.map(() => attempt));
+    // Thinning kept the extremes as points of their own, so there is no band to draw.
+    curve.low = curve.value;
+    curve.high = curve.value;
+  };
+  for (const metric of data.metrics) {
+    for (const line of metric.lines.toSorted((a, b) => a.attempt - b.attempt)) add(metricKey(metric.name, line.rank), metric.name, "step", line, line.attempt);
+  }
+  for (const series of data.system.series) {
+    for (const line of series.lines) add(systemKey(series.name, line), series.name, "time", line, 1);
+    if (series.aggregate) add(aggregateKey(series.name), series.name, "time", series.aggregate, 1);
+  }
+  return found;
+}
+
+export const metricKey = (name: string, rank: number) => `metric ${rank} ${name}`;
+export const systemKey = (name: string, line: { host: string | null; gpu: number | null }) => `system ${line.host ?? ""} ${line.gpu ?? ""} ${name}`;
+export const aggregateKey = (name: string) => `all ${name}`;
+
+/** The message without the exception's name, which stands before it in most logs. */
+export function messageOf({ type, message }: Pick<Failure, "type" | "message">): string | null {
+  const name = type?.split(".").at(-1);
+  return message && name && message.startsWith(`${name}: `) ? message.slice(name.length + 2) : message;
+}
+
+/** Where an attempt took over from the one before. */
+export function marksOf(data: CardData): ChartMark[] {
+  return data.discontinuities.map(({ attempt, step, repeated_steps, reason }) => {
+    const why = reason ? `: ${reason.length > 60 ? `${reason.slice(0, 60)}…` : reason}` : "";
+    const repeated = repeated_steps ? `, ${counted(repeated_steps, "step")} repeated` : "";
+    return { step: step ?? 0, label: `attempt ${countText(attempt)}${repeated}${why}` };
+  });
+}

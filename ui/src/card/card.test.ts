@@ -1,0 +1,100 @@
+// @vitest-environment jsdom
+import { describe, expect, it } from "vitest";
+import { type CardData, curvesOf, marksOf, messageOf, type Metric, type MetricLine } from "./card-data";
+import { metricLooks, partsOf, systemLooks, unitFormat } from "./card-looks";
+import { element } from "./dom";
+import { LogsSection, piecesOf } from "./logs-section";
+
+const line = (attempt: number, x: number[], rank = 0): MetricLine => ({ attempt, rank, x, y: x.map((step) => step / 2) });
+const metric = (name: string, lines = [line(1, [1, 2, 3])]): Metric => ({ name, title: name, group: "other", last: null, best: null, lines });
+const logged = (text: string, rank = 0, level = "info") => ({ t: 1, rank, attempt: 1, level, line: text });
+
+const gpu = (index: number) => ({ host: "a", gpu: index, x: [1, 2], y: [90, 91] });
+
+const data = (parts: Partial<CardData>) =>
+  ({ metrics: [], system: { nodes: [], series: [] }, discontinuities: [], logs: { lines: [], total: 0, errors: 0 }, ranks: [], ...parts }) as unknown as CardData;
+
+describe("the charts of a card", () => {
+  it("draw training and evaluation of one metric together, known metrics first", () => {
+    const looks = metricLooks([metric("zebra/count"), metric("train/learning_rate"), metric("eval/loss"), metric("train/loss")], false);
+    expect(looks.map((look) => look.title)).toEqual(["Loss", "Learning rate", "Zebra/count"]);
+    expect(looks[0]?.lines.map((one) => one.label)).toEqual(["eval", "train"]);
+    expect(new Set(looks[0]?.lines.map((one) => one.colour)).size).toBe(2);
+  });
+
+  it("name the rank only where several report", () => {
+    const [alone] = metricLooks([metric("train/step_seconds")], false);
+    const [several] = metricLooks([metric("train/step_seconds", [line(1, [1]), line(1, [1], 3)])], false);
+    expect(alone?.lines.map((one) => one.label)).toEqual(["train"]);
+    expect(several?.lines.map((one) => one.label)).toEqual(["train · rank 0", "train · rank 3"]);
+  });
+
+  it("show every GPU, and all of them as one line", () => {
+    const series = { name: "gpu/utilization", title: "GPU utilization", unit: "%", lines: [gpu(0), gpu(1)], aggregate: { how: "mean", x: [1], y: [90] } };
+    const [look] = systemLooks({ nodes: [], series: [series, { ...series, name: "gpu/memory_total" }] }, true);
+    expect(look?.lines.map((one) => one.label)).toEqual(["GPU 0", "GPU 1", "mean of all"]);
+    expect(look?.range).toEqual({ from: 0, to: 100 });
+    expect([...curvesOf(data({ system: { nodes: [], series: [series] } })).values()].map((curve) => curve.x.length)).toEqual([2, 2, 1]);
+  });
+
+  it("keep the attempts of a metric apart in one curve", () => {
+    const curves = curvesOf(data({ metrics: [metric("train/loss", [line(2, [2, 3]), line(1, [1, 2])])] }));
+    const curve = curves.get("metric 0 train/loss");
+    expect(curve?.x).toEqual([1, 2, 2, 3]);
+    expect(curve?.attempt).toEqual([1, 1, 2, 2]);
+  });
+
+  it("take what was not a number as a gap", () => {
+    const broken = { attempt: 1, rank: 0, x: [1, 2], y: [1, null] };
+    expect(curvesOf(data({ metrics: [metric("train/loss", [broken])] })).get("metric 0 train/loss")?.value).toEqual([1, Number.NaN]);
+  });
+
+  it("mark where an attempt took over, and why", () => {
+    const mark = { attempt: 2, step: 50, previous_step: 60, repeated_steps: 10, reason: "preempted", t: null };
+    expect(marksOf(data({ discontinuities: [mark] }))).toEqual([{ step: 50, label: "attempt 2, 10 steps repeated: preempted" }]);
+  });
+
+  it("read a name as metric, split and tags", () => {
+    expect(partsOf("train/loss{expert=3}")).toEqual({ metric: "loss", split: "train", tags: "expert=3" });
+    expect(partsOf("rouge/l")).toEqual({ metric: "rouge/l", split: "", tags: "" });
+  });
+
+  it("write values with their unit", () => {
+    expect([unitFormat("%")(97.4), unitFormat("bytes/s")(2e6), unitFormat("°C")(61.2), unitFormat("")(0.5)]).toEqual(["97 %", "2 MB/s", "61 °C", "0.5"]);
+  });
+});
+
+describe("the log of a card", () => {
+  it("folds a traceback that came in one line or in several", () => {
+    const trace = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: no"];
+    const pieces = piecesOf([logged("before"), logged(trace.join("\n")), ...trace.map((text) => logged(text)), logged("after")], false);
+    expect(pieces.map(({ piece }) => piece.kind)).toEqual(["line", "traceback", "traceback", "line"]);
+  });
+
+  it("does not mix the tracebacks of two ranks", () => {
+    const pieces = piecesOf([logged("Traceback (most recent call last):", 0), logged("rank one goes on", 1), logged("ValueError: no", 0)], true);
+    expect(pieces.map(({ from }) => from.rank)).toEqual([0, 1, 0]);
+  });
+
+  it("keeps what is searched for while lines come in", () => {
+    const logs = new LogsSection();
+    const show = (lines: string[]) => logs.show(data({ logs: { lines: lines.map((text) => logged(text)), total: lines.length, errors: 0 } }));
+    show(["a needle", "hay"]);
+    const search = logs.root.querySelector("input[type=search]");
+    if (!(search instanceof HTMLInputElement)) throw new Error("no search field");
+    search.value = "NEEDLE";
+    search.dispatchEvent(new Event("input"));
+    show(["a needle", "hay", "another needle"]);
+    expect([...logs.root.querySelectorAll(".line")].map((one) => one.textContent)).toHaveLength(2);
+    expect([...logs.root.querySelectorAll("mark")].map((one) => one.textContent)).toEqual(["needle", "needle"]);
+  });
+});
+
+it("names an exception once", () => {
+  expect(messageOf({ type: "torch.OutOfMemoryError", message: "OutOfMemoryError: too much" })).toBe("too much");
+  expect(messageOf({ type: "ValueError", message: "no" })).toBe("no");
+});
+
+it("puts what a run says into the page as text", () => {
+  expect(element("p", {}, "<img src=x onerror=alert(1)>").innerHTML).toBe("&lt;img src=x onerror=alert(1)&gt;");
+});

@@ -1,0 +1,137 @@
+/** One chart with its title, its legend and its words; drawn only while it can be seen. */
+import { describeChart } from "@/charts/describe";
+import { type Hovered, Plot, type Zoom } from "@/charts/plot";
+import type { ChartMark } from "@/curves/chart-marks";
+import { type LineLook, pictureOf, type Picture } from "@/curves/columns";
+import { countText } from "@/text/numbers";
+import type { CardSeries } from "./card-data";
+import type { CardLook } from "./card-looks";
+import { element } from "./dom";
+import { clockText } from "./words";
+
+export type ChartView = {
+  read: (key: string) => CardSeries | undefined;
+  marks: readonly ChartMark[];
+  smoothing: number;
+  logarithmic: boolean;
+  zoom: { step: Zoom | null; time: Zoom | null };
+  setZoom: (axis: "step" | "time", zoom: Zoom | null) => void;
+};
+
+const LARGE = 300;
+const SMALL = 160;
+const MOST_LEGEND = 12;
+// A line that is alone in its chart needs no name, unless it says which part of a metric it is.
+const OBVIOUS = new Set(["train", "eval", "value", "now"]);
+const WIDE_AXIS = 66;
+
+const structureOf = (lines: readonly LineLook[]) => lines.map((line) => `${line.name} ${line.label} ${line.colour} ${line.dots}`).join("|");
+
+export class ChartPanel {
+  readonly root: HTMLElement;
+  #look: CardLook;
+  #view: ChartView;
+  #place = element("div", { class: "plot", role: "img" });
+  #legend = element("ul", { class: "legend" });
+  #values = new Map<string, HTMLElement>();
+  #plot: Plot;
+  #picture: Picture | null = null;
+  #onScreen = false;
+  #stale = true;
+
+  constructor(look: CardLook, view: ChartView) {
+    this.#look = look;
+    this.#view = view;
+    const height = look.large ? LARGE : SMALL;
+    // The whole description comes with the drawing; until then its title names it.
+    this.#place.setAttribute("aria-label", look.title);
+    this.#place.style.height = `${height}px`;
+    this.root = element("figure", { class: look.large ? "chart large" : "chart", id: look.id }, element("figcaption", {}, element("h3", {}, look.title), this.#legend), this.#place);
+    this.#plot = new Plot(this.#place, {
+      axis: look.axis,
+      height,
+      format: look.format,
+      axisWidth: WIDE_AXIS,
+      ...(look.range ? { range: look.range } : {}),
+      logarithmic: view.logarithmic && look.mayBeLogarithmic,
+      syncKey: look.axis,
+      zoom: () => view.zoom[look.axis],
+      marks: () => view.marks,
+      onZoom: (zoom) => view.setZoom(look.axis, zoom),
+      onHover: (hovered) => this.#hover(hovered),
+    });
+    new IntersectionObserver((entries) => {
+      this.#onScreen = entries.at(-1)?.isIntersecting ?? false;
+      if (this.#onScreen && this.#stale) this.#draw();
+    }).observe(this.#place);
+    new ResizeObserver(() => this.#plot.resize(this.#place.clientWidth)).observe(this.#place);
+    this.#writeLegend();
+  }
+
+  /** Whether the chart still shows these lines; otherwise it is made anew. */
+  shows(look: CardLook): boolean {
+    return structureOf(this.#look.lines) === structureOf(look.lines);
+  }
+
+  get onScreen(): boolean {
+    return this.#onScreen;
+  }
+
+  /** Its data or its settings changed. */
+  refresh() {
+    this.#picture = null;
+    this.redraw();
+  }
+
+  /** Only the visible part changed. */
+  redraw() {
+    this.#stale = true;
+    if (this.#onScreen) this.#draw();
+  }
+
+  destroy() {
+    this.#plot.destroy();
+    this.root.remove();
+  }
+
+  #draw() {
+    this.#stale = false;
+    const { smoothing, logarithmic } = this.#view;
+    const read = (key: string) => this.#view.read(key);
+    if (this.#picture === null) {
+      this.#picture = pictureOf(this.#look.lines, read, {
+        smoothing: this.#look.smoothed ? smoothing : 0,
+        positiveOnly: logarithmic && this.#look.mayBeLogarithmic,
+      });
+      this.#place.setAttribute("aria-label", describeChart(this.#look, read, this.#view.marks));
+      this.#hover(null);
+    }
+    this.#plot.draw(this.#picture);
+  }
+
+  #writeLegend() {
+    const lines = this.#look.lines.slice(0, MOST_LEGEND);
+    this.#legend.replaceChildren(
+      ...lines.map((line) => {
+        const value = element("span", { class: "number" });
+        this.#values.set(line.label, value);
+        const dash = element("span", { class: "dash" });
+        dash.style.background = line.colour;
+        return element("li", {}, dash, this.#look.lines.length > 1 || !OBVIOUS.has(line.label) ? `${line.label} ` : null, value);
+      }),
+    );
+    if (this.#look.lines.length > MOST_LEGEND) this.#legend.append(element("li", {}, `and ${this.#look.lines.length - MOST_LEGEND} more`));
+    this.#hover(null);
+  }
+
+  /** Under the cursor, or the newest values. */
+  #hover(hovered: Hovered | null) {
+    for (const line of this.#look.lines.slice(0, MOST_LEGEND)) {
+      const newest = this.#view.read(line.name)?.value.findLast((value) => Number.isFinite(value));
+      const value = hovered ? hovered.values.get(line.label) : newest;
+      const place = this.#values.get(line.label);
+      if (place) place.textContent = value === undefined ? "–" : this.#look.format(value);
+    }
+    this.root.dataset["at"] = hovered ? (this.#look.axis === "step" ? `step ${countText(hovered.x)}` : clockText(hovered.x)) : "";
+  }
+}

@@ -1,0 +1,43 @@
+/** Elements in one line each. Text always goes in as text, so nothing that a run says can become markup. */
+type Child = Node | string | null | undefined | false;
+type Properties = { class?: string; [attribute: string]: string | boolean | undefined };
+
+export function element<K extends keyof HTMLElementTagNameMap>(tag: K, properties: Properties = {}, ...children: Child[]): HTMLElementTagNameMap[K] {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === true) made.setAttribute(name, "");
+    else if (typeof value === "string") made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child): child is Node | string => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+/** A section of the card with its heading; `aside` stands at the right of it. */
+export function section(id: string, title: string, aside?: Child): { root: HTMLElement; body: HTMLElement } {
+  const body = element("div", { class: "body" });
+  const heading = element("h2", { id: `${id}-title` }, title);
+  const root = element("section", { id, "aria-labelledby": `${id}-title` }, element("div", { class: "heading" }, heading, aside), body);
+  return { root, body };
+}
+
+export const empty = (sentence: string) => element("p", { class: "empty" }, sentence);
+
+/** A table that a phone shows as cards: every cell repeats its column's name. */
+export function table(caption: string, columns: readonly string[], rows: readonly (readonly (Node | string)[])[]): HTMLElement {
+  const head = element("tr", {}, ...columns.map((name) => element("th", { scope: "col" }, name)));
+  const body = rows.map((row) =>
+    element("tr", {}, ...row.map((cell, index) => element("td", { "data-label": columns[index] ?? "" }, cell))),
+  );
+  return element(
+    "table",
+    {},
+    element("caption", { class: "unseen" }, caption),
+    element("thead", {}, head),
+    element("tbody", {}, ...body),
+  );
+}
+
+/** Terms and what they are, in columns. */
+export function facts(pairs: readonly (readonly [string, Node | string])[]): HTMLElement {
+  return element("dl", { class: "facts" }, ...pairs.map(([term, value]) => element("div", {}, element("dt", {}, term), element("dd", {}, value))));
+}

@@ -1,0 +1,66 @@
+/** Section 6: what a run that failed left behind. */
+import { bytesText, countText, metricText } from "@/text/numbers";
+import { type CardData, type Failure, messageOf } from "./card-data";
+import { element, empty, facts, section } from "./dom";
+import { causeText, sentence, timeText } from "./words";
+
+export class FailureSection {
+  readonly root: HTMLElement;
+  #body: HTMLElement;
+  #written = "";
+
+  constructor() {
+    const { root, body } = section("failure", "Failure summary");
+    this.root = root;
+    this.#body = body;
+  }
+
+  show({ failure, status }: CardData) {
+    const written = JSON.stringify([failure, status.status]);
+    if (written === this.#written) return;
+    this.#written = written;
+    this.root.classList.toggle("failed", failure !== null);
+    this.#body.replaceChildren(...(failure ? parts(failure) : [empty(status.status === "running" ? "Nothing has gone wrong so far." : "The run did not fail.")]));
+  }
+}
+
+function parts(failure: Failure): HTMLElement[] {
+  const cause = causeText(failure.cause);
+  const where = [
+    ["Ended as", sentence(failure.status)],
+    ["When", timeText(failure.t)],
+    ["Step", failure.step === null ? "–" : countText(failure.step)],
+    ["Rank", failure.rank === null ? "–" : countText(failure.rank)],
+    ["Attempt", failure.attempt === null ? "–" : countText(failure.attempt)],
+  ] as const;
+  const found = [
+    cause || failure.advice
+      ? element("p", { class: "notice error" }, element("strong", {}, `Likely cause: ${cause ?? "unknown"}. `), failure.advice ?? "")
+      : null,
+    element("h3", { class: "part" }, failure.type ?? sentence(failure.status)),
+    messageOf(failure) ? element("p", { class: "said" }, messageOf(failure)) : null,
+    facts(where),
+    failure.traceback
+      ? element("details", { open: true }, element("summary", {}, "Stack trace"), element("pre", { tabindex: "0", "aria-label": "Stack trace" }, failure.traceback.trimEnd()))
+      : null,
+    element("h3", { class: "part" }, "Last metrics"),
+    listOf(Object.entries(failure.last_metrics).map(([name, { step, value }]) => [name, `${value === null ? "NaN" : metricText(value)}${step === null ? "" : ` at step ${countText(step)}`}`])),
+    element("h3", { class: "part" }, "Last state of the machine"),
+    listOf(Object.entries(failure.last_system).map(([name, value]) => [name, systemText(name, value)])),
+  ];
+  return found.filter((part) => part !== null);
+}
+
+const listOf = (pairs: [string, string][]) => (pairs.length === 0 ? empty("Nothing was reported.") : facts(pairs));
+
+const BYTES = /(memory_used|memory_total|ram|used|total|free)$/;
+const RATES = /(read|written|received|sent)$/;
+
+function systemText(name: string, value: number | null): string {
+  if (value === null) return "–";
+  if (RATES.test(name)) return `${bytesText(value)}/s`;
+  if (BYTES.test(name)) return bytesText(value);
+  if (/(utilization|fan)$/.test(name)) return `${Math.round(value)} %`;
+  if (name.endsWith("temperature")) return `${Math.round(value)} °C`;
+  return name.endsWith("power") ? `${Math.round(value)} W` : metricText(value);
+}

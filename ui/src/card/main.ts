@@ -1,0 +1,119 @@
+/**
+ * The card of a run: six sections in one file, drawn from data that lies in the page. Whoever shows it live
+ * calls `metaflow_card_update` with newer data; zoom, search and scroll positions stay as they are.
+ */
+import { type CardData, curvesOf, marksOf } from "./card-data";
+import { metricLooks } from "./card-looks";
+import { ChartGrid, DrawQueue, SharedView } from "./charts";
+import { CheckpointsSection } from "./checkpoints-section";
+import { element, section } from "./dom";
+import { FailureSection } from "./failure-section";
+import { LogsSection } from "./logs-section";
+import { badge, StatusSection } from "./status-section";
+import { SystemSection } from "./system-section";
+import { timeText } from "./words";
+import { paint } from "@/charts/plot-look";
+import { countText } from "@/text/numbers";
+import "./card.css";
+
+declare global {
+  interface Window {
+    METAFLOW_RELOAD_TOKEN?: string;
+    metaflow_card_update?: (data: CardData) => void;
+  }
+}
+
+const SECTIONS = [["status", "Status"], ["metrics", "Metrics"], ["system", "System"], ["checkpoints", "Checkpoints"], ["logs", "Logs"], ["failure", "Failure"]] as const;
+
+class Card {
+  #view = new SharedView();
+  #queue = new DrawQueue();
+  #title = element("h1");
+  #made = element("p", { class: "dim" });
+  #status = new StatusSection();
+  #metrics = new ChartGrid(this.#view, "No metric has been reported yet.");
+  #leftOut = element("p", { class: "dim" });
+  #system = new SystemSection(this.#view);
+  #checkpoints = new CheckpointsSection();
+  #logs = new LogsSection();
+  #failure = new FailureSection();
+  #data: CardData | null = null;
+  #light = matchMedia("(prefers-color-scheme: light)");
+  #reset = element("button", { type: "button" }, "Reset zoom");
+
+  constructor(place: HTMLElement) {
+    const metrics = section("metrics", "Training metrics", this.#tools());
+    metrics.body.append(this.#metrics.root, this.#leftOut);
+    const links = SECTIONS.map(([id, title]) => element("li", {}, element("a", { href: `#${id}` }, title)));
+    place.append(
+      element("header", {}, element("div", {}, this.#title, this.#made), element("nav", { "aria-label": "Sections" }, element("ul", {}, ...links))),
+      element("main", {}, this.#status.root, metrics.root, this.#system.root, this.#checkpoints.root, this.#logs.root, this.#failure.root),
+    );
+    this.#view.onZoom = (axis) => {
+      this.#reset.hidden = !this.#view.zoom.step && !this.#view.zoom.time;
+      this.#queue.ask(axis === "step" ? this.#metrics.panels : this.#system.grid.panels, (panel) => panel.redraw());
+    };
+    this.#light.addEventListener("change", () => this.#rebuild());
+    this.#usePaint();
+  }
+
+  update = (data: CardData) => {
+    // Something else than a card's data: a reader of a newer version says more than nothing.
+    if (!data || data.v !== 1) return;
+    this.#data = data;
+    this.#view.curves = curvesOf(data);
+    this.#view.marks = marksOf(data);
+    document.title = `${data.name} · TrainCard`;
+    this.#title.replaceChildren(data.name, " ", badge(data.status.status));
+    this.#made.textContent = `As of ${timeText(data.made_at)}`;
+    this.#status.show(data);
+    this.#metrics.show(metricLooks(data.metrics, this.#light.matches));
+    this.#leftOut.textContent = data.metrics_left_out > 0 ? `${countText(data.metrics_left_out)} more series are in the run directory.` : "";
+    this.#system.show(data, this.#light.matches);
+    this.#checkpoints.show(data);
+    this.#logs.show(data);
+    this.#failure.show(data);
+  };
+
+  #tools(): HTMLElement {
+    const smoothing = element("input", { type: "range", min: "0", max: "0.99", step: "0.01", value: String(this.#view.smoothing), id: "smoothing" });
+    smoothing.addEventListener("input", () => {
+      this.#view.smoothing = Number(smoothing.value);
+      this.#queue.ask(this.#metrics.panels, (panel) => panel.refresh());
+    });
+    const logarithmic = element("input", { type: "checkbox", id: "logarithmic" });
+    logarithmic.addEventListener("change", () => {
+      this.#view.logarithmic = logarithmic.checked;
+      this.#rebuild();
+    });
+    this.#reset.hidden = true;
+    this.#reset.addEventListener("click", () => {
+      this.#view.setZoom("step", null);
+      this.#view.setZoom("time", null);
+    });
+    return element("div", { class: "tools" }, this.#reset, element("label", { for: "smoothing" }, "Smoothing ", smoothing), element("label", { for: "logarithmic" }, logarithmic, " Logarithmic"));
+  }
+
+  #rebuild() {
+    this.#usePaint();
+    this.#metrics.clear();
+    this.#system.grid.clear();
+    if (this.#data) this.update(this.#data);
+  }
+
+  #usePaint() {
+    if (!this.#light.matches) return void Object.assign(paint, DARK_PAINT);
+    Object.assign(paint, { ink: "#4b5563", grid: "rgb(17 24 39 / 0.09)", mark: "#92580b" });
+  }
+}
+
+const DARK_PAINT = { ...paint };
+const place = document.getElementById("card");
+const given = document.getElementById("card-data")?.textContent;
+if (place && given) {
+  const card = new Card(place);
+  card.update(JSON.parse(given) as CardData);
+  // Substituted by Metaflow when it stores the page; an attribute, so that the script stays the one whose hash the page allows.
+  window.METAFLOW_RELOAD_TOKEN = document.documentElement.dataset["reloadToken"] ?? "";
+  window.metaflow_card_update = card.update;
+}

@@ -1,0 +1,98 @@
+/** Section 1: how the run is doing, in figures and in findings. */
+import { durationText } from "@/text/duration";
+import { countText } from "@/text/numbers";
+import { type CardData, messageOf, type RunStatus } from "./card-data";
+import { element, section, facts } from "./dom";
+import { causeText, epochText, phaseText, sentence, timeText, toneOf } from "./words";
+
+export class StatusSection {
+  #bar = element("div", { class: "bar" });
+  #figures = element("div");
+  #findings = element("div", { class: "findings", role: "status" });
+  #facts = element("div");
+  readonly root: HTMLElement;
+
+  constructor() {
+    const { root, body } = section("status", "Status");
+    this.root = root;
+    body.append(this.#bar, this.#figures, this.#findings, this.#facts);
+  }
+
+  show(data: CardData) {
+    const { status } = data;
+    this.#writeBar(status);
+    this.#figures.replaceChildren(facts(figures(status)));
+    this.#findings.replaceChildren(...notices(data));
+    const known = Object.entries(status.facts).filter(([name]) => name !== "global_batch_size");
+    this.#facts.replaceChildren();
+    if (known.length > 0) {
+      this.#facts.append(
+        element("details", {}, element("summary", {}, "About this run"), facts(known.map(([name, value]) => [sentence(name), factText(value)] as const))),
+      );
+    }
+  }
+
+  #writeBar({ step, total_steps: total }: RunStatus) {
+    this.#bar.hidden = !total;
+    if (!total) return;
+    const part = Math.min(1, (step ?? 0) / total);
+    const filled = element("div", { class: "filled" });
+    filled.style.width = `${(part * 100).toFixed(1)}%`;
+    const described = { role: "progressbar", "aria-label": "Progress", "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": String(Math.floor(part * 100)) };
+    for (const [name, value] of Object.entries(described)) this.#bar.setAttribute(name, value);
+    this.#bar.replaceChildren(filled);
+  }
+}
+
+const of = (value: number | null, total: number | null, text: (value: number) => string) =>
+  value === null ? "–" : element("span", {}, text(value), total === null ? null : element("small", {}, ` / ${text(total)}`));
+
+function figures(status: RunStatus): [string, Node | string][] {
+  const running = status.status === "running";
+  return [
+    ["Phase", running ? (status.phase ? phaseText(status.phase) : "starting") : sentence(status.status)],
+    ["Step", of(status.step, status.total_steps, countText)],
+    ["Epoch", of(status.epoch, status.epochs, epochText)],
+    ["Elapsed", status.elapsed_seconds === null ? "–" : durationText(status.elapsed_seconds)],
+    ["Time left", running && status.eta_seconds !== null ? durationText(status.eta_seconds) : "–"],
+    ["Global batch", status.global_batch_size === null ? "–" : countText(status.global_batch_size)],
+    ["World size", status.world_size === null ? "–" : countText(status.world_size)],
+    ["Restarts", countText(status.restart_count)],
+  ];
+}
+
+const notice = (tone: string, title: string, text: string, link?: HTMLElement) =>
+  element("p", { class: `notice ${tone}` }, element("strong", {}, title), ` ${text} `, link);
+
+function notices(data: CardData): HTMLElement[] {
+  const found: HTMLElement[] = [];
+  const { failure, status } = data;
+  if (failure) {
+    const what = [failure.type, messageOf(failure)].filter(Boolean).join(": ") || `The run ended as ${failure.status}.`;
+    const cause = causeText(failure.cause);
+    found.push(notice("error", `${sentence(failure.status)}.`, cause ? `${sentence(cause)}. ${short(what)}` : short(what), element("a", { href: "#failure" }, "What happened")));
+  }
+  for (const finding of data.findings) {
+    const since = finding.since === null ? "" : ` Since ${timeText(finding.since)}.`;
+    found.push(notice(finding.severity === "critical" ? "error" : finding.severity, `${sentence(finding.kind)}.`, `${finding.sentence}${since}`));
+  }
+  const restarted = data.discontinuities.at(-1);
+  if (restarted) {
+    const from = restarted.step === null ? "from the beginning" : `from step ${countText(restarted.step)}`;
+    const repeated = restarted.repeated_steps ? `; ${countText(restarted.repeated_steps)} steps repeated` : "";
+    const why = restarted.reason ? ` after: ${short(restarted.reason)}` : "";
+    found.push(notice("info", status.restart_count > 1 ? `Restarted ${countText(status.restart_count)} times.` : "Restarted once.", `Attempt ${restarted.attempt} went on ${from}${repeated}${why}.`));
+  }
+  const dropped = Object.entries(status.dropped).map(([kind, count]) => `${countText(count)} ${kind}`);
+  if (dropped.length > 0) found.push(notice("warning", "Not all was recorded.", `Dropped: ${dropped.join(", ")}.`));
+  for (const note of data.notes ?? []) found.push(notice("info", "Note.", note));
+  return found;
+}
+
+const short = (text: string) => (text.length > 300 ? `${text.slice(0, 300)}…` : text);
+
+const factText = (value: unknown) =>
+  typeof value === "number" ? value.toLocaleString("en-GB", { maximumSignificantDigits: 8 }) : typeof value === "string" ? value : JSON.stringify(value);
+
+/** The state as a coloured word for the heading of the card. */
+export const badge = (status: string) => element("span", { class: `badge ${toneOf(status)}` }, sentence(status));

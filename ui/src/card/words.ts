@@ -1,0 +1,40 @@
+/** How the card writes times and states. */
+const TIMES = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" } as const;
+
+export const timeText = (seconds: number | null) => (seconds === null ? "–" : new Date(seconds * 1000).toLocaleString("en-GB", TIMES));
+
+export const clockText = (seconds: number | null) => (seconds === null ? "" : new Date(seconds * 1000).toLocaleTimeString("en-GB"));
+
+/** "1.87", "3": epochs are counted in parts. */
+export const epochText = (value: number) => String(Math.round(value * 100) / 100);
+
+const PHASES: Record<string, string> = {
+  train: "Training",
+  eval: "Evaluating",
+  save: "Saving",
+  load: "Loading",
+  idle: "Idle",
+};
+
+export const sentence = (text: string) => text.charAt(0).toUpperCase() + text.slice(1).replaceAll("_", " ");
+
+export const phaseText = (phase: string) => PHASES[phase] ?? sentence(phase);
+
+const BAD = new Set(["failed", "killed", "preempted", "interrupted", "silent", "dead"]);
+
+/** Whether a state is good news, bad news, or neither. */
+export function toneOf(status: string): "good" | "bad" | "live" | "still" {
+  if (status === "running") return "live";
+  if (status === "completed") return "good";
+  return BAD.has(status) ? "bad" : "still";
+}
+
+const CAUSES: Record<string, string> = {
+  gpu_out_of_memory: "the GPU ran out of memory",
+  host_out_of_memory: "the machine ran out of memory",
+  disk_full: "the disk is full",
+  lost_rank: "another process of the run was lost",
+  nan_loss: "the loss is no longer a number",
+};
+
+export const causeText = (cause: string | null) => (cause === null ? null : (CAUSES[cause] ?? cause.replaceAll("_", " ")));
