@@ -1,0 +1,149 @@
+"""Lightning: one callback.
+
+    trainer = Trainer(..., callbacks=[LightningTrainCardCallback()])
+
+It joins the Trainer's loggers and records what Lightning logs, when it logs it. Lightning counts steps from
+0, a run from 1: Lightning's step 9 is the tenth update of the weights and is recorded as 10. A module that
+logs no loss has what `training_step` returned recorded instead. Commands are taken up after an update.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers.logger import Logger
+
+from gpubloom.traincard.adapters import optimizer_settings
+from gpubloom.traincard.adapters.session import Session, facts_of, numbers
+from gpubloom.traincard.adapters.speed import size_of
+from gpubloom.traincard.adapters.steering import Setters, interval, not_negative
+from gpubloom.traincard.names import series_name
+from gpubloom.traincard.reporter import Reporter
+
+
+class LightningTrainCardCallback(Callback):
+    """Reports a Lightning run and obeys its control.json. Without a Reporter it makes one itself."""
+
+    def __init__(self, reporter: Reporter | None = None, *, run_dir: str | Path | None = None) -> None:
+        self._reporter, self._run_dir = reporter, run_dir
+        self._is_ours = reporter is None
+        self._session: Session = None  # type: ignore[assignment]  # Lightning calls on_fit_start first
+        self._step = 0
+
+    @property
+    def reporter(self) -> Reporter:
+        """The Reporter in use; asking for it makes one."""
+        if self._reporter is None:
+            self._reporter = Reporter(self._run_dir)
+        return self._reporter
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self._session = Session(self.reporter)
+        # Not earlier: the place of Lightning's own checkpoints depends on the first logger at set-up.
+        trainer.loggers = [*trainer.loggers, _Log(self._session)]
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._step = trainer.global_step
+        facts = {"precision": trainer.precision, "accumulate_grad_batches": trainer.accumulate_grad_batches}
+        self._session.begin({**facts_of(pl_module), **dict(pl_module.hparams), **facts}, self._step)
+        self._session.steering.obey(self._setters(trainer))
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        step = trainer.global_step + 1
+        if step % trainer.log_every_n_steps == 0 and optimizer is trainer.optimizers[0]:
+            rate = {"learning_rate": optimizer_settings.learning_rate(optimizer)}
+            self._session.report({**rate, **optimizer_settings.gradient_norm(optimizer)}, step)
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        training, step = self._session, trainer.global_step
+        samples, tokens = size_of(batch)
+        training.speed.add(samples * trainer.world_size, tokens * trainer.world_size)
+        if step == self._step:
+            return
+        self._step = step
+        total = trainer.estimated_stepping_batches
+        epoch = trainer.current_epoch + (batch_idx + 1) / trainer.num_training_batches
+        training.step_done(step, int(total) if total < 1e15 else None, round(epoch, 3), trainer.max_epochs)
+        if not any(series_name(_plain(name)) == "train/loss" for name in trainer.callback_metrics):
+            training.report(numbers(outputs if isinstance(outputs, dict) else {"loss": outputs}), step)
+        if step % trainer.log_every_n_steps == 0:
+            training.report(training.speed.take(), step)
+        training.steering.obey(self._setters(trainer))
+        if training.save_is_due(step):
+            path = training.checkpoints / f"step-{step:08d}.ckpt"
+            trainer.save_checkpoint(path)
+            training.saved(path, step)
+        if training.steering.status is not None:
+            # A minimum that was asked for before gives way to somebody who says stop now.
+            trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
+            trainer.should_stop = True
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._session.evaluating()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            found = numbers(trainer.callback_metrics).items()
+            metrics = {name: value for name, value in found if series_name(name).startswith("eval/")}
+            self._session.evaluated(trainer.global_step, metrics)
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+        if trainer.is_global_zero:
+            self._session.saving()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._session.end()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self.reporter.on_exception(exception)
+        self.teardown(trainer, pl_module, "fit")
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        trainer.loggers = [logger for logger in trainer.loggers if not isinstance(logger, _Log)]
+        if self._is_ours and stage == "fit" and self._reporter is not None:
+            # The next fit, if there is one, is a new attempt of the same run.
+            self._reporter.close()
+            self._run_dir, self._reporter = self._reporter.run_dir, None
+
+    def _setters(self, trainer: Any) -> Setters:
+        def set_evaluation(value: Any) -> None:
+            steps = interval(value)
+            if not trainer.enable_validation:
+                raise ValueError("the Trainer was started without validation")
+            trainer.check_val_every_n_epoch = None
+            # Lightning counts batches here; without a number it validates at the end of an epoch.
+            trainer.val_check_batch = steps * trainer.accumulate_grad_batches if steps else float("inf")
+
+        schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
+        return {
+            **self._session.setters(trainer.optimizers[0], schedulers),
+            "clip_norm": lambda value: setattr(trainer, "gradient_clip_val", not_negative(value) or None),
+            "eval_every_steps": set_evaluation,
+        }
+
+
+class _Log(Logger):
+    name, version = "traincard", ""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def log_hyperparams(self, params: Any, *args: Any, **named: Any) -> None:
+        self._session.reporter.describe(dict(params))
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        values = {_plain(name): value for name, value in numbers(metrics).items() if name != "epoch"}
+        self._session.report(values, (step or 0) + 1)
+
+    def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
+        path = checkpoint_callback._last_checkpoint_saved
+        best = bool(checkpoint_callback.monitor) and path == checkpoint_callback.best_model_path
+        self._session.saved(Path(path), checkpoint_callback._last_global_step_saved, best)
+
+
+def _plain(name: str) -> str:
+    # A value that is logged per step and per epoch has two names; the one per step is the series.
+    return name.removesuffix("_step")

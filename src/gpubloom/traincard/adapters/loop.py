@@ -1,0 +1,149 @@
+"""A hand-written PyTorch loop.
+
+    for batch in reporter.track(loader, optimizer=optimizer, state={"model": model, "optimizer": optimizer}):
+        ...
+
+A step ends when the next batch is asked for; then progress and speed are recorded and commands are taken up.
+Told to pause or cancel, the loop simply gets no more batches.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gpubloom.traincard.adapters import optimizer_settings, saved_state
+from gpubloom.traincard.adapters.session import Session
+from gpubloom.traincard.adapters.speed import size_of
+from gpubloom.traincard.adapters.steering import Setters
+from gpubloom.traincard.layout import find_world_size
+from gpubloom.traincard.reporter import Reporter
+
+
+class Track:
+    """The batches of a loop. Iterating is one epoch; `step` is the step that the batch at hand belongs to.
+
+    `optimizer` (and `scheduler`): counts steps, tells learning rate and gradient norm, obeys settings; else
+    every `accumulation`-th batch is a step. `state`: objects with `state_dict()`, saved when asked and before
+    a pause; or `save` and `load`: functions that fill and read a folder, called on every rank.
+    `settings`: functions for further settings by name; ValueError refuses. `report_every`: in steps.
+    """
+
+    def __init__(
+        self,
+        reporter: Reporter,
+        loader: Iterable[Any],
+        *,
+        epochs: int = 1,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        state: Mapping[str, Any] | None = None,
+        save: Callable[[Path], object] | None = None,
+        load: Callable[[Path], object] | None = None,
+        settings: Setters | None = None,
+        accumulation: int = 1,
+        report_every: int = 10,
+    ) -> None:
+        self.reporter, self.loader, self.epochs, self.epoch, self.step = reporter, loader, epochs, 0, 1
+        self._optimizer, self._accumulation, self._report_every = optimizer, accumulation, report_every
+        self._save, self._load = save, load
+        if state is not None:
+            self._save, self._load = partial(saved_state.save, state), partial(saved_state.load, state)
+        self._session = Session(reporter)
+        self._world_size = find_world_size(os.environ)
+        self._done = self._batch = self._skip = self._batches_of_step = self._updates = 0
+        self._begun = self._norm_is_told = False
+        self._settings = {**self._session.setters(optimizer, [scheduler]), **(settings or {})}
+        if optimizer is not None:
+            optimizer.register_step_pre_hook(self._before_update)
+
+    @property
+    def stopped(self) -> str | None:
+        """Why no more batches come: paused or cancelled; None while the training goes on."""
+        return self._session.steering.status
+
+    @property
+    def _report_is_due(self) -> bool:
+        return self.step == 1 or self.step % self._report_every == 0
+
+    def resume(self) -> int:
+        """Loads the newest checkpoint of the run; returns the step it was saved at, 0 when there is none."""
+        if self._load is not None and (found := saved_state.newest(self._session.checkpoints)):
+            path, position = found
+            self._load(path)
+            self._done, self.epoch, self._skip = position["step"], position["epoch"], position["batch"]
+        return self._done
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._begun:
+            self._begun = True
+            self._session.begin({"epochs": self.epochs}, self._done)
+            self._session.steering.obey(self._settings)
+        if self.stopped or self.epoch >= self.epochs:
+            return
+        self._session.speed.resume()
+        for number, batch in enumerate(self.loader):
+            # A resumed epoch leaves out what was trained before; the loader's order has to be the same.
+            if number < self._skip:
+                continue
+            samples, tokens = size_of(batch)
+            self._session.speed.add(samples * self._world_size, tokens * self._world_size)
+            self.step, self._batch = self._done + 1, number + 1
+            yield batch
+            self._batches_of_step += 1
+            if self._updates or (self._optimizer is None and self._batches_of_step == self._accumulation):
+                self._after_step()
+            if self._session.steering.status is not None:
+                self._session.end()
+                return
+        self.epoch, self._batch, self._skip = self.epoch + 1, 0, 0
+        if self.epoch == self.epochs:
+            self._session.end()
+
+    def report(self, **values: Any) -> None:
+        """Values of this step, such as loss and accuracy; tensors are read later."""
+        self._norm_is_told |= "grad_norm" in values
+        self._session.report(values, self.step)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[dict[str, Any]]:
+        """An evaluation: what is put into the dictionary is recorded under `eval/`."""
+        self._session.evaluating()
+        found: dict[str, Any] = {}
+        yield found
+        metrics = {name if "/" in name else f"eval/{name}": value for name, value in found.items()}
+        self._session.report(metrics, self.step)
+        self._session.evaluated(self.step, metrics)
+
+    def save_checkpoint(self) -> None:
+        """Saves now, where the loop said how; otherwise the log says that it did not."""
+        if self._save is None:
+            self.reporter.log("no checkpoint: track() was given neither `state` nor `save`", level="warning")
+            return
+        self._session.saving()
+        path = self._session.checkpoints / f"step-{self._done:08d}"
+        position = {"step": self._done, "epoch": self.epoch, "batch": self._batch}
+        saved_state.write(path, self._save, position, self.reporter.rank, self._session.steering.wait_for_all)
+        self._session.saved(path, self._done)
+
+    def _before_update(self, *_: object) -> None:
+        self._updates += 1
+        if self._report_is_due:
+            norm = {} if self._norm_is_told else optimizer_settings.gradient_norm(self._optimizer)
+            rate = optimizer_settings.learning_rate(self._optimizer)
+            self._session.report({"learning_rate": rate, **norm}, self.step)
+
+    def _after_step(self) -> None:
+        self._done, self._batches_of_step, self._updates = self.step, 0, 0
+        length = len(self.loader) if isinstance(self.loader, Sized) else 0
+        trained = self.epoch * length + self._batch
+        total = round(self.epochs * length * self._done / trained) if length else None
+        epoch = round(trained / length, 3) if length else None
+        self._session.step_done(self._done, total, epoch, self.epochs)
+        if self._report_is_due:
+            self._session.report(self._session.speed.take(), self._done)
+        self._session.steering.obey(self._settings)
+        if self._session.save_is_due(self._done):
+            self.save_checkpoint()

@@ -1,0 +1,129 @@
+"""One training as all adapters see it: steps, evaluations and checkpoints, in the order in which they happen.
+
+Frameworks differ in when they call; what is then recorded, on which rank, and what must be on file before a
+checkpoint counts is the same for all of them and lives here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpubloom.traincard.adapters.optimizer_settings import optimizer_setters
+from gpubloom.traincard.adapters.speed import Speed
+from gpubloom.traincard.adapters.steering import Steering, interval
+from gpubloom.traincard.reporter import Reporter
+
+# Evaluating or saving a large model is silent for a while; observers are told to be patient.
+_PATIENCE_SECONDS = 600.0
+_SHORTEST_PROMISE_SECONDS = 60.0
+
+
+class Session:
+    """From the first step of a training to its end. `every`: intervals that were set while it runs."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+        self.steering = Steering(reporter)
+        self.speed = Speed()
+        self.every: dict[str, int | None] = {}
+        self._evaluated: tuple[int, dict[str, Any]] = (-1, {})
+        self._saved: list[Path] = []
+        self.checkpoints = Path(reporter.run_dir) / "checkpoints"
+        self.is_over = False
+
+    def begin(self, facts: Mapping[str, Any], step: int) -> None:
+        """Training begins after `step`; above 0 it continues an earlier one."""
+        self.reporter.describe(facts)
+        if step:
+            self.reporter.resumed(step)
+        self.reporter.phase("train")
+        self.speed.resume()
+
+    def step_done(
+        self, step: int, total: int | None, epoch: float | None, epochs: float | None, samples: int = 0
+    ) -> None:
+        """A step of the optimizer is done."""
+        seconds = self.speed.step()
+        self.speed.add(samples)
+        self.reporter.progress(step, total, epoch, epochs)
+        self.reporter.heartbeat(max(_SHORTEST_PROMISE_SECONDS, 10 * seconds))
+
+    def report(self, values: Mapping[str, Any], step: int) -> None:
+        """Values of a step. Rank 0 speaks for the run; of the others only the time of a step is kept."""
+        if self.reporter.rank == 0:
+            self.reporter.metrics(values, step)
+        elif "step_seconds" in values:
+            self.reporter.metric("step_seconds", values["step_seconds"], step)
+
+    def setters(self, optimizer: Any, schedulers: Iterable[Any]) -> dict[str, Callable[[Any], None]]:
+        """What control.json may set in every framework; None for the optimizer: one that nobody showed us."""
+        saving = {"save_every_steps": lambda value: self.every.update(save=interval(value))}
+        return saving if optimizer is None else {**saving, **optimizer_setters(optimizer, schedulers)}
+
+    def is_due(self, what: str, step: int) -> bool:
+        """Whether an interval that was set while the training runs falls on this step."""
+        every = self.every.get(what)
+        return every is not None and step % every == 0
+
+    def evaluating(self) -> None:
+        self.reporter.phase("eval")
+        self.reporter.heartbeat(_PATIENCE_SECONDS)
+
+    def evaluated(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """An evaluation is over; a checkpoint of the same step will carry its metrics."""
+        before = self._evaluated[1] if self._evaluated[0] == step else {}
+        self._evaluated = step, {**before, **metrics}
+        self._go_on()
+
+    def saving(self) -> None:
+        """A checkpoint is about to be written; what earlier steps said must last, they are not repeated."""
+        self.reporter.flush()
+        self.reporter.phase("save")
+        self.reporter.heartbeat(_PATIENCE_SECONDS)
+
+    def save_is_due(self, step: int) -> bool:
+        """Whether to save after this step: asked for, needed before a pause, or by an interval."""
+        return self.steering.take_save() | self.is_due("save", step)
+
+    def saved(self, path: Path, step: int, best: bool | None = None) -> None:
+        """A checkpoint is written. Those that the framework deletes to make room are noticed soon after."""
+        if self.reporter.rank == 0:
+            metrics = self._evaluated[1] if self._evaluated[0] == step else None
+            self.reporter.checkpoint(path, step=step, metrics=metrics, best=best or None)
+            self._saved.append(path)
+        self._go_on()
+
+    def end(self) -> None:
+        """Training is over: completed, or whatever the run was told."""
+        self.is_over = True
+        self._go_on()
+        self.reporter.finish(self.steering.status or "completed")
+
+    def _go_on(self) -> None:
+        for gone in [path for path in self._saved if not path.exists()]:
+            self._saved.remove(gone)
+            self.reporter.checkpoint_removed(gone)
+        self.reporter.phase("idle" if self.is_over else "train")
+        self.speed.resume()
+
+
+def numbers(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What of a framework's log can be drawn: plain numbers and tensors of one number."""
+    given = (values or {}).items()
+    return {name: value for name, value in given if isinstance(value, int | float) or hasattr(value, "item")}
+
+
+def facts_of(model: Any) -> dict[str, Any]:
+    """What is known of a torch model without computing anything: name, size, adapters."""
+    config = getattr(model, "config", None)
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    facts: dict[str, Any] = {
+        "model": getattr(config, "_name_or_path", None) or type(model).__name__,
+        "parameters": sum(size for size, _ in sizes),
+        "trainable_parameters": sum(size for size, trained in sizes if trained),
+    }
+    for name, adapter in (getattr(model, "peft_config", None) or {}).items():
+        kind = str(getattr(adapter, "peft_type", "")).rpartition(".")[2]
+        rank = getattr(adapter, "r", None)
+        facts[f"adapter/{name}"] = kind if rank is None else f"{kind}, rank {rank}"
+    return facts
