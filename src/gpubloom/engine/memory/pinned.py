@@ -78,6 +78,7 @@ def _register(address: int, bytes_needed: int) -> None:
     cudart = _cudart()
     status = cudart.cudaHostRegister(address, bytes_needed, _PORTABLE)
     if int(status) != 0:
+        _take_error()
         raise PinningRefused(
             f"CUDA could not pin {bytes_needed:,} bytes of host memory "
             f"({cudart.cudaGetErrorString(status)}); {total_host_bytes():,} bytes are held already. "
@@ -91,6 +92,12 @@ def _forget(address: int, pinned: bool, process: int) -> None:
     # A fork inherits the object but not the registration.
     if pinned and process == os.getpid():
         _cudart().cudaHostUnregister(address)
+
+
+def _take_error() -> None:
+    """CUDA keeps an error and raises it again at the next, innocent operation: this is that operation."""
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device="cuda")
 
 
 def _cudart() -> Any:

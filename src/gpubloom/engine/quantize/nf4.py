@@ -22,7 +22,7 @@ GROUP = 256
 
 _BLOCK_BYTES = BLOCK // 2
 # How many weights are worked on at a time outside compiled code: bounds what scratch memory it takes.
-_PIECE = 1 << 24
+_PIECE = 1 << 22
 # Smaller scales are indistinguishable from zero, and their reciprocal would not be finite.
 _SMALLEST = 1e-38
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)

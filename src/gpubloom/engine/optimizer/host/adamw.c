@@ -20,6 +20,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
 
 struct constants {
     float scale, beta1, rest1, beta2, rest2, decay, rate, root2, eps;
@@ -74,35 +77,63 @@ static inline uint16_t to_f16(float value) {
     return (uint16_t)((magnitude >= (143u << 23) ? special : finite) | sign);
 }
 
-#define UPDATE(gradient_of)                                                   \
-    float g = gradient_of(gradient[i]) * k.scale;                             \
-    float m = k.beta1 * first[i] + k.rest1 * g;                               \
-    float v = k.beta2 * second[i] + k.rest2 * g * g;                          \
+/* A copy is gathered in a tile that stays in the first-level cache and is then written past the caches: it is
+ * not read here, and reading its cache lines in order to overwrite them cost 6 % of the whole pass. */
+#define TILE 1024
+
+static inline void write_past_caches(void *restrict to, const void *restrict tile, int64_t bytes) {
+    int64_t done = 0;
+#ifdef __AVX__
+    if ((uintptr_t)to % 32 == 0)
+        for (; done + 32 <= bytes; done += 32)
+            _mm256_stream_si256((__m256i *)((char *)to + done),
+                                _mm256_load_si256((const __m256i *)((const char *)tile + done)));
+#endif
+    memcpy((char *)to + done, (const char *)tile + done, (size_t)(bytes - done));
+}
+
+static inline void writes_are_seen(void) {
+#ifdef __AVX__
+    _mm_sfence();
+#endif
+}
+
+#define UPDATE(gradient_of)                                                    \
+    float g = gradient_of(gradient[i]) * k.scale;                              \
+    float m = k.beta1 * first[i] + k.rest1 * g;                                \
+    float v = k.beta2 * second[i] + k.rest2 * g * g;                           \
     float p = master[i] * k.decay - k.rate * m / (sqrtf(v) / k.root2 + k.eps); \
-    first[i] = m;                                                             \
-    second[i] = v;                                                            \
+    first[i] = m;                                                              \
+    second[i] = v;                                                             \
     master[i] = p;
 
-#define WITHOUT_COPY(name, gradient_t, gradient_of)                                              \
-    void name(float *restrict master, float *restrict first, float *restrict second,            \
-              const gradient_t *restrict gradient, void *unused, int64_t length,                \
-              const struct constants *shared) {                                                 \
-        const struct constants k = *shared;                                                      \
-        (void)unused;                                                                            \
-        for (int64_t i = 0; i < length; i++) {                                                   \
-            UPDATE(gradient_of)                                                                  \
-        }                                                                                        \
+#define WITHOUT_COPY(name, gradient_t, gradient_of)                                   \
+    void name(float *restrict master, float *restrict first, float *restrict second, \
+              const gradient_t *restrict gradient, void *unused, int64_t length,     \
+              const struct constants *shared) {                                      \
+        const struct constants k = *shared;                                           \
+        (void)unused;                                                                 \
+        for (int64_t i = 0; i < length; i++) {                                        \
+            UPDATE(gradient_of)                                                       \
+        }                                                                             \
     }
 
-#define WITH_COPY(name, gradient_t, gradient_of, copy_t, copy_of)                                \
-    void name(float *restrict master, float *restrict first, float *restrict second,            \
-              const gradient_t *restrict gradient, copy_t *restrict copy, int64_t length,       \
-              const struct constants *shared) {                                                 \
-        const struct constants k = *shared;                                                      \
-        for (int64_t i = 0; i < length; i++) {                                                   \
-            UPDATE(gradient_of)                                                                  \
-            copy[i] = copy_of(p);                                                                \
-        }                                                                                        \
+#define WITH_COPY(name, gradient_t, gradient_of, copy_t, copy_of)                     \
+    void name(float *restrict master, float *restrict first, float *restrict second, \
+              const gradient_t *restrict gradient, copy_t *restrict copy,            \
+              int64_t length, const struct constants *shared) {                      \
+        const struct constants k = *shared;                                           \
+        _Alignas(64) copy_t tile[TILE];                                               \
+        for (int64_t begin = 0; begin < length; begin += TILE) {                      \
+            int64_t count = length - begin < TILE ? length - begin : TILE;            \
+            for (int64_t j = 0; j < count; j++) {                                     \
+                int64_t i = begin + j;                                                \
+                UPDATE(gradient_of)                                                   \
+                tile[j] = copy_of(p);                                                 \
+            }                                                                         \
+            write_past_caches(copy + begin, tile, count * (int64_t)sizeof(copy_t));   \
+        }                                                                             \
+        writes_are_seen();                                                            \
     }
 
 WITHOUT_COPY(adamw_float32, float, from_f32)

@@ -5,6 +5,7 @@ under that name by one rename, so any number of processes may build at once, and
 different machines holds one library for each. Nothing is ever loaded from a folder that others can write to.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -30,20 +31,28 @@ class CannotBuild(Exception):
 def load(source: Path) -> ctypes.CDLL:
     """The library of a C file: from the cache, or compiled now. Raises `CannotBuild`."""
     compiler = _compiler()
-    key = _key(source, compiler)
+    name = f"{source.stem}-{_key(source, compiler)}.so"
+    # Where there is no cache (read-only, full, open to others), this process builds for itself alone.
+    with contextlib.suppress(OSError):
+        return _from_cache(compiler, source, _private_cache() / name)
     try:
-        folder = _private_cache()
-        library = folder / f"{source.stem}-{key}.so"
-        if library.exists():
-            return _open(library)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=f"{source.stem}-") as building:
-            compiled = _compile(compiler, source, Path(building))
-            compiled.replace(library)
-        return _open(library)
-    except OSError:
-        # No cache here (read-only, full, someone else's): this process builds for itself alone.
         with tempfile.TemporaryDirectory(prefix="gpubloom-") as building:
             return _open(_compile(compiler, source, Path(building)))
+    except OSError as error:
+        raise CannotBuild(f"no folder to build in: {error}") from error
+
+
+def _from_cache(compiler: str, source: Path, library: Path) -> ctypes.CDLL:
+    if library.exists():
+        # A damaged file is replaced.
+        with contextlib.suppress(OSError):
+            return _open(library)
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix=f"{source.stem}-") as building:
+        compiled = _compile(compiler, source, Path(building))
+        with compiled.open("rb") as written:
+            os.fsync(written.fileno())
+        compiled.replace(library)
+    return _open(library)
 
 
 def _compiler() -> str:
