@@ -1,6 +1,7 @@
 """Folders that cannot be written and disks that are full: training goes on, nothing is lost in silence."""
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.traincard import Reader, Reporter, load_latest, writer
+from gpubloom.traincard import Reader, Reporter, RunLock, load_checkpoints, load_latest, writer
 from tests.traincard.conftest import StartScript, events_of
 
 Open = Callable[..., Reporter]
@@ -148,3 +149,93 @@ def test_what_could_never_be_written_is_said_at_the_end(
     reporter.close()
     assert "could not write 2 events" in caplog.text
     assert os.listdir(tmp_path) == ["blocker"]
+
+
+def test_a_deleted_run_directory_is_made_again_and_what_went_with_it_is_counted(
+    run_dir: Path, open_reporter: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    reporter = open_reporter(flush_seconds=0.02)
+    follower = Reader(run_dir)
+    for step in range(20):
+        reporter.metric("loss", 1.0, step)
+    reporter.checkpoint("kept", step=19)
+    reporter.flush()
+    follower.read_new()
+    shutil.rmtree(run_dir)
+    assert reporter.is_on
+    for step in range(20, 40):
+        reporter.metric("loss", 1.0, step)
+    _wait_until(lambda: events_of(run_dir, "metric"))
+    reporter.metric("loss", 1.0, 40)
+    reporter.close()
+    events = events_of(run_dir)
+    assert [event.step for event in events if event.kind == "metric"] == list(range(20, 41))
+    (dropped,) = [event for event in events if event.kind == "dropped"]
+    assert dropped.fields["counts"] == {"metric": 20, "checkpoint": 1}
+    assert "deleted" in dropped.fields["reason"]
+    assert len(caplog.records) == 1
+    assert [event.seq for event in follower.read_new()] == [event.seq for event in events]
+    assert [entry["path"] for entry in load_checkpoints(run_dir)["checkpoints"]]
+    latest = load_latest(run_dir)
+    assert latest is not None
+    assert (latest["attempt"], latest["restart_count"]) == (1, 0)
+
+
+def test_a_deleted_run_directory_still_counts_as_in_use(run_dir: Path, open_reporter: Open) -> None:
+    reporter = open_reporter(flush_seconds=0.02)
+    shutil.rmtree(run_dir)
+    reporter.metric("loss", 1.0, 1)
+    _wait_until(lambda: events_of(run_dir, "metric"))
+    assert RunLock.holder(run_dir) is not None
+    reporter.close()
+    assert RunLock.holder(run_dir) is None
+
+
+def test_a_read_only_folder_costs_one_warning_and_is_used_once_it_can_be_written(
+    tiny_disk: Path, open_reporter: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    remount = ["mount", "-o", "remount,ro", str(tiny_disk)]
+    subprocess.run(remount, check=True)
+    reporter = open_reporter(tiny_disk / "run", flush_seconds=0.02)
+    reporter.metric("loss", 1.0, 1)
+    time.sleep(0.2)
+    assert len(caplog.records) == 1
+    assert "Read-only" in caplog.text
+    subprocess.run([*remount[:2], "remount,rw", str(tiny_disk)], check=True)
+    _wait_until(lambda: events_of(tiny_disk / "run", "metric"))
+    assert len(caplog.records) == 1
+
+
+def test_a_disk_that_is_full_when_a_segment_is_sealed_loses_no_segment(
+    start_script: StartScript, run_dir: Path
+) -> None:
+    process = start_script("""
+        import os, time
+        from gpubloom.traincard import Reporter, stream, writer
+        writer._RETRY_SECONDS = 0.05
+        real, full = os.write, []
+        def write(descriptor, data):
+            # Only the first line of a new file does not fit.
+            if full and bytes(data[:60]).find(b'"kind":"start"') >= 0:
+                raise OSError(28, "No space left on device")
+            return real(descriptor, data)
+        stream.os.write = write
+        with Reporter(telemetry_seconds=0, flush_seconds=0.02, segment_bytes=5000) as reporter:
+            for step in range(100):
+                reporter.metric("loss", 1.0, step)
+            reporter.flush()
+            full.append(True)
+            for step in range(100, 200):
+                reporter.metric("loss", 1.0, step)
+            time.sleep(0.3)
+            full.clear()
+            time.sleep(0.2)
+            for step in range(200, 300):
+                reporter.metric("loss", 1.0, step)
+    """)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert errors.count("cannot write") == 1
+    events = events_of(run_dir)
+    assert [event.seq for event in events] == list(range(len(events)))
+    assert [event.step for event in events if event.kind == "metric"] == list(range(300))

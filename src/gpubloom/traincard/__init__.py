@@ -13,7 +13,7 @@ Standard library only, so that any training script can have it. It knows the run
 
 from gpubloom.traincard.control import Command, Control, ControlFile
 from gpubloom.traincard.diagnosis import Finding, Limits, diagnose
-from gpubloom.traincard.layout import RunFiles
+from gpubloom.traincard.layout import RunFiles, add_run_dir_finder
 from gpubloom.traincard.lock import RunInUseError, RunLock
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.reader import Reader, RunEvent, load_checkpoints, load_latest, read_all
@@ -40,6 +40,7 @@ __all__ = [
     "RunInUseError",
     "RunLock",
     "RunState",
+    "add_run_dir_finder",
     "diagnose",
     "load_checkpoints",
     "load_curves",

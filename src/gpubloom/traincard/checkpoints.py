@@ -59,6 +59,10 @@ class CheckpointIndex(Checkpoints):
         super().remove(path)
         self._changed = True
 
+    def write_again(self) -> None:
+        """The file was deleted: `save` writes it although nothing changed."""
+        self._changed = bool(self.entries)
+
     def save(self) -> None:
         """Writes the index if it changed; OSError leaves the change for the next time."""
         if not self._changed:

@@ -5,6 +5,7 @@ on with the raw lines right behind that place. It is derived: without it a reade
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.numbers_on_disk import to_json
 from gpubloom.traincard.whole_files import read_json_object
+
+_BYTES = re.compile(rb'\{"v":%d,"bytes":(\d+),' % PROTOCOL_VERSION)
 
 
 def load_condensed(files: RunFiles, stream: StreamId) -> dict[str, Any] | None:
@@ -24,6 +27,16 @@ def load_condensed(files: RunFiles, stream: StreamId) -> dict[str, Any] | None:
         return None
     wanted: dict[str, Any] = {"bytes": int, "seq": int, "t": (int, float), "series": dict, "events": list}
     return found if all(isinstance(found.get(name), kind) for name, kind in wanted.items()) else None
+
+
+def condensed_bytes(files: RunFiles, stream: StreamId) -> int:
+    """How much of a stream is condensed, from the first bytes of the file; 0 when nothing is."""
+    try:
+        with files.condensed(stream).open("rb") as file:
+            found = _BYTES.match(file.read(64))
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
 
 
 def save_condensed(path: Path, head: Mapping[str, Any], series: Iterator[tuple[str, Any]]) -> None:

@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,12 +73,27 @@ def _entries(folder: Path) -> list[str]:
         return []
 
 
+_finders: list[Callable[[], Path | None]] = []
+
+
+def add_run_dir_finder(finder: Callable[[], Path | None]) -> None:
+    """Lets a workflow system name the run directory of the task that runs in this process; None: not its.
+
+    Asked after the Reporter's argument and BLOOM_RUN_DIR, before a new directory is made.
+    """
+    if finder not in _finders:
+        _finders.append(finder)
+
+
 def find_run_dir(given: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> tuple[Path, bool]:
-    """Argument, BLOOM_RUN_DIR, or a new ./runs/<time>; and whether it had to be invented."""
+    """Argument, BLOOM_RUN_DIR, what a finder says, or a new ./runs/<time>; whether it had to be invented."""
     if given is not None:
         return Path(given).absolute(), False
     if named := environment.get("BLOOM_RUN_DIR"):
         return Path(named).absolute(), False
+    for finder in _finders:
+        if (found := finder()) is not None:
+            return found.absolute(), False
     first = Path("runs", time.strftime("%Y%m%d-%H%M%S")).absolute()
     candidate, number = first, 1
     while candidate.exists():

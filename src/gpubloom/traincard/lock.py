@@ -43,19 +43,22 @@ class RunLock:
     @classmethod
     def acquire(cls, run_dir: str | os.PathLike[str], rank: int = 0) -> Self:
         """Takes the lock or raises RunInUseError; OSError when the folder cannot be written."""
-        files = RunFiles(run_dir)
-        files.folder.mkdir(parents=True, exist_ok=True)
-        path = files.lock(rank)
+        path = RunFiles(run_dir).lock(rank)
+        return cls(path, cls._taken(path))
+
+    @staticmethod
+    def _taken(path: Path) -> int:
+        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if not _lock_soon(descriptor):
-                raise RunInUseError(files.run_dir, _holder_text(path))
+                raise RunInUseError(path.parent.parent, _holder_text(path))
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         except BaseException:
             os.close(descriptor)
             raise
-        return cls(path, descriptor)
+        return descriptor
 
     @staticmethod
     def holder(run_dir: str | os.PathLike[str], rank: int = 0) -> str | None:
@@ -75,6 +78,12 @@ class RunLock:
         finally:
             os.close(descriptor)
         return None
+
+    def renew(self) -> None:
+        """Takes the lock again after its file was deleted. RunInUseError: somebody else was faster."""
+        again = type(self)._taken(self.path)
+        self.release()
+        self._descriptor = again
 
     def release(self) -> None:
         """Lets the next trainer in. In a forked child it closes the copy; the parent's lock stays."""

@@ -33,6 +33,11 @@ class ProcessEnd:
         self._watches_sigterm = False
         self._previous_excepthook = sys.excepthook
 
+    @property
+    def owner(self) -> Ending | None:
+        """On whose behalf this watches; None when it has stopped."""
+        return self._owner
+
     def watch(self) -> None:
         assert self._owner is not None
         _watched.add(self)
@@ -93,6 +98,11 @@ class ProcessEnd:
 
 _watched: weakref.WeakSet[ProcessEnd] = weakref.WeakSet()
 _forking = threading.local()
+
+
+def watching() -> list[Ending]:
+    """All in this process that still wait for its end: every Reporter that is not closed."""
+    return [watcher.owner for watcher in list(_watched) if watcher.owner is not None]
 
 
 def _hold_sigterm() -> None:

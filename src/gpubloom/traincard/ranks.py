@@ -52,7 +52,7 @@ class RankReading:
 
     def add(self, event: RunEvent, seen_at: float) -> None:
         fields = event.fields
-        if event.kind == "start":
+        if event.kind == "start" and not (fields.get("continues") and self.attempt == event.attempt):
             self._begin(event)
         self.last_seen, self.seen_at = event.t, seen_at
         if event.kind == "heartbeat":

@@ -89,6 +89,12 @@ class Reader:
         Reads about `max_bytes` at most, so memory stays bounded; call again until it is empty to catch up.
         """
         events: list[RunEvent] = []
+        while self._read_some(max_bytes, events) and not events:
+            # Lines were read, but none was asked for.
+            pass
+        return events
+
+    def _read_some(self, max_bytes: int, events: list[RunEvent]) -> bool:
         left = max_bytes
         # The tails are opened first: one that is sealed meanwhile is then seen twice, under the same name,
         # not never.
@@ -108,7 +114,7 @@ class Reader:
                     # What is sealed does not grow: read to its end, it need not be opened again.
                     if used == 0 and isinstance(source, Path):
                         self._finished.add(stream)
-        return events
+        return left < max_bytes
 
     def _read(self, stream: StreamId, file: IO[bytes], most: int, events: list[RunEvent]) -> int:
         key = str(stream)

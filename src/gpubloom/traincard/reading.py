@@ -214,7 +214,8 @@ class Reading:
         attempt.last_t = event.t
         if event.kind == "start":
             attempt.started_at = attempt.started_at or event.t
-            attempt.status = attempt.message = None
+            if not event.fields.get("continues"):
+                attempt.status = attempt.message = None
         elif event.kind == "resumed":
             attempt.resumed_from_step = event.fields.get("from_step")
         elif event.kind == "end":

@@ -85,7 +85,7 @@ class RecordMaker:
 
     def _add_metric(self, records: list[Record], event: Event) -> None:
         kind, t, given_step, names, value, given_tags = event
-        step, tags = _whole_number(given_step), plain(given_tags)
+        step, tags = _whole_number(given_step), _tags(given_tags)
         given = {names: value} if kind == "metric" else names
         if any(isinstance(kept, OnDevice) and not kept.ready(self._device_events) for kept in given.values()):
             self._waiting.append(event)
@@ -116,7 +116,7 @@ class RecordMaker:
     def _numbers(self, given: dict[str, Any]) -> dict[str, Any]:
         values = {}
         for given_name, kept in given.items():
-            name = str(given_name)
+            name = _name(given_name)
             try:
                 value = number(kept)
             except NotANumberError as problem:
@@ -137,7 +137,7 @@ class RecordMaker:
             case "system":
                 fields["values"] = _flat(fields["values"])
             case "log":
-                fields["line"] = str(fields["line"])[:_LOG_CHARACTERS]
+                fields["line"] = _cut(str(fields["line"]))
             case "checkpoint":
                 path = fields["path"]
                 fields["path"] = path_in_run(path, self._run_dir)
@@ -168,6 +168,25 @@ def _whole_number(step: Any) -> int | None:
         return int(step)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def _tags(given: Any) -> Any:
+    if not given:
+        return None
+    return {
+        _name(key): _name(value) if isinstance(value, bytes) else plain(value) for key, value in given.items()
+    }
+
+
+def _cut(line: str) -> str:
+    if len(line) <= _LOG_CHARACTERS:
+        return line
+    return f"{line[:_LOG_CHARACTERS]} … (cut: the line has {len(line):,} characters)"
+
+
+def _name(given: Any) -> str:
+    # Some frameworks hand out names as they came from a file.
+    return given.decode(errors="replace") if isinstance(given, bytes) else str(given)
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

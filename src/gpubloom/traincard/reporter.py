@@ -21,6 +21,7 @@ from gpubloom.traincard.layout import RunFiles, find_rank, find_run_dir, find_wo
 from gpubloom.traincard.lock import RunInUseError, RunLock
 from gpubloom.traincard.numbers_on_disk import PLAIN_TYPES, keep
 from gpubloom.traincard.process_end import ProcessEnd
+from gpubloom.traincard.segments import SEGMENT_BYTES
 from gpubloom.traincard.telemetry import Telemetry
 from gpubloom.traincard.writer import Writer
 
@@ -33,10 +34,12 @@ _CLOSE_SECONDS = 10.0
 class Reporter:
     """Writes what a run says into its run directory; see docs/run-directory.md for the files.
 
-    `run_dir`: by default BLOOM_RUN_DIR, or a new ./runs/<time>. `attempt` and `rank` come from the
+    `run_dir`: by default BLOOM_RUN_DIR, the workflow task that this process is (`add_run_dir_finder`), or a
+    new ./runs/<time>. `attempt` and `rank` come from the
     environment or are found. `lock`: the RunLock of a trainer that took it beforehand. `flush_seconds` and
     `flush_steps`: how often, at least, events are handed to the operating system. `telemetry_seconds`: how
-    often the machine is looked at, 0 never. BLOOM_TRAINCARD=off turns all of it off.
+    often the machine is looked at, 0 never. `segment_bytes`: when a file of events is full and sealed.
+    BLOOM_TRAINCARD=off turns all of it off.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Reporter:
         flush_steps: int | None = None,
         telemetry_seconds: float = 5.0,
         queue_capacity: int = 65_536,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         environment = os.environ
         self.run_dir, invented = find_run_dir(run_dir, environment)
@@ -75,6 +79,7 @@ class Reporter:
             attempt=attempt,
             lock=lock,
             interval=flush_seconds,
+            segment_bytes=segment_bytes,
         )
         self._on = self._may_report(environment, invented)
         if not self._on:

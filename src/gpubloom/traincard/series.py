@@ -115,6 +115,13 @@ class Curve:
             self._join(place, bucket)
         self._per_bucket *= 2
 
+    def copy(self) -> "Curve":
+        copy = Curve(self.most)
+        for column in COLUMNS:
+            setattr(copy, column, getattr(self, column)[:])
+        copy._per_bucket = self._per_bucket
+        return copy
+
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """The buckets, in the order of COLUMNS."""
         return zip(*(getattr(self, column) for column in COLUMNS), strict=True)
@@ -212,6 +219,18 @@ class Curves:
         for by_name in self._curves.values():
             for by_attempt in by_name.values():
                 yield from by_attempt.values()
+
+    def copy(self) -> "Curves":
+        copy = Curves(self._names, rank=self._rank, most=self._most, most_together=self._most_together)
+        copy._count, copy.left_out = self._count, self.left_out
+        copy._curves = {
+            rank: {
+                name: {attempt: curve.copy() for attempt, curve in by_attempt.items()}
+                for name, by_attempt in by_name.items()
+            }
+            for rank, by_name in self._curves.items()
+        }
+        return copy
 
     def ranks(self) -> list[int]:
         return sorted(self._curves)

@@ -104,6 +104,9 @@ class RunState:
         self._speed.append((t, step))
 
     def _start(self, record: Mapping[str, Any]) -> None:
+        if record.get("continues"):
+            # Only a new file of the same process.
+            return
         if record.get("attempt") != self.attempt:
             self._speed.clear()
             self.resumed_from_step, self.phase, self.error = None, None, None

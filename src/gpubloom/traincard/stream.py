@@ -23,25 +23,36 @@ _LAST_LINES_BYTES = 1 << 17
 class EventStream:
     """Appends records to the tail and gives them their sequence numbers."""
 
-    def __init__(self, path: Path, descriptor: int, stream: StreamId, next_seq: int) -> None:
+    def __init__(self, path: Path, descriptor: int, stream: StreamId, next_seq: int, size: int) -> None:
         self.path = path
         self.stream = stream
         self.next_seq = next_seq
+        self.size = size
         self._descriptor: int | None = descriptor
         self._torn = False
 
     @classmethod
     def open(
-        cls, files: RunFiles, attempt: int, rank: int, world_size: int
+        cls,
+        files: RunFiles,
+        attempt: int,
+        rank: int,
+        world_size: int,
+        after: tuple[int, int] = (0, 0),
     ) -> tuple["EventStream", dict[str, Any]]:
-        """Seals whatever tail is there, begins a new one, and returns it with its `start` record."""
+        """Seals whatever tail is there, begins a new one, and returns it with its `start` record.
+
+        `after`: the segment and the next sequence number of a stream that this one continues even when
+        nothing of it is on file any more.
+        """
         path = files.tail(rank)
-        segment, first_seq = 1, 0
-        if before := _seal(files, path):
-            sealed, last_seq = before
-            if (sealed.attempt, sealed.rank) == (attempt, rank):
-                segment, first_seq = sealed.segment + 1, last_seq + 1
-        start = {
+        _seal(files, path)
+        segment, first_seq = after[0] + 1, after[1]
+        sealed = [found for found in files.sealed() if (found.attempt, found.rank) == (attempt, rank)]
+        if sealed and sealed[-1].segment >= segment:
+            segment = sealed[-1].segment + 1
+            first_seq = max(first_seq, _last_seq(files.segment(sealed[-1])) + 1)
+        start: dict[str, Any] = {
             "t": round(time.time(), 4),
             "kind": "start",
             "v": PROTOCOL_VERSION,
@@ -53,6 +64,8 @@ class EventStream:
             "pid": os.getpid(),
             "world_size": world_size,
         }
+        if after != (0, 0):
+            start["continues"] = True
         temporary = path.with_name(f".{path.name}.tmp")
         descriptor = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644
@@ -68,7 +81,8 @@ class EventStream:
             os.close(descriptor)
             temporary.unlink(missing_ok=True)
             raise
-        return cls(path, descriptor, StreamId(attempt, rank, segment), first_seq + 1), start
+        stream = StreamId(attempt, rank, segment)
+        return cls(path, descriptor, stream, first_seq + 1, len(line)), {"seq": first_seq, **start}
 
     def append(self, records: Sequence[dict[str, Any]]) -> tuple[int, OSError | None]:
         """Writes records in order; returns how many are on file whole, and what stopped the rest."""
@@ -82,6 +96,7 @@ class EventStream:
         if problem is None:
             self._torn = False
             self.next_seq += len(lines)
+            self.size += len(data)
             return len(lines), None
         whole, end_of_whole = 0, 0
         for line in lines:
@@ -91,6 +106,7 @@ class EventStream:
             whole += 1
         if whole:
             self._torn = False
+        self.size += end_of_whole
         self._cut_off(written - end_of_whole)
         self.next_seq += whole
         return whole, problem
@@ -113,6 +129,13 @@ class EventStream:
             os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - torn_bytes)
         except OSError:
             self._torn = True
+            self.size += torn_bytes
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the file was deleted under our hands: writing then works, and nobody will ever read it."""
+        assert self._descriptor is not None
+        return os.fstat(self._descriptor).st_nlink == 0
 
     def sync(self) -> None:
         """Asks the operating system to put the file on disk."""
@@ -176,20 +199,17 @@ def parse_start(line: bytes) -> tuple[StreamId, dict[str, Any]] | None:
         return None
 
 
-def _seal(files: RunFiles, tail: Path) -> tuple[StreamId, int] | None:
+def _seal(files: RunFiles, tail: Path) -> None:
     if not tail.exists():
-        return None
+        return
     files.segments.mkdir(parents=True, exist_ok=True)
     found = read_start(tail)
     if found is None:
         # Only a machine that lost power can leave this. Nothing in it can be placed, but nothing is thrown
         # away.
         tail.replace(files.segments / f"unreadable.{time.time_ns()}.jsonl")
-        return None
-    stream, start = found
-    last_seq = max(int(start.get("seq", 0)), _last_seq(tail))
-    tail.replace(files.segment(stream))
-    return stream, last_seq
+    else:
+        tail.replace(files.segment(found[0]))
 
 
 def _last_seq(path: Path) -> int:

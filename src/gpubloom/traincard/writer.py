@@ -21,9 +21,11 @@ from gpubloom.traincard.event_queue import DROPPABLE, EventQueue
 from gpubloom.traincard.layout import RunFiles
 from gpubloom.traincard.lock import RunInUseError, RunLock
 from gpubloom.traincard.numbers_on_disk import to_json
+from gpubloom.traincard.ranks import OWN_PROMISE_SECONDS
 from gpubloom.traincard.records import Record, RecordMaker
+from gpubloom.traincard.segments import SEGMENT_BYTES, Segments
 from gpubloom.traincard.state import RunState
-from gpubloom.traincard.stream import EventStream, claim_attempt
+from gpubloom.traincard.stream import claim_attempt
 from gpubloom.traincard.whole_files import read_json_object, replace_file
 
 logger = logging.getLogger("gpubloom.traincard")
@@ -32,11 +34,12 @@ _LINES_PER_WRITE = 512
 _LATEST_SECONDS = 1.0
 _SYNC_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
-_HEARTBEAT_SECONDS = 10.0
+_HEARTBEAT_SECONDS = 3.0
 _DEVICE_SECONDS = 2.0
 _TOO_FAST = "events came faster than they could be written"
 _UNREADABLE = "a value could not be read"
 _DEVICE = "the device did not finish computing the value"
+_DELETED = "somebody deleted the file they were in"
 
 
 @dataclass
@@ -61,6 +64,7 @@ class Writer:
         attempt: int | None,
         lock: RunLock | None,
         interval: float,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         self._files = files
         self._queue = queue
@@ -70,7 +74,8 @@ class Writer:
         self._lock = lock
         self._lock_is_ours = lock is None
         self._interval = interval
-        self._stream: EventStream | None = None
+        self._segment_bytes = segment_bytes
+        self._segments: Segments | None = None
         self._state = RunState()
         self._index: CheckpointIndex | None = None
         self._maker = RecordMaker(files.run_dir, self._complain_about_value)
@@ -94,6 +99,8 @@ class Writer:
         """Takes the lock, the attempt and the tail. RunInUseError: another process has them."""
         if self._lock is None:
             self._lock = RunLock.acquire(self._files.run_dir, self._rank)
+        elif not self._lock.path.exists():
+            self._lock.renew()
         if self.attempt is None:
             self.attempt = claim_attempt(self._files, self._rank)
         if self._rank == 0 and self._index is None:
@@ -107,12 +114,17 @@ class Writer:
                     "checkpoints.json could not be read and was put aside as %s: %s", broken.name, problem
                 )
                 self._index = CheckpointIndex(self._files.checkpoints)
-        self._stream, start = EventStream.open(self._files, self.attempt, self._rank, self._world_size)
-        self._state.apply({"seq": self._stream.next_seq - 1, **start})
+        if self._segments is None:
+            self._segments = Segments(
+                self._files, self.attempt, self._rank, self._world_size, self._segment_bytes
+            )
+        self._state.apply(self._segments.open())
         self._write_latest(force=True)
 
     def start(self) -> None:
         self._thread.start()
+        if self._segments is not None:
+            self._segments.condense_earlier()
 
     def problem(self, error: OSError) -> None:
         """Says once that the run directory cannot be written."""
@@ -146,8 +158,8 @@ class Writer:
 
     def forget_after_fork(self) -> None:
         """In a forked child: lets go of the parent's files without touching them."""
-        if self._stream is not None:
-            self._stream.close()
+        if self._segments is not None:
+            self._segments.forget_after_fork()
         if self._lock is not None:
             self._lock.release()
 
@@ -205,7 +217,7 @@ class Writer:
             self._spoke_at = now
         elif now - self._spoke_at >= _HEARTBEAT_SECONDS:
             self._spoke_at = now
-            promise = {"expect_next_in": 3 * _HEARTBEAT_SECONDS, "auto": True}
+            promise = {"expect_next_in": OWN_PROMISE_SECONDS, "auto": True}
             self._pending.append(Record({"t": round(time.time(), 4), "kind": "heartbeat", **promise}))
 
     def _wait_for_device(self) -> None:
@@ -236,9 +248,9 @@ class Writer:
         self._drop(self._problem or _TOO_FAST, dropped)
 
     def _write(self) -> None:
-        if self._stream is None:
+        if self._segments is None or not self._segments.is_open:
             self.open()
-        assert self._stream is not None
+        assert self._segments is not None
         # Drops come first: what was dropped was older than what is left.
         for reason, counts in list(self._drops.items()):
             record = Record(
@@ -248,21 +260,32 @@ class Writer:
             del self._drops[reason]
         must_sync = False
         while self._pending:
+            self._segments.make_room()
             chunk = list(islice(self._pending, _LINES_PER_WRITE))
-            written, problem = self._stream.append([record.fields for record in chunk])
-            first_seq = self._stream.next_seq - written
-            for number in range(written):
-                record = self._pending.popleft()
-                self._written(first_seq + number, record)
-                must_sync |= record.kind in {"checkpoint", "error", "end"}
-            self._unsynced |= written > 0
+            written, problem = self._segments.append([record.fields for record in chunk])
+            for fields in written:
+                self._pending.popleft()
+                self._written(fields)
+                must_sync |= fields["kind"] in {"checkpoint", "error", "end"}
+            self._unsynced |= bool(written)
             if problem is not None:
                 self._undo_drop_records()
+                if self._segments.is_gone:
+                    self._begin_again()
                 raise problem
+        self._segments.condense()
         self._problem = None
         self._save_small_files(force=False)
         if must_sync or (self._unsynced and time.monotonic() - self._synced_at >= _SYNC_SECONDS):
             self._sync_behind()
+
+    def _begin_again(self) -> None:
+        """The tail was deleted: says what went with it, and goes on with a new one."""
+        assert self._segments is not None
+        self._drop(_DELETED, self._segments.in_tail)
+        self._segments.let_go()
+        if self._index is not None:
+            self._index.write_again()
 
     def _undo_drop_records(self) -> None:
         # Counts that could not be written go back to be added up: an outage is one line, not one per try.
@@ -270,15 +293,15 @@ class Writer:
             fields = self._pending.popleft().fields
             self._drop(fields["reason"], Counter(fields["counts"]))
 
-    def _written(self, seq: int, record: Record) -> None:
+    def _written(self, fields: dict[str, Any]) -> None:
         if self._rank != 0:
             return
-        self._state.apply({"seq": seq, **record.fields})
+        self._state.apply(fields)
         assert self._index is not None
-        if record.kind == "checkpoint":
-            self._index.add(record.fields, self.attempt or 0)
-        elif record.kind == "checkpoint_removed":
-            self._index.remove(record.fields["path"])
+        if fields["kind"] == "checkpoint":
+            self._index.add(fields, self.attempt or 0)
+        elif fields["kind"] == "checkpoint_removed":
+            self._index.remove(fields["path"])
 
     def _save_small_files(self, *, force: bool) -> None:
         if self._index is not None:
@@ -301,9 +324,9 @@ class Writer:
     def _sync_behind(self) -> None:
         # fsync may take seconds while a checkpoint is written; on this thread those seconds would be lost
         # by a kill.
-        assert self._stream is not None
+        assert self._segments is not None
         self._synced_at, self._unsynced = time.monotonic(), False
-        threading.Thread(target=self._stream.sync_copy(), name="traincard-sync", daemon=True).start()
+        threading.Thread(target=self._segments.sync_copy(), name="traincard-sync", daemon=True).start()
 
     def _finish(self) -> None:
         if lost_on_device := self._maker.give_up_waiting():
@@ -314,11 +337,10 @@ class Writer:
         )
         if lost:
             logger.warning("TrainCard could not write %d events: %s", lost, self._problem)
-        if self._stream is not None:
+        if self._segments is not None:
             with contextlib.suppress(OSError):
                 self._save_small_files(force=True)
-                self._stream.sync()
-            self._stream.close()
+            self._segments.close()
         if self._lock is not None and self._lock_is_ours:
             self._lock.release()
 
