@@ -3,7 +3,7 @@
 import pytest
 
 from gpubloom.plan import PRESETS, Gpu, Hardware, ModelConfig, ModelShape, TrainConfig, plan
-from gpubloom.plan.hardware import peak_flops
+from gpubloom.plan.gpus import peak_flops
 
 LAPTOP = Hardware(name="laptop", host_memory_bytes=16_000_000_000, cpu_cores=8)
 H200 = Hardware(
@@ -54,7 +54,10 @@ def test_a_gpu_that_is_not_there_is_refused_by_name() -> None:
 
 
 def test_what_cannot_fit_is_refused_with_the_memory_it_needs() -> None:
-    with pytest.raises(ValueError, match=r"laptop \(CPU\) has 16.0 GB of memory.*choose a smaller model"):
+    with pytest.raises(
+        ValueError,
+        match=r"laptop \(CPU\) has 16.0 GB of memory.*needs 2..\.. GB; model.preset 125m would fit",
+    ):
         plan(TrainConfig(model=ModelConfig(preset="8b")), LAPTOP)
 
 

@@ -15,27 +15,40 @@ from gpubloom.plan.config import (
     TokenizerConfig,
     TrainConfig,
 )
+from gpubloom.plan.decoder import DecoderShape, LayerShape
 from gpubloom.plan.demo import demo_fields
 from gpubloom.plan.explain import explain
-from gpubloom.plan.hardware import Gpu, Hardware, detect_hardware
-from gpubloom.plan.planner import Memory, Plan, plan
+from gpubloom.plan.hardware import Calibration, Gpu, Hardware, detect_hardware
+from gpubloom.plan.named_shapes import SHAPES, named_config, named_shape
+from gpubloom.plan.placement import BlockPlacement, Placement
+from gpubloom.plan.planner import Memory, Phase, Plan, plan, predict
+from gpubloom.plan.refusal import DoesNotFit
+from gpubloom.plan.request import shape_of
 from gpubloom.plan.run_files import run_files
 from gpubloom.plan.shapes import PRESETS, ModelShape
 from gpubloom.plan.sources import estimate_tokens, find_files
 
 __all__ = [
     "PRESETS",
+    "SHAPES",
+    "BlockPlacement",
+    "Calibration",
     "CheckpointConfig",
     "DataConfig",
+    "DecoderShape",
+    "DoesNotFit",
     "EvalConfig",
     "Gpu",
     "Hardware",
+    "LayerShape",
     "LoraConfig",
     "Memory",
     "MemoryConfig",
     "ModelConfig",
     "ModelShape",
     "OptimizerConfig",
+    "Phase",
+    "Placement",
     "Plan",
     "ScheduleConfig",
     "TokenizerConfig",
@@ -45,6 +58,10 @@ __all__ = [
     "estimate_tokens",
     "explain",
     "find_files",
+    "named_config",
+    "named_shape",
     "plan",
+    "predict",
     "run_files",
+    "shape_of",
 ]

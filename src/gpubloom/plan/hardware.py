@@ -5,32 +5,25 @@ Detection asks the operating system and the driver, never torch, so that the ser
 
 import os
 import platform
+import re
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpubloom.plan.gpus import ASSUMED_GPU_FLOPS, GIBIBYTE, GPU_KINDS, assumed_kind, kind_of, peak_flops
+
 # What one CPU core could do at best in fp32; replaced by a measurement when there is one.
 ASSUMED_FLOPS_PER_CORE = 100e9
-# Dense matrix products in the precision of training, by a part of the GPU's name, from data sheets.
-PEAK_GPU_FLOPS = {
-    "B200": 2250e12,
-    "H200": 989e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L40": 181e12,
-    "A10G": 70e12,
-    "A10": 125e12,
-    "L4": 121e12,
-    "V100": 125e12,
-    "T4": 65e12,
-    "RTX 5090": 209e12,
-    "RTX 4090": 165e12,
-    "RTX 3090": 71e12,
-    "RTX 3060": 26e12,
-}
-# The same for a GPU of unknown kind; low on purpose, so that a plan is rarely too hopeful.
-ASSUMED_GPU_FLOPS = 50e12
+
+_UNITS = {"gb": GIBIBYTE, "gib": GIBIBYTE, "tb": 1024 * GIBIBYTE, "tib": 1024 * GIBIBYTE}
+_HOST = re.compile(
+    r"(?P<size>\d+(\.\d+)?)\s*(?P<unit>[GT]i?B)\s*(host|ram|memory)?(\s+memory)?", re.IGNORECASE
+)
+_CORES = re.compile(r"(?P<count>[1-9]\d*)\s*(cpu\s+)?cores?", re.IGNORECASE)
+_GPUS = re.compile(
+    r"((?P<count>[1-9]\d?)\s*[x×]\s*)?(?P<name>.*?[A-Za-z].*?)(\s+(?P<size>\d+(\.\d+)?)\s*GB)?",
+    re.IGNORECASE,
+)
 
 
 class _Described(BaseModel):
@@ -46,6 +39,17 @@ class Gpu(_Described):
     bf16: bool = True
 
 
+class Calibration(_Described):
+    """What was measured on the machine, in bytes and operations per second; the rest is assumed by kind."""
+
+    link_h2d: float | None = Field(None, gt=0, description="Host to GPU, alone.")
+    link_d2h: float | None = Field(None, gt=0, description="GPU to host, alone.")
+    link_duplex: float | None = Field(None, gt=0, description="Each way, both at once.")
+    matrix_flops: float | None = Field(None, gt=0, description="A large BF16 product on the GPU.")
+    device_memory_bytes_per_s: float | None = Field(None, gt=0)
+    host_adam_bytes_per_s: float | None = Field(None, gt=0, description="At 28 bytes a parameter.")
+
+
 class Hardware(_Described):
     """One machine."""
 
@@ -54,10 +58,37 @@ class Hardware(_Described):
     cpu_cores: int = Field(gt=0)
     cpu_flops: float | None = Field(None, gt=0, description="All cores together; assumed when missing.")
     gpus: tuple[Gpu, ...] = ()
+    calibration: Calibration = Calibration()
 
     @property
     def assumed_cpu_flops(self) -> float:
         return self.cpu_flops or self.cpu_cores * ASSUMED_FLOPS_PER_CORE
+
+    @classmethod
+    def parse(cls, description: str) -> "Hardware":
+        """A machine in words: "H200, 1536 GB host", "2x RTX 3060, 64 GB host, 8 cores", "32 GB host".
+
+        Memory is counted as it is sold: a GB of a module or a card has 2^30 bytes.
+        """
+        gpus: tuple[Gpu, ...] = ()
+        host: int | None = None
+        cores: int | None = None
+        for part in filter(None, (piece.strip() for piece in description.split(","))):
+            if match := _HOST.fullmatch(part):
+                host = int(float(match["size"]) * _UNITS[match["unit"].casefold()])
+            elif match := _CORES.fullmatch(part):
+                cores = int(match["count"])
+            elif match := _GPUS.fullmatch(part):
+                gpus += (_described_gpu(match["name"], match["size"], part),) * int(match["count"] or 1)
+        if host is None:
+            raise ValueError(
+                f"The machine {description!r} does not say how much memory it has: "
+                "describe it like 'H200, 1536 GB host' or '2x RTX 3060, 64 GB host, 8 cores'."
+            )
+        # Machines with a GPU usually have at least 16 cores for it.
+        return cls(
+            name=description, host_memory_bytes=host, cpu_cores=cores or (16 if gpus else 8), gpus=gpus
+        )
 
 
 def detect_hardware() -> Hardware:
@@ -70,13 +101,17 @@ def detect_hardware() -> Hardware:
     )
 
 
-def peak_flops(name: str) -> float:
-    """What a GPU of this name does at best; a cautious figure for one that is not known."""
-    # Longer names first: an A100 is no A10.
-    for part in sorted(PEAK_GPU_FLOPS, key=len, reverse=True):
-        if part.casefold() in name.casefold():
-            return PEAK_GPU_FLOPS[part]
-    return ASSUMED_GPU_FLOPS
+def _described_gpu(name: str, size: str | None, part: str) -> Gpu:
+    kind = kind_of(name)
+    if kind is None and size is None:
+        raise ValueError(
+            f"{part!r} is not a GPU that is known here ({', '.join(GPU_KINDS)}); "
+            "say its memory, such as 'My GPU 16 GB'."
+        )
+    known = assumed_kind(name)
+    # What the driver takes from the size on the box.
+    memory = known.gibibytes * GIBIBYTE if size is None else float(size) * 0.985 * GIBIBYTE
+    return Gpu(name=name, memory_bytes=int(memory), flops=known.flops, bf16=known.bf16)
 
 
 def _host_memory_bytes() -> int:

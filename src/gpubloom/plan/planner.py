@@ -1,25 +1,24 @@
-"""plan(): does it fit, how much memory of which kind, how long. Pure arithmetic over config and machine.
+"""plan(): does it fit, where does each tensor live, how fast, what limits it. Pure arithmetic.
 
-First version: everything resident on one device. Figures that rest on an assumption say so.
+Reads one file at most: the config.json of a model folder. Figures that rest on an assumption say so.
 """
 
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
+from gpubloom.plan import costs
 from gpubloom.plan.config import TrainConfig
-from gpubloom.plan.hardware import Gpu, Hardware
-from gpubloom.plan.shapes import ModelShape
-
-# A process with torch loaded, before any model; on a GPU its context and workspaces.
-_HOST_OVERHEAD_BYTES = 500_000_000
-_GPU_OVERHEAD_BYTES = 800_000_000
-# The part of the peak that training reaches; measured with the tiny preset on two cores, and usual on GPUs.
-_UTILIZATION = 0.4
-
-
-Precision = Literal["fp32", "bf16", "fp16"]
+from gpubloom.plan.decoder import DecoderShape
+from gpubloom.plan.hardware import Hardware
+from gpubloom.plan.memory import Bytes, device_bytes, host_bytes, residency_of
+from gpubloom.plan.placement import Placement
+from gpubloom.plan.refusal import refuse
+from gpubloom.plan.request import Precision, Request
+from gpubloom.plan.search import placement, search
+from gpubloom.plan.sentences import advice, placement_sentence
+from gpubloom.plan.timing import Lanes, limit_of, phases
 
 
 class _Result(BaseModel):
@@ -27,17 +26,28 @@ class _Result(BaseModel):
 
 
 class Memory(_Result):
-    """Peak bytes by kind, all on the training device."""
+    """Peak bytes by kind in one memory, and how many there are."""
 
     weights: int
     gradients: int
     optimizer: int
     activations: int
     overhead: int
+    limit_bytes: int = 0
 
     @property
     def total(self) -> int:
         return self.weights + self.gradients + self.optimizer + self.activations + self.overhead
+
+
+class Phase(_Result):
+    """A part of a step: how long it lasts, and how long each part of the machine is busy in it."""
+
+    name: str
+    seconds: float
+    compute: float
+    link: float
+    host: float
 
 
 class Plan(_Result):
@@ -45,83 +55,60 @@ class Plan(_Result):
 
     version: Literal[1] = 1
     device: str
-    placement: Literal["resident"] = "resident"
+    # None in plans of earlier versions, which were all resident.
+    placement: Placement | None = None
+    placement_text: str = "Everything stays on the training device."
     precision: Precision
     precision_reason: str
     parameters: int
+    trained_parameters: int = 0
+    # Of the training device; on a CPU that is the host's memory.
     memory: Memory
     memory_total_bytes: int
     memory_limit_bytes: int
+    gpu: Memory | None = None
+    # What torch reserves on the GPU; the driver's context comes on top and is in the total.
+    gpu_reserved_bytes: int | None = None
+    host: Memory | None = None
     tokens_per_step: int
     tokens_per_second: float
+    step_seconds: float = 0.0
+    phases: tuple[Phase, ...] = ()
+    limited_by: str = ""
+    limits: tuple[str, ...] = ()
     steps: int | None
     seconds: float | None
     assumptions: tuple[str, ...]
 
-
-def plan(config: TrainConfig, hardware: Hardware, *, tokens_per_epoch: int | None = None) -> Plan:
-    """Predicts a resident run; raises ValueError naming the limit when it cannot fit."""
-    gpu = _chosen_gpu(config, hardware)
-    precision, reason = choose_precision(config.precision, gpu)
-    shape = config.model.shape(_vocab_size(config))
-    memory = predict_memory(shape, config.batch_size, precision, on_gpu=gpu is not None)
-    limit = gpu.memory_bytes if gpu else hardware.host_memory_bytes
-    where = gpu.name if gpu else f"{hardware.name} (CPU)"
-    if memory.total > limit:
-        raise ValueError(_refusal(config, shape, memory, limit, where, precision, gpu))
-
-    flops = gpu.flops if gpu else hardware.assumed_cpu_flops
-    tokens_per_second = flops * _UTILIZATION / shape.flops_per_token
-    tokens_per_step = config.batch_size * config.accumulation * shape.context_length
-    steps = count_steps(config, shape.context_length, tokens_per_epoch)
-    return Plan(
-        device="cpu" if gpu is None else "cuda",
-        precision=precision,
-        precision_reason=reason,
-        parameters=shape.parameters,
-        memory=memory,
-        memory_total_bytes=memory.total,
-        memory_limit_bytes=limit,
-        tokens_per_step=tokens_per_step,
-        tokens_per_second=tokens_per_second,
-        steps=steps,
-        seconds=None if steps is None else steps * tokens_per_step / tokens_per_second,
-        assumptions=_assumptions(gpu, hardware, tokens_per_epoch),
-    )
+    @field_validator("placement", mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, given: object) -> object:
+        return None if isinstance(given, str) else given
 
 
-def choose_precision(wanted: str, gpu: Gpu | None) -> tuple[Precision, str]:
-    """The precision of computing, and why."""
-    if wanted == "fp32":
-        return "fp32", "fp32: asked for"
-    if wanted == "bf16":
-        return "bf16", "bf16: asked for"
-    if wanted == "fp16":
-        return "fp16", "fp16: asked for"
-    if gpu is None:
-        return "fp32", "fp32: a CPU computes it exactly and about as fast"
-    if gpu.bf16:
-        return "bf16", f"bf16: {gpu.name} supports it"
-    return "fp32", f"fp32: {gpu.name} has no bf16"
+def plan(
+    config: TrainConfig,
+    hardware: Hardware,
+    *,
+    tokens_per_epoch: int | None = None,
+    shape: DecoderShape | None = None,
+) -> Plan:
+    """Predicts a run; DoesNotFit (a ValueError) names what is short and the nearest setting that fits.
+
+    `shape` stands for the config's model, for models that one does not have.
+    """
+    asked = Request.of(config, hardware, shape)
+    found = search(asked.timed, asked.limits, config.memory.mode)
+    if found is None:
+        raise refuse(asked)
+    return _answer(asked, placement(asked.timed.work, found), tokens_per_epoch)
 
 
-def predict_memory(shape: ModelShape, batch_size: int, precision: str, *, on_gpu: bool) -> Memory:
-    """Peak bytes of one micro-batch with nothing recomputed."""
-    compute_bytes = 4 if precision == "fp32" else 2
-    # Autocast keeps a second copy of each weight in the precision of computing.
-    weight_bytes = 4 if precision == "fp32" else 4 + compute_bytes
-    rows = batch_size * shape.context_length
-    kv_size = shape.kv_heads * shape.head_size
-    saved_per_layer = 8 * shape.hidden_size + 4 * kv_size + 4 * shape.ffn_size
-    activations = rows * (shape.layers * saved_per_layer + 4 * shape.hidden_size) * compute_bytes
-    logits = rows * shape.vocab_size * (compute_bytes + 3 * 4)
-    return Memory(
-        weights=shape.parameters * weight_bytes,
-        gradients=shape.parameters * 4,
-        optimizer=shape.parameters * 8,
-        activations=activations + logits,
-        overhead=_GPU_OVERHEAD_BYTES if on_gpu else _HOST_OVERHEAD_BYTES,
-    )
+def predict(
+    config: TrainConfig, hardware: Hardware, placed: Placement, *, shape: DecoderShape | None = None
+) -> Plan:
+    """The same for a placement that somebody else chose, whether it fits or not."""
+    return _answer(Request.of(config, hardware, shape), placed, None)
 
 
 def count_steps(config: TrainConfig, context_length: int, tokens_per_epoch: int | None) -> int | None:
@@ -133,51 +120,61 @@ def count_steps(config: TrainConfig, context_length: int, tokens_per_epoch: int 
     return min(steps, config.max_steps or steps)
 
 
-def _vocab_size(config: TrainConfig) -> int:
-    # A tokenizer file is not opened here: its size hardly moves a plan, and planning reads no files.
-    return 257 if config.data.tokenizer.kind == "bytes" else config.data.tokenizer.vocab_size
-
-
-def _chosen_gpu(config: TrainConfig, hardware: Hardware) -> Gpu | None:
-    if config.device == "cpu" or (config.device == "auto" and not hardware.gpus):
-        return None
-    index = int(config.device.partition(":")[2] or 0)
-    if index >= len(hardware.gpus):
-        raise ValueError(
-            f"device {config.device} was asked for, but {hardware.name} has {len(hardware.gpus)} usable GPUs."
-        )
-    return hardware.gpus[index]
-
-
-def _refusal(
-    config: TrainConfig,
-    shape: ModelShape,
-    memory: Memory,
-    limit: int,
-    where: str,
-    precision: str,
-    gpu: Gpu | None,
-) -> str:
-    sentence = f"{where} has {_gigabytes(limit)} of memory, and this run needs {_gigabytes(memory.total)}"
-    batch = config.batch_size // 2
-    while batch:
-        smaller = predict_memory(shape, batch, precision, on_gpu=gpu is not None)
-        if smaller.total <= limit:
-            return f"{sentence}; batch_size {batch} would fit."
-        batch //= 2
-    state = memory.weights + memory.gradients + memory.optimizer
-    return f"{sentence}, {_gigabytes(state)} of it for weights and optimizer state: choose a smaller model."
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:,.1f} GB"
-
-
-def _assumptions(gpu: Gpu | None, hardware: Hardware, tokens_per_epoch: int | None) -> tuple[str, ...]:
-    speed = (
-        f"{gpu.flops / 1e12:.0f} TFLOP/s for {gpu.name}"
-        if gpu
-        else f"{hardware.assumed_cpu_flops / 1e9:.0f} GFLOP/s for {hardware.cpu_cores} CPU cores"
+def _answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> Plan:
+    timed, gpu, limits = asked.timed, asked.gpu, asked.limits
+    work = timed.work
+    at = residency_of(placed, work, timed.recompute)
+    on_device, on_host = device_bytes(work, timed.sums, at), host_bytes(work, at)
+    if gpu is None:
+        host = device = _memory(on_device.plus(on_host), limits.host)
+    else:
+        host, device = _memory(on_host, limits.host), _memory(on_device, limits.device)
+    found = phases(timed, at)
+    step = sum(phase.seconds for phase in found)
+    limited_by = limit_of(found, on_gpu=gpu is not None)
+    steps = count_steps(asked.config, work.length, tokens_per_epoch)
+    return Plan(
+        device="cpu" if gpu is None else "cuda",
+        placement=placed,
+        placement_text=placement_sentence(placed, work),
+        precision=asked.precision,
+        precision_reason=asked.precision_reason,
+        parameters=work.shape.parameters,
+        trained_parameters=work.trained_parameters,
+        memory=device,
+        memory_total_bytes=device.total,
+        memory_limit_bytes=device.limit_bytes,
+        gpu=device if gpu is not None else None,
+        gpu_reserved_bytes=device.total - costs.GPU_CONTEXT_BYTES if gpu is not None else None,
+        host=host,
+        tokens_per_step=work.step_tokens,
+        tokens_per_second=work.step_tokens / step,
+        step_seconds=step,
+        phases=tuple(_phase(lanes) for lanes in found),
+        limited_by=limited_by,
+        limits=advice(limited_by, placed, work),
+        steps=steps,
+        seconds=None if steps is None else steps * step,
+        assumptions=_assumptions(asked, tokens_per_epoch),
     )
-    known = () if tokens_per_epoch is None else (f"{tokens_per_epoch:,} training tokens, from file sizes",)
-    return (speed, *known)
+
+
+def _memory(found: Bytes, limit: int) -> Memory:
+    return Memory(**found._asdict(), limit_bytes=limit)
+
+
+def _phase(lanes: Lanes) -> Phase:
+    return Phase(
+        name=lanes.name, seconds=lanes.seconds, compute=lanes.compute, link=lanes.link, host=lanes.host
+    )
+
+
+def _assumptions(asked: Request, tokens_per_epoch: int | None) -> tuple[str, ...]:
+    known = [*asked.timed.rates.assumptions]
+    if asked.gpu is not None and len(asked.hardware.gpus) > 1:
+        known.append(f"one of the {len(asked.hardware.gpus)} GPUs: a run uses one")
+    if any(linear.copies > 1 for layer in asked.shape.layers for linear in layer.linears):
+        known.append("experts that are equally busy")
+    if tokens_per_epoch is not None:
+        known.append(f"{tokens_per_epoch:,} training tokens, from file sizes")
+    return tuple(known)

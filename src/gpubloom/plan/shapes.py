@@ -5,6 +5,7 @@ Pure arithmetic: nothing here knows a tensor, a device or a file.
 
 from dataclasses import asdict, dataclass, replace
 
+from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
 from gpubloom.plan.limits import MAX_PARAMETERS
 
 
@@ -70,6 +71,35 @@ class ModelShape:
         multiplied = self.layers * self.layer_parameters + self.embedding_parameters
         attention = 6 * self.layers * self.hidden_size * self.context_length
         return float(6 * multiplied + attention)
+
+    def decoder(self) -> DecoderShape:
+        """The same as the planner sees it."""
+        kv_size, hidden, ffn = self.kv_heads * self.head_size, self.hidden_size, self.ffn_size
+        layer = LayerShape(
+            linears=(
+                Linear("q_proj", hidden, hidden),
+                Linear("k_proj", hidden, kv_size),
+                Linear("v_proj", hidden, kv_size),
+                Linear("o_proj", hidden, hidden),
+                Linear("gate_proj", hidden, ffn),
+                Linear("up_proj", hidden, ffn),
+                Linear("down_proj", ffn, hidden),
+            ),
+            others=(hidden, hidden),
+            query_size=hidden,
+            kv_size=kv_size,
+            ffn_size=ffn,
+        )
+        return DecoderShape(
+            family="llama",
+            vocab_size=self.vocab_size,
+            hidden_size=hidden,
+            layers=(layer,) * self.layers,
+            embedding=(self.embedding_parameters,),
+            head_others=(hidden,),
+            tied=self.tie_embeddings,
+            max_positions=self.context_length,
+        )
 
     def differences(self, other: "ModelShape") -> list[str]:
         """The fields in which two shapes differ, worded for an error message."""

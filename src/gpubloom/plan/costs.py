@@ -1,0 +1,80 @@
+"""Constants of the memory and time model that only a measurement can give, each with its source.
+
+Everything else in a plan follows from shapes. Refit these when the executor changes: bench/engine.py prints
+predicted beside measured.
+"""
+
+GIGABYTE = 1_000_000_000
+
+# --- Memory ---------------------------------------------------------------------------------------------
+# A process with torch loaded; with CUDA its libraries and a driver context on top. Source: /proc of idle
+# processes.
+HOST_OVERHEAD_BYTES = 500_000_000
+HOST_OVERHEAD_WITH_GPU_BYTES = 3 * GIGABYTE
+# The driver's context and kernels: in the GPU's memory, but not in what torch reserves. Source: nvidia-smi of
+# a process that holds one tensor.
+GPU_CONTEXT_BYTES = 600_000_000
+# Workspaces of matrix and attention kernels, norms, tables, and what the allocator rounds up.
+GPU_WORKSPACE_BYTES = 400_000_000
+# What torch reserves above what is allocated, on everything whose size changes during a step.
+RESERVED_OVER_ALLOCATED = 1.02
+# Never plan to the last byte: drivers, displays and other processes need some.
+USABLE_GPU_FRACTION = 0.97
+HOST_RESERVE_FRACTION = 0.05
+HOST_RESERVE_AT_MOST_BYTES = 8 * GIGABYTE
+# Activations of a layer, in multiples of its widths (the executor's facts): what a kept layer saves per token
+# when compiled, how much more when not, and the largest set that a backward pass works on.
+EAGER_OVER_COMPILED = 2.0
+WORKING_HIDDEN = 6
+WORKING_KV = 2
+WORKING_FFN_GATED = 5
+WORKING_FFN_PLAIN = 3
+# Buffers that offloaded inputs pass through.
+OFFLOAD_BUFFERS = 3
+# NF4: four bits, and a scale of eight bits per 64 weights, itself scaled per 256. Source: the codec.
+NF4_BITS = 4.127
+
+# --- Time -----------------------------------------------------------------------------------------------
+# The part of the measured matrix rate that the matrix products of a layer reach. Source: the sketch's 7B
+# rows at batch 64 (597 of 730 TFLOP/s with everything counted).
+MATRIX_EFFICIENCY = 0.92
+# Tokens in a micro-batch at which products reach half of that.
+HALF_RATE_TOKENS = 250
+# Flash attention against the matrix rate.
+ATTENTION_EFFICIENCY = 0.55
+# How often the working set of a layer crosses the GPU's memory beside the products, compiled; not compiled it
+# is more. Source: the sketch's 1.5B against its 7B rows.
+FORWARD_PASSES = 2.0
+BACKWARD_PASSES = 4.5
+EAGER_PASSES = 1.7
+# Starting the kernels of one layer, when they are too short to hide it.
+LAYER_SECONDS = 60e-6
+EAGER_LAYER_SECONDS = 250e-6
+# Logits cross memory this often per chunk: written, read for the loss, gradient written, read twice.
+LOSS_PASSES = 3.0
+# Optimizer: bytes read and written per parameter (12 + 12, gradient, compute copy).
+UPDATE_BYTES = 28
+# Waiting for the gradient norm before the first update may begin, and what a step costs in Python.
+STEP_SECONDS = 4e-3
+# Host memory serves the optimizer and the link at once: together at most so much of the optimizer's rate.
+HOST_MEMORY_OVER_ADAM = 1.7
+# Copies and host updates slow the GPU's own work a little while they run beside it.
+OVERLAP_COST = 0.03
+# Streaming through two slots instead of four: copies and products wait for each other.
+TWO_SLOTS_SLOWDOWN = 1.08
+# Small chunks of the loss, per halving below 2048 positions, on the loss alone.
+CHUNK_SLOWDOWN = 1.03
+# Decoding a 4-bit weight: bytes moved per element.
+NF4_DECODE_BYTES = 8.0
+# The part of the peak that training reaches on a CPU; measured with the tiny preset on two cores.
+CPU_EFFICIENCY = 0.4
+
+# --- Machines, when nothing was measured --------------------------------------------------------------
+# Source: one H200: 730 of 989 TFLOP/s; 55 GB/s one way, 50 each way at once; Adam 117 GB/s on 16 cores.
+MATRIX_OVER_PEAK = 730 / 989
+DUPLEX_OVER_ONE_WAY = 50 / 55
+ADAM_BYTES_PER_SECOND_PER_CORE = 117e9 / 16
+# A socket's memory has an end, however many cores ask for it.
+ADAM_BYTES_PER_SECOND_AT_MOST = 200e9
+# FP32 products on GPUs, against BF16 ones, without rounding to TF32.
+FP32_OVER_BF16 = 1 / 14

@@ -1,0 +1,150 @@
+"""How much memory of which kind a placement takes, on the GPU and on the host.
+
+The facts are the block executor's; docs/planning.md lists them.
+"""
+
+from typing import NamedTuple
+
+from gpubloom.plan import costs
+from gpubloom.plan.placement import Placement
+from gpubloom.plan.workload import Sums, Work
+
+
+class Residency(NamedTuple):
+    """A placement in sums: all that memory and time depend on. Elements are trained ones, of layers only."""
+
+    device_state: int
+    host_state: int
+    link_state: int
+    device_weights: int  # bytes in buffers of their own
+    filled_weights: int  # of these, bytes sent there once a step
+    streamed_weights: int  # bytes sent before each use
+    cast_weights: int  # bytes made from the master copy before each use
+    kept: int  # bytes of activations
+    recomputed: int  # layers
+    recompute_seconds: float
+    slots: int
+    chunk: int
+    offload: bool
+    share: bool
+    ends_on_host: bool
+    first_waits: bool  # whether the first layer is updated by the host
+
+
+def residency_of(placement: Placement, work: Work, recompute: tuple[float, ...]) -> Residency:
+    """The sums of any placement."""
+    states = {"device": 0, "host": 0, "link": 0}
+    device = filled = streamed = cast = kept = recomputed = 0
+    seconds = 0.0
+    for index, layer in enumerate(placement.layers):
+        states[layer.state] += work.trained[index]
+        weights = work.weights[index]
+        if layer.keep or layer.weights == "device":
+            if not (work.compute_bytes == 4 and work.full and layer.state == "device"):
+                device += weights
+            if layer.state != "device" or (not work.full and layer.weights == "stream"):
+                filled += weights
+        elif layer.weights == "stream":
+            streamed += weights
+        else:
+            cast += weights
+        if layer.keep:
+            kept += work.kept[index]
+        else:
+            recomputed += 1
+            seconds += recompute[index]
+    return Residency(
+        device_state=states["device"],
+        host_state=states["host"],
+        link_state=states["link"],
+        device_weights=device,
+        filled_weights=filled,
+        streamed_weights=streamed,
+        cast_weights=cast,
+        kept=kept,
+        recomputed=recomputed,
+        recompute_seconds=seconds,
+        slots=placement.slots,
+        chunk=placement.loss_chunk_tokens,
+        offload=placement.offload_inputs,
+        share=placement.share_gradients,
+        ends_on_host=placement.embedding.state != "device",
+        first_waits=placement.layers[0].state == "host",
+    )
+
+
+class Bytes(NamedTuple):
+    """Peak bytes by kind in one memory."""
+
+    weights: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    overhead: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.optimizer + self.activations + self.overhead
+
+    def plus(self, other: "Bytes") -> "Bytes":
+        return Bytes(*(mine + more for mine, more in zip(self, other, strict=True)))
+
+
+def device_bytes(work: Work, sums: Sums, at: Residency) -> Bytes:
+    """Peak on the device."""
+    c, largest = work.compute_bytes, sums.largest_trained
+    weights = at.device_weights + 4 * at.device_state
+    if at.streamed_weights or at.cast_weights:
+        weights += at.slots * sums.largest_weights
+    weights += work.decoded
+    gradients = c * (at.device_state + at.link_state)
+    optimizer = 8 * at.device_state
+    if at.host_state:
+        gradients += 2 * c * largest
+    if at.link_state:
+        optimizer += 2 * 12 * largest
+    if work.accumulation > 1 and c < 4:
+        gradients += 4 * largest
+    if work.full:
+        weights += 0 if c == 4 and not at.ends_on_host else c * work.ends
+        gradients += c * work.ends + (4 * work.ends if c < 4 else 0)
+        if not at.ends_on_host:
+            weights += 4 * work.ends
+            optimizer += 8 * work.ends
+    else:
+        # Frozen embedding and head, and the adapters' copy for computing.
+        weights += c * work.ends + (c * at.device_state if c < 4 else 0)
+    return Bytes(weights, gradients, optimizer, _activations(work, at), _overhead(work))
+
+
+def host_bytes(work: Work, at: Residency) -> Bytes:
+    """Peak in host memory beside a GPU; on a CPU it is all one memory."""
+    c = work.compute_bytes
+    copy = c if c < 4 else 0
+    on_host = at.host_state + (work.ends if work.full and at.ends_on_host else 0)
+    elements = on_host + at.link_state
+    weights = 4 * elements + copy * elements
+    if not work.full:
+        weights += at.streamed_weights + at.filled_weights
+    gradients = 0 if at.share and c < 4 else c * on_host
+    inputs = at.recomputed * work.input_bytes if at.offload else 0
+    overhead = costs.HOST_OVERHEAD_WITH_GPU_BYTES if work.on_gpu else 0
+    return Bytes(weights, gradients, 8 * elements, inputs, overhead)
+
+
+def loss_bytes(work: Work, chunk: int) -> int:
+    return min(chunk, work.step_tokens) * work.shape.vocab_size * (2 * work.compute_bytes + 4)
+
+
+def _activations(work: Work, at: Residency) -> int:
+    layers = min(at.recomputed, costs.OFFLOAD_BUFFERS) if at.offload else at.recomputed
+    # The loss is over when the backward pass begins: only the larger of the two counts.
+    passing = max(work.working, loss_bytes(work, at.chunk))
+    total = at.kept + (layers + 2) * work.input_bytes + passing
+    return int(total * costs.RESERVED_OVER_ALLOCATED)
+
+
+def _overhead(work: Work) -> int:
+    if work.on_gpu:
+        return costs.GPU_CONTEXT_BYTES + costs.GPU_WORKSPACE_BYTES
+    return costs.HOST_OVERHEAD_BYTES

@@ -1,0 +1,142 @@
+"""Says no in one sentence, with the nearest setting that fits."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gpubloom.plan import costs
+from gpubloom.plan.config import TrainConfig
+from gpubloom.plan.request import Request
+from gpubloom.plan.search import Limits, Need, least_need, possible
+from gpubloom.plan.shapes import PRESETS
+
+# Shorter rows than this are not worth training on.
+_SHORTEST_ROW = 128
+
+
+class DoesNotFit(ValueError):
+    """A run that the machine cannot hold; `nearest` is the same run with the change that makes it fit."""
+
+    def __init__(self, sentence: str, nearest: TrainConfig | None) -> None:
+        super().__init__(sentence)
+        self.nearest = nearest
+
+
+def refuse(asked: Request) -> DoesNotFit:
+    """What is short, by how much, and what would fit."""
+    need = least_need(asked.timed, asked.limits, asked.config.memory.mode)
+    sentence = _shortage(asked, need)
+    for words, changes in _changes(asked, need):
+        nearest = _changed(asked.config, changes)
+        if nearest is not None and _fits(asked, nearest):
+            more = _machine(asked, need) if "method" in changes else ""
+            return DoesNotFit(f"{sentence}; {words} would fit{more}.", nearest)
+    weights = need.weights + need.gradients + need.optimizer
+    return DoesNotFit(
+        f"{sentence}, {_gigabytes(weights)} of it for weights and optimizer state: "
+        f"choose a smaller model{_machine(asked, need)}.",
+        None,
+    )
+
+
+def _shortage(asked: Request, need: Need) -> str:
+    if asked.gpu is None:
+        where, has, needs = f"{asked.hardware.name} (CPU)", asked.hardware.host_memory_bytes, need.host
+        if asked.limits.host < has * 0.9:
+            where, has = "The budget", asked.limits.host
+        return f"{where} has {_gigabytes(has)} of memory, and this run needs {_gigabytes(needs)}"
+    if need.device > asked.limits.device:
+        budget = asked.config.memory.gpu_budget_gb
+        where = "The budget" if budget is not None and need.device > budget * 1e9 else asked.gpu.name
+        return (
+            f"{where} has {_gigabytes(asked.limits.device)} of GPU memory to use, "
+            f"and this run needs {_gigabytes(need.device)}"
+        )
+    return (
+        f"There are {_gigabytes(asked.limits.host)} of host memory to use, "
+        f"and this run needs {_gigabytes(need.host)}"
+    )
+
+
+def _changes(asked: Request, need: Need) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Changes from the smallest to the largest, each with its words."""
+    config = asked.config
+    if config.memory.mode == "resident" and asked.gpu is not None:
+        yield "memory.mode auto", {"memory.mode": "auto"}
+    if (batch := _largest_batch(asked, config)) is not None:
+        yield f"batch_size {batch}", {"batch_size": batch}
+    yield from _budgets(asked, need)
+    length = config.context_length // 2
+    while length >= _SHORTEST_ROW:
+        yield (
+            f"model.context_length {length} with batch_size 1",
+            {"model.context_length": length, "batch_size": 1},
+        )
+        length //= 2
+    if config.method != "qlora" and asked.gpu is not None:
+        for method in ("lora", "qlora") if config.method == "full" else ("qlora",):
+            yield f"method {method}", {"method": method}
+            yield f"method {method} with batch_size 1", {"method": method, "batch_size": 1}
+    if config.model.path is None and config.model == type(config.model)(
+        preset=config.model.preset, context_length=config.model.context_length
+    ):
+        for preset in list(PRESETS)[list(PRESETS).index(config.model.preset) - 1 :: -1]:
+            if preset != config.model.preset:
+                yield f"model.preset {preset}", {"model.preset": preset}
+
+
+def _budgets(asked: Request, need: Need) -> Iterator[tuple[str, dict[str, Any]]]:
+    memory, raised = asked.config.memory, {}
+    if memory.gpu_budget_gb is not None and need.device > asked.limits.device:
+        raised["memory.gpu_budget_gb"] = _rounded_up(need.device)
+    if memory.host_budget_gb is not None and need.host > asked.limits.host:
+        raised["memory.host_budget_gb"] = _rounded_up(need.host)
+    if raised:
+        yield " with ".join(f"{name} {value:g}" for name, value in raised.items()), raised
+
+
+def _largest_batch(asked: Request, config: TrainConfig) -> int | None:
+    low, high = 0, config.batch_size - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _fits(asked, config.model_copy(update={"batch_size": middle})):
+            low = middle
+        else:
+            high = middle - 1
+    return low or None
+
+
+def _fits(asked: Request, config: TrainConfig) -> bool:
+    # A shape that was given stands for the config's model; a preset's shape follows the config.
+    given = asked.shape if config.model.preset == asked.config.model.preset else None
+    try:
+        trial = Request.of(config, asked.hardware, given)
+    except ValueError:
+        return False
+    return possible(trial.timed, trial.limits, config.memory.mode)
+
+
+def _changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig | None:
+    fields = config.model_dump()
+    for name, value in changes.items():
+        part, _, field = name.rpartition(".")
+        (fields[part] if part else fields)[field] = value
+    try:
+        return TrainConfig.model_validate(fields)
+    except ValueError:
+        return None
+
+
+def _machine(asked: Request, need: Need) -> str:
+    """The machine that would do, when it is the host's memory that is short."""
+    if asked.gpu is None or need.device > asked.limits.device:
+        return ""
+    host = Limits(asked.limits.device, need.host).host + costs.HOST_RESERVE_AT_MOST_BYTES
+    return f", or a machine with {-(-host // 2**30):,} GiB of host memory"
+
+
+def _rounded_up(count: int) -> float:
+    return -(-count // 100_000_000) / 10
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"

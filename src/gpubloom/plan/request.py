@@ -1,0 +1,114 @@
+"""What is asked of which machine, in numbers: the work of a step, the machine's rates and its memory."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gpubloom.plan import costs
+from gpubloom.plan.config import TrainConfig
+from gpubloom.plan.decoder import DecoderShape
+from gpubloom.plan.families import read_decoder
+from gpubloom.plan.hardware import Gpu, Hardware
+from gpubloom.plan.rates import rates_of
+from gpubloom.plan.search import Limits
+from gpubloom.plan.workload import Timed, Work
+
+Precision = Literal["fp32", "bf16", "fp16"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A config on a machine."""
+
+    config: TrainConfig
+    hardware: Hardware
+    shape: DecoderShape
+    gpu: Gpu | None
+    precision: Precision
+    precision_reason: str
+    timed: Timed
+    limits: Limits
+
+    @classmethod
+    def of(cls, config: TrainConfig, hardware: Hardware, shape: DecoderShape | None) -> "Request":
+        shape = shape or shape_of(config)
+        gpu = _chosen_gpu(config, hardware)
+        precision, reason = choose_precision(config.precision, gpu)
+        timed = Timed(_work(config, shape, gpu, precision), rates_of(hardware, gpu, precision))
+        limits = _limits(config, hardware, gpu)
+        return cls(config, hardware, shape, gpu, precision, reason, timed, limits)
+
+
+def shape_of(config: TrainConfig) -> DecoderShape:
+    """The shape of the model that a config asks for; reads the config.json of a model folder."""
+    if config.model.path is None:
+        return config.model.shape(_vocab_size(config)).decoder()
+    shape = read_decoder(Path(config.model.path))
+    positions, wanted = shape.max_positions, config.context_length
+    if shape.positions_end and positions is not None and wanted > positions:
+        raise ValueError(
+            f"model.context_length {wanted:,} is beyond the {positions:,} positions of the model "
+            f"in {config.model.path}."
+        )
+    return shape
+
+
+def choose_precision(wanted: str, gpu: Gpu | None) -> tuple[Precision, str]:
+    """The precision of computing, and why."""
+    match wanted:
+        case "fp32" | "bf16" | "fp16":
+            return wanted, f"{wanted}: asked for"
+    if gpu is None:
+        return "fp32", "fp32: a CPU computes it exactly and about as fast"
+    if gpu.bf16:
+        return "bf16", f"bf16: {gpu.name} supports it"
+    return "fp16", f"fp16 with loss scaling: {gpu.name} has no bf16"
+
+
+def _work(config: TrainConfig, shape: DecoderShape, gpu: Gpu | None, precision: Precision) -> Work:
+    work = Work(
+        shape=shape,
+        rows=config.batch_size,
+        length=config.context_length,
+        accumulation=config.accumulation,
+        compute_bytes=4 if precision == "fp32" else 2,
+        method=config.method,
+        rank=config.lora.rank,
+        targets=config.lora.targets,
+        on_gpu=gpu is not None,
+        compiled=config.compile == "on" or (config.compile == "auto" and gpu is not None),
+    )
+    if not work.full and not max(work.trained):
+        known = sorted({linear.name for layer in shape.layers for linear in layer.linears})
+        raise ValueError(
+            f"lora.targets names no linear layer of this model; there are {', '.join(known)}, and all-linear."
+        )
+    return work
+
+
+def _limits(config: TrainConfig, hardware: Hardware, gpu: Gpu | None) -> Limits:
+    """Bytes that the run may use: what is asked for, within what there is."""
+    host = hardware.host_memory_bytes
+    host -= min(int(host * costs.HOST_RESERVE_FRACTION), costs.HOST_RESERVE_AT_MOST_BYTES)
+    device = host if gpu is None else int(gpu.memory_bytes * costs.USABLE_GPU_FRACTION)
+    if gpu is not None and config.memory.gpu_budget_gb is not None:
+        device = min(device, int(config.memory.gpu_budget_gb * costs.GIGABYTE))
+    if config.memory.host_budget_gb is not None:
+        host = min(host, int(config.memory.host_budget_gb * costs.GIGABYTE))
+    return Limits(device=device, host=host)
+
+
+def _vocab_size(config: TrainConfig) -> int:
+    # A tokenizer file is not opened here: its size hardly moves a plan.
+    return 257 if config.data.tokenizer.kind == "bytes" else config.data.tokenizer.vocab_size
+
+
+def _chosen_gpu(config: TrainConfig, hardware: Hardware) -> Gpu | None:
+    if config.device == "cpu" or (config.device == "auto" and not hardware.gpus):
+        return None
+    index = int(config.device.partition(":")[2] or 0)
+    if index >= len(hardware.gpus):
+        raise ValueError(
+            f"device {config.device} was asked for, but {hardware.name} has {len(hardware.gpus)} usable GPUs."
+        )
+    return hardware.gpus[index]

@@ -1,0 +1,104 @@
+"""How long a step takes under a placement, phase by phase, and what it waits for.
+
+Clipping by the global norm needs the whole backward pass first. So the host updates of a step overlap only
+the forward pass of the next one, in forward order; gradients leave during the backward pass.
+"""
+
+from typing import Literal, NamedTuple
+
+from gpubloom.plan import costs
+from gpubloom.plan.memory import Residency
+from gpubloom.plan.workload import Timed
+
+Limit = Literal["the GPU", "the CPU", "the link", "the host optimizer", "host memory's bandwidth"]
+
+
+class Lanes(NamedTuple):
+    """Seconds that each part is busy within one phase; the phase lasts as long as the longest of them."""
+
+    name: str
+    compute: float
+    link: float = 0.0
+    host: float = 0.0
+    host_memory: float = 0.0
+    waiting: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        beside = max(self.link, self.host, self.host_memory)
+        return max(self.compute, beside) + costs.OVERLAP_COST * min(self.compute, beside) + self.waiting
+
+
+def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
+    """Forward, loss, backward, update."""
+    work, rates, sums = timed.work, timed.rates, timed.sums
+    c, inputs = work.compute_bytes, at.recomputed * work.input_bytes if at.offload else 0
+    on_host = at.host_state + (work.ends if work.full and at.ends_on_host else 0)
+    ends_weights = c * work.ends if at.ends_on_host and work.full else 0
+    casting = at.cast_weights / c * (4 + c) / rates.memory
+    slow = costs.TWO_SLOTS_SLOWDOWN if at.slots < 3 and (at.streamed_weights or at.cast_weights) else 1.0
+
+    up = at.streamed_weights + at.filled_weights + 12 * at.link_state + ends_weights
+    down = (12 + c) * at.link_state + inputs
+    adam = costs.UPDATE_BYTES * on_host
+    forward = Lanes(
+        "forward",
+        compute=sums.forward_total + casting,
+        link=_link(timed, up, down) * slow,
+        host=adam / rates.host_adam,
+        host_memory=_host_memory(timed, adam + up + down) if work.on_gpu else 0.0,
+        # The first layer has nothing to hide behind: its update, then its weights.
+        waiting=_first_layer(timed) if at.first_waits and work.on_gpu else 0.0,
+    )
+    up, down = at.streamed_weights + inputs, c * on_host
+    backward = Lanes(
+        "backward",
+        compute=sums.backward_total + at.recompute_seconds + casting,
+        link=_link(timed, up, down) * slow,
+        host_memory=_host_memory(timed, up + down) if work.on_gpu else 0.0,
+        # The last gradient leaves when there is nothing left to compute.
+        waiting=c * sums.largest_trained / rates.link_down if on_host and work.on_gpu else 0.0,
+    )
+    chunk, loss = 2_048, timed.loss
+    while chunk > at.chunk and work.on_gpu:
+        chunk, loss = chunk // 2, loss * costs.CHUNK_SLOWDOWN
+    on_device = at.device_state + (work.ends if work.full and not at.ends_on_host else 0)
+    update = costs.UPDATE_BYTES * on_device / rates.memory + (costs.STEP_SECONDS if work.on_gpu else 0.0)
+    return forward, Lanes("loss", loss), backward, Lanes("update", update)
+
+
+def step_seconds(timed: Timed, at: Residency) -> float:
+    return sum(phase.seconds for phase in phases(timed, at))
+
+
+def limit_of(found: tuple[Lanes, ...], *, on_gpu: bool) -> Limit:
+    """What a step waits for: the part that keeps the GPU waiting, if it waits a tenth of the step."""
+    waited: dict[Limit, float] = {}
+    for phase in found:
+        parts: dict[Limit, float] = {
+            "the host optimizer": phase.host,
+            "the link": phase.link,
+            "host memory's bandwidth": phase.host_memory,
+        }
+        longest = max(parts, key=lambda part: parts[part])
+        waited[longest] = waited.get(longest, 0.0) + max(0.0, parts[longest] - phase.compute)
+    if sum(waited.values()) < 0.1 * sum(phase.seconds for phase in found):
+        return "the GPU" if on_gpu else "the CPU"
+    return max(waited, key=lambda part: waited[part])
+
+
+def _link(timed: Timed, up: float, down: float) -> float:
+    if not timed.work.on_gpu:
+        return 0.0
+    rates = timed.rates
+    both = min(up, down)
+    return both / rates.link_both + (up - both) / rates.link_up + (down - both) / rates.link_down
+
+
+def _host_memory(timed: Timed, moved: float) -> float:
+    return moved / (timed.rates.host_adam * costs.HOST_MEMORY_OVER_ADAM)
+
+
+def _first_layer(timed: Timed) -> float:
+    elements = timed.work.trained[0]
+    return costs.UPDATE_BYTES * elements / timed.rates.host_adam + timed.work.weights[0] / timed.rates.link_up

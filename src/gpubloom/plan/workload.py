@@ -1,0 +1,237 @@
+"""One training step in numbers: how large each block is, what it keeps, how long it computes.
+
+Everything the search needs of a layer is here, with running sums, so that a candidate costs the same to judge
+for 8 layers and for 800.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Literal, TypeVar
+
+from gpubloom.plan import costs
+from gpubloom.plan.decoder import DecoderShape, LayerShape, padded
+from gpubloom.plan.rates import Rates
+
+Method = Literal["full", "lora", "qlora"]
+_Number = TypeVar("_Number", int, float)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step has to do, whatever the machine."""
+
+    shape: DecoderShape
+    rows: int
+    length: int
+    accumulation: int
+    compute_bytes: int
+    method: Method
+    rank: int
+    targets: str | tuple[str, ...]
+    on_gpu: bool
+    compiled: bool
+
+    @cached_property
+    def tokens(self) -> int:
+        """Of one micro-batch."""
+        return self.rows * self.length
+
+    @cached_property
+    def step_tokens(self) -> int:
+        return self.tokens * self.accumulation
+
+    @cached_property
+    def full(self) -> bool:
+        return self.method == "full"
+
+    @cached_property
+    def count(self) -> int:
+        return len(self.shape.layers)
+
+    @cached_property
+    def input_bytes(self) -> int:
+        """Inputs of one layer, all micro-batches."""
+        return self.step_tokens * self.shape.hidden_size * self.compute_bytes
+
+    @cached_property
+    def ends(self) -> int:
+        """Elements of embedding and head; a tied head counts once."""
+        return padded(self.shape.embedding_block) + padded(self.shape.head_block)
+
+    @property
+    def trained_parameters(self) -> int:
+        if self.full:
+            return self.shape.parameters
+        return sum(sum(layer.adapters(self.rank, self.targets)) for layer in self.shape.layers)
+
+    @cached_property
+    def trained(self) -> tuple[int, ...]:
+        """Trained elements of each layer, as they lie in a flat buffer."""
+        return self._each(
+            lambda layer: padded(layer.tensors if self.full else layer.adapters(self.rank, self.targets))
+        )
+
+    @cached_property
+    def frozen(self) -> tuple[int, ...]:
+        return self._each(lambda layer: 0 if self.full else padded(layer.tensors))
+
+    @cached_property
+    def weights(self) -> tuple[int, ...]:
+        """Bytes of each layer's weights for computing, as they lie or travel; without adapters."""
+        return self._each(self._weight_bytes)
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """Bytes that each layer keeps of all micro-batches when nothing is computed again."""
+        return self._each(lambda layer: self.step_tokens * self._saved_per_token(layer))
+
+    @cached_property
+    def working(self) -> int:
+        """Bytes that the backward pass of one micro-batch works on, in the widest layer."""
+        return self.tokens * max(self._each(self.working_per_token))
+
+    @cached_property
+    def decoded(self) -> int:
+        """The one buffer that 4-bit weights are decoded into."""
+        return self.compute_bytes * max(self.frozen) if self.method == "qlora" else 0
+
+    def _each(self, of: Callable[[LayerShape], int]) -> tuple[int, ...]:
+        return tuple(_by_kind(self.shape.layers, of))
+
+    def _weight_bytes(self, layer: LayerShape) -> int:
+        if self.method == "qlora":
+            rest = padded(layer.tensors) - layer.matrix_weights
+            return int(layer.matrix_weights * costs.NF4_BITS / 8) + rest * self.compute_bytes
+        return padded(layer.tensors) * self.compute_bytes
+
+    def _saved_per_token(self, layer: LayerShape) -> int:
+        hidden, feed_forward = self.shape.hidden_size, (2 if layer.gated else 1) * layer.ffn_size
+        elements = 2 * hidden + 2 * layer.query_size + 2 * layer.kv_size + feed_forward
+        factor = 1.0 if self.compiled else costs.EAGER_OVER_COMPILED
+        return int(elements * self.compute_bytes * factor) + self._adapter_width(layer)
+
+    def working_per_token(self, layer: LayerShape) -> int:
+        hidden = max(self.shape.hidden_size, layer.query_size)
+        ffn = costs.WORKING_FFN_GATED if layer.gated else costs.WORKING_FFN_PLAIN
+        elements = costs.WORKING_HIDDEN * hidden + costs.WORKING_KV * layer.kv_size + ffn * layer.ffn_size
+        return elements * self.compute_bytes + self._adapter_width(layer)
+
+    def _adapter_width(self, layer: LayerShape) -> int:
+        if self.full:
+            return 0
+        return self.rank * self.compute_bytes * len(layer.adapters(1, self.targets)) // 2
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A Work on a machine: seconds per layer, and running sums over the layers."""
+
+    work: Work
+    rates: Rates
+
+    @cached_property
+    def forward(self) -> tuple[float, ...]:
+        return self._seconds(forward=True, factor=1.0, dropped=False)
+
+    @cached_property
+    def backward(self) -> tuple[float, ...]:
+        # Gradients of inputs, and of weights where they are trained.
+        return self._seconds(forward=False, factor=2.0 if self.work.full else 1.0, dropped=False)
+
+    @cached_property
+    def recompute(self) -> tuple[float, ...]:
+        return self._seconds(forward=True, factor=1.0, dropped=True)
+
+    @cached_property
+    def loss(self) -> float:
+        """Head, forward and backward, of all micro-batches, at the usual chunk."""
+        work, shape = self.work, self.work.shape
+        products = (6 if work.full else 4) * shape.vocab_size * shape.hidden_size * work.step_tokens
+        if not work.on_gpu:
+            return products / (self.rates.matrix * costs.CPU_EFFICIENCY)
+        logits = shape.vocab_size * (2 * work.compute_bytes + 4) * work.step_tokens
+        return products / self._matrix + costs.LOSS_PASSES * logits / self.rates.memory
+
+    @cached_property
+    def sums(self) -> "Sums":
+        work = self.work
+        return Sums(
+            trained=_running(work.trained),
+            weights=_running(work.weights),
+            kept=_running(work.kept),
+            recompute=_running(self.recompute),
+            largest_trained=max(work.trained),
+            largest_weights=max(work.weights),
+            forward_total=sum(self.forward),
+            backward_total=sum(self.backward),
+        )
+
+    @cached_property
+    def _matrix(self) -> float:
+        tokens = self.work.tokens
+        return self.rates.matrix * costs.MATRIX_EFFICIENCY * tokens / (tokens + costs.HALF_RATE_TOKENS)
+
+    def _seconds(self, *, forward: bool, factor: float, dropped: bool) -> tuple[float, ...]:
+        return tuple(
+            _by_kind(
+                self.work.shape.layers, lambda layer: self._layer_seconds(layer, forward, factor, dropped)
+            )
+        )
+
+    def _layer_seconds(self, layer: LayerShape, forward: bool, factor: float, dropped: bool) -> float:
+        work = self.work
+        multiplied = layer.multiplied - (layer.last_projection if dropped and work.compiled else 0)
+        adapters = 0 if work.full else sum(layer.adapters(work.rank, work.targets))
+        products = 2 * (factor * multiplied + (adapters if forward else 2 * adapters)) * work.step_tokens
+        # Flash attention's backward pass does five products where the forward pass does two.
+        attention = 4 * layer.query_size * _seen(work.length, layer.window) * (1.0 if forward else 2.5)
+        attention *= work.step_tokens
+        if not work.on_gpu:
+            return (products + attention) / (self.rates.matrix * costs.CPU_EFFICIENCY)
+        passes = costs.FORWARD_PASSES if forward else costs.BACKWARD_PASSES
+        passes *= 1.0 if work.compiled else costs.EAGER_PASSES
+        moved = passes * work.working_per_token(layer) * work.step_tokens
+        decoded = costs.NF4_DECODE_BYTES * layer.matrix_weights if work.method == "qlora" else 0.0
+        starting = costs.LAYER_SECONDS if work.compiled else costs.EAGER_LAYER_SECONDS
+        return (
+            products / self._matrix
+            + attention / (self.rates.matrix * costs.ATTENTION_EFFICIENCY)
+            + (moved + decoded) / self.rates.memory
+            + starting * work.accumulation
+        )
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Running sums over the layers: entry i counts the first i of them."""
+
+    trained: tuple[int, ...]
+    weights: tuple[int, ...]
+    kept: tuple[int, ...]
+    recompute: tuple[float, ...]
+    largest_trained: int
+    largest_weights: int
+    forward_total: float
+    backward_total: float
+
+
+def _by_kind(layers: tuple[LayerShape, ...], of: Callable[[LayerShape], _Number]) -> Iterator[_Number]:
+    """One value per layer, worked out once per kind; layers of one kind are one object."""
+    known: dict[int, _Number] = {}
+    for layer in layers:
+        if id(layer) not in known:
+            known[id(layer)] = of(layer)
+        yield known[id(layer)]
+
+
+def _running(values: tuple[_Number, ...]) -> tuple[_Number, ...]:
+    return tuple(accumulate(values, initial=type(values[0])(0)))
+
+
+def _seen(length: int, window: int | None) -> float:
+    """Positions that a token attends to on average."""
+    if window is None or window >= length:
+        return length / 2
+    return window - window * window / (2 * length)
