@@ -53,7 +53,7 @@ class RankReading:
     def add(self, event: RunEvent, seen_at: float) -> None:
         fields = event.fields
         if event.kind == "start" and not (fields.get("continues") and self.attempt == event.attempt):
-            self._begin(event)
+            self._begin(event, seen_at)
         self.last_seen, self.seen_at = event.t, seen_at
         if event.kind == "heartbeat":
             promise = fields.get("expect_next_in")
@@ -76,7 +76,7 @@ class RankReading:
         if event.step is not None and event.kind in LOOP_SIGNS:
             self.step = event.step
 
-    def _begin(self, event: RunEvent) -> None:
+    def _begin(self, event: RunEvent, seen_at: float) -> None:
         if event.attempt != self.attempt:
             self.step, self.error, self.started_at = None, None, event.t
             self.step_seconds.clear()
@@ -84,7 +84,7 @@ class RankReading:
         self.host, self.pid = event.fields.get("host"), event.fields.get("pid")
         self.status, self.promise, self.own_promise = None, None, OWN_PROMISE_SECONDS
         self.process_is_there = None
-        self.loop_last, self.loop_seen_at = event.t, self.seen_at
+        self._moved(event, seen_at)
 
     def _moved(self, event: RunEvent, seen_at: float) -> None:
         self.loop_last, self.loop_seen_at = event.t, seen_at
