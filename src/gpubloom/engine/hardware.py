@@ -1,6 +1,5 @@
 """Where and in which precision this process computes, with the reason for each choice."""
 
-import contextlib
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,13 +11,12 @@ class Compute:
     """A device and a precision. Weights are FP32 in any case."""
 
     device: torch.device
-    precision: Literal["fp32", "bf16"]
+    precision: Literal["fp32", "bf16", "fp16"]
     reason: str
 
-    def autocast(self) -> contextlib.AbstractContextManager[None]:
-        if self.precision == "fp32":
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+    @property
+    def dtype(self) -> torch.dtype:
+        return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
 
 
 def choose_compute(device: str, precision: str) -> Compute:

@@ -19,6 +19,8 @@ class Batch:
 
     tokens_ABT: Tensor
     targets_ABT: Tensor
+    # Which document of its row a position belongs to; None: every row is one document.
+    documents_ABT: Tensor | None = None
 
     @property
     def token_count(self) -> int:

@@ -147,15 +147,12 @@ class TransformerLM(nn.Module):
         """A new model whose weights depend on shape and seed only, not on torch's global generator."""
         model = cls(shape)
         generator = torch.Generator().manual_seed(seed)
-        # Residual branches add up over depth; shrinking their last projection keeps the sum near one.
-        residual_std = _INIT_STD / (2 * shape.layers) ** 0.5
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if parameter.ndim == 1:
                     parameter.fill_(1.0)
                 else:
-                    std = residual_std if name.endswith(("o_proj.weight", "down_proj.weight")) else _INIT_STD
-                    parameter.normal_(0.0, std, generator=generator)
+                    parameter.normal_(0.0, initial_deviation(shape, name), generator=generator)
         return model
 
     def blocks(self) -> Iterator[tuple[str, nn.Module]]:
@@ -177,6 +174,14 @@ class TransformerLM(nn.Module):
             x_BTD = layer(x_BTD, rotary, cache[index] if cache else None)
         logits_BTV: Tensor = self.head(x_BTD)
         return logits_BTV
+
+
+def initial_deviation(shape: ModelShape, name: str) -> float:
+    """The standard deviation of a matrix's first weights."""
+    # Residual branches add up over depth; shrinking their last projection keeps the sum near one.
+    if name.endswith(("o_proj.weight", "down_proj.weight")):
+        return _INIT_STD / (2.0 * shape.layers) ** 0.5
+    return _INIT_STD
 
 
 def rotary_tables(

@@ -1,5 +1,5 @@
-"""Runs a model block by block on one device. First placement: every block resident."""
+"""Blocks on one device, with what does not fit, or need not be there, in host memory."""
 
-from gpubloom.engine.executors.blocks.resident import ResidentExecutor
+from gpubloom.engine.executors.blocks.executor import BlockExecutor, ExecutorOptions
 
-__all__ = ["ResidentExecutor"]
+__all__ = ["BlockExecutor", "ExecutorOptions"]

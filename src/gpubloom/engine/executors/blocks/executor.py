@@ -1,0 +1,303 @@
+"""BlockExecutor: one training step over blocks that live anywhere.
+
+Forward through all blocks, the loss with its gradient chunk by chunk, backward through all blocks; a block
+runs all micro-batches while its weights are on the device. Where weights, states and activations live is the
+placement's business and never changes a result.
+
+Shape letters: A micro-batches, B rows, T positions, D hidden size, N positions of any rows.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gpubloom.engine.data import Batch
+from gpubloom.engine.executors.blocks.device import Device
+from gpubloom.engine.executors.blocks.functions import (
+    IGNORED,
+    HeadFunctions,
+    Kept,
+    LayerFunctions,
+    gradients_or_zeros,
+)
+from gpubloom.engine.executors.blocks.gradients import GradientFlow, Sum
+from gpubloom.engine.executors.blocks.inputs import LayerInputs
+from gpubloom.engine.executors.blocks.loss_scale import LossScale
+from gpubloom.engine.executors.blocks.store import BlockStore
+from gpubloom.engine.executors.blocks.timeline import Timeline
+from gpubloom.engine.executors.blocks.updates import Updates
+from gpubloom.engine.executors.blocks.weights import WeightFlow
+from gpubloom.engine.hardware import Compute
+from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
+from gpubloom.engine.optimizer.device import DeviceAdamW
+from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
+from gpubloom.plan import OptimizerConfig
+from gpubloom.plan.placement import Placement
+
+
+@dataclass(frozen=True)
+class ExecutorOptions:
+    """What an executor is told besides model, placement and optimizer."""
+
+    accumulation: int = 1
+    compiled: bool = False
+    quantized: bool = False
+    threads: int = 1
+
+
+class BlockExecutor:
+    """A model on one device, placed as the plan says."""
+
+    def __init__(
+        self,
+        model: BlockModel,
+        source: WeightSource,
+        placement: Placement,
+        optimizer: OptimizerConfig,
+        compute: Compute,
+        options: ExecutorOptions = ExecutorOptions(),  # noqa: B008 - frozen
+    ) -> None:
+        self.model = model
+        self.placement = placement
+        self._optimizer = optimizer
+        self._options = options
+        self.updates = 0
+        self.device = Device(compute.device)
+        self.timeline = Timeline(self.device)
+        self._host_adamw = HostAdamW(options.threads)
+        self.stores = self._make_stores(source, compute.dtype)
+        on_device = DeviceAdamW(compute.device, self._host_adamw, compiled=options.compiled)
+        self._updates = Updates(self.stores, self.device, self._host_adamw, on_device, self.timeline)
+        self.weights = WeightFlow(self.stores, self.device, self._updates, self.timeline, placement.slots)
+        self.gradients = GradientFlow(
+            self.stores, self.device, self.timeline, several=options.accumulation > 1
+        )
+        self._inputs = LayerInputs(self.device, offload=placement.offload_inputs)
+        self._scale = LossScale(compute)
+        self._layers = range(1, 1 + len(placement.layers))
+        self._head = 0 if model.tied else len(self.stores) - 1
+        self._layer_functions = {
+            self.stores[index].spec.kind: LayerFunctions(
+                model, self.stores[index].spec.kind, self.stores[index].names, compiled=options.compiled
+            )
+            for index in self._layers
+        }
+        self._head_functions = HeadFunctions(model, self.stores[self._head].names, compiled=options.compiled)
+        self._clip_norm = optimizer.clip_norm
+        self._weight_decay = optimizer.weight_decay
+
+    @property
+    def optimizer_description(self) -> str:
+        return self._host_adamw.description
+
+    def forward_backward(self, batch: Batch) -> Tensor:
+        """Mean loss over all targets of the step, on the device; leaves the step's gradient behind."""
+        tokens_ABT, targets_ABT, tables = self._rows(batch)
+        self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
+        kept: dict[int, list[Kept]] = {}
+        x_ABTD = self._embed(tokens_ABT, tables)
+        for index in self._layers:
+            x_ABTD = self._forward(index, x_ABTD, tables, kept)
+        head_sum = self._open(self._head)
+        loss, grad_ABTD = self._loss(x_ABTD, targets_ABT, head_sum)
+        del x_ABTD
+        for index in reversed(self._layers):
+            grad_ABTD = self._backward(index, grad_ABTD, tables, kept)
+        self._embedding_backward(tokens_ABT, tables, grad_ABTD, head_sum if self.model.tied else None)
+        return loss
+
+    def optimizer_step(self, lr: float) -> Tensor:
+        """Clips by global norm and orders the update; returns the norm before clipping, on the device."""
+        norm = self.gradients.norm() * self._scale.inverse
+        scale = torch.full_like(norm, self._scale.inverse)
+        if self._clip_norm > 0:
+            scale = scale * torch.clamp(self._clip_norm / (norm + 1e-6), max=1.0)
+        if self._scale.accepts(norm):
+            self.updates += 1
+            step = AdamWStep(
+                lr=lr,
+                beta1=self._optimizer.beta1,
+                beta2=self._optimizer.beta2,
+                eps=self._optimizer.eps,
+                weight_decay=self._weight_decay,
+                updates=self.updates,
+            )
+            self._updates.order(step, scale)
+            self.weights.forget()
+        return norm
+
+    def tune(self, *, weight_decay: float, clip_norm: float) -> None:
+        self._weight_decay = weight_decay
+        self._clip_norm = clip_norm
+
+    @torch.no_grad()
+    def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Summed loss and number of correct tokens, without a gradient."""
+        tokens_ABT, targets_ABT, tables = self._rows(batch)
+        self.weights.begin([0, *self._layers, self._head])
+        x_ABTD = self._embed(tokens_ABT, tables)
+        for index in self._layers:
+            functions = self._layer_functions[self.stores[index].spec.kind]
+            with self.weights.use(index) as bound:
+                x_ABTD = [
+                    functions.forward(bound, x_BTD, table)
+                    for x_BTD, table in zip(x_ABTD, tables, strict=True)
+                ]
+        loss = torch.zeros((), device=self.device.torch)
+        correct = torch.zeros((), dtype=torch.int64, device=self.device.torch)
+        with self.weights.use(self._head) as bound:
+            for x_ND, targets_N in self._chunks(x_ABTD, targets_ABT):
+                chunk_loss, chunk_correct = self._head_functions.evaluate(bound, x_ND, targets_N)
+                loss += chunk_loss
+                correct += chunk_correct
+        return loss, correct
+
+    def settle(self) -> None:
+        """Until every update that was ordered is done and at home, so that the state can be read."""
+        self._updates.settle()
+
+    def weights_changed(self) -> None:
+        """After somebody wrote into the masters: brings every copy up to date."""
+        for store in self.stores:
+            store.copy_master()
+        self.weights.forget()
+
+    def _make_stores(self, source: WeightSource, dtype: torch.dtype) -> list[BlockStore]:
+        """Block by block: no more than one block's weights exist twice at any time."""
+        places = list(self.placement.blocks())
+        assert len(places) == len(self.model.blocks), "the placement was made for another model"
+        staging: Tensor | None = None
+        stores = []
+        for spec, place in zip(self.model.blocks, places, strict=True):
+            quantized = self._options.quantized and spec.kind not in {"embedding", "head"}
+            store = BlockStore(spec, place, self.device, dtype, quantized=quantized)
+            needed = store.trained.length + store.frozen.length
+            if staging is None or len(staging) < needed:
+                staging = None
+                staging = self.device.empty(needed, torch.float32)
+            store.fill(source, staging)
+            stores.append(store)
+        return stores
+
+    def _rows(self, batch: Batch) -> tuple[list[Tensor], list[Tensor], list[Tables]]:
+        device = self.device.torch
+        tokens_ABT = list(batch.tokens_ABT.to(device, non_blocking=True))
+        targets_ABT = list(batch.targets_ABT.to(device, non_blocking=True))
+        if batch.documents_ABT is None:
+            tables = self.model.tables(tokens_ABT[0], None)
+            return tokens_ABT, targets_ABT, [tables] * len(tokens_ABT)
+        documents_ABT = list(batch.documents_ABT.to(device, non_blocking=True))
+        each = [
+            self.model.tables(tokens_BT, documents_BT)
+            for tokens_BT, documents_BT in zip(tokens_ABT, documents_ABT, strict=True)
+        ]
+        return tokens_ABT, targets_ABT, each
+
+    @torch.no_grad()
+    def _embed(self, tokens_ABT: Sequence[Tensor], tables: Sequence[Tables]) -> list[Tensor]:
+        with self.weights.use(0) as bound:
+            weights = dict(zip(bound.names, (*bound.trained, *bound.frozen), strict=True))
+            return [
+                self.model.embed(weights, tokens_BT, table)
+                for tokens_BT, table in zip(tokens_ABT, tables, strict=True)
+            ]
+
+    def _forward(
+        self, index: int, x_ABTD: list[Tensor], tables: Sequence[Tables], kept: dict[int, list[Kept]]
+    ) -> list[Tensor]:
+        store = self.stores[index]
+        functions = self._layer_functions[store.spec.kind]
+        with self.weights.use(index) as bound, self.timeline.span(self.device.compute, "forward", index):
+            pairs = zip(x_ABTD, tables, strict=True)
+            if not store.placement.keep:
+                self._inputs.put(index, x_ABTD)
+                return [functions.forward(bound, x_BTD, table) for x_BTD, table in pairs]
+            outputs = [functions.forward_kept(bound, x_BTD, table) for x_BTD, table in pairs]
+            kept[index] = [each for _, each in outputs]
+            return [y_BTD for y_BTD, _ in outputs]
+
+    def _loss(
+        self, x_ABTD: Sequence[Tensor], targets_ABT: Sequence[Tensor], head_sum: Sum | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        counted = sum((targets_BT != IGNORED).sum() for targets_BT in targets_ABT)
+        per_target = 1.0 / torch.as_tensor(counted, device=self.device.torch).clamp(min=1).float()
+        scale = per_target * self._scale.value
+        loss = torch.zeros((), device=self.device.torch)
+        grad_ABTD = [torch.empty_like(x_BTD) for x_BTD in x_ABTD]
+        span = self.timeline.span(self.device.compute, "loss", self._head)
+        with self.weights.use(self._head) as bound, span:
+            rows = zip(self._chunks(x_ABTD, targets_ABT), self._pieces(grad_ABTD), strict=True)
+            for (x_ND, targets_N), grad_ND in rows:
+                chunk_loss, chunk_grad_ND, *gradients = self._head_functions.loss(
+                    bound, x_ND, targets_N, scale
+                )
+                loss += chunk_loss
+                grad_ND.copy_(chunk_grad_ND)
+                if head_sum is not None:
+                    head_sum.add(gradients)
+        if head_sum is not None and not self.model.tied:
+            head_sum.close()
+        return loss * per_target, grad_ABTD
+
+    def _backward(
+        self,
+        index: int,
+        grad_ABTD: list[Tensor],
+        tables: Sequence[Tables],
+        kept: dict[int, list[Kept]],
+    ) -> list[Tensor]:
+        store = self.stores[index]
+        functions = self._layer_functions[store.spec.kind]
+        total = self._open(index)
+        with self.weights.use(index) as bound, self.timeline.span(self.device.compute, "backward", index):
+            activations = kept.pop(index, None)
+            inputs = [] if activations is not None else self._inputs.take(index)
+            for number, table in enumerate(tables):
+                grad_BTD, grad_ABTD[number] = grad_ABTD[number], None  # type: ignore[call-overload]
+                if activations is not None:
+                    found = activations.pop(0).backward(grad_BTD)
+                else:
+                    found = functions.backward(bound, inputs.pop(0), table, grad_BTD)
+                grad_ABTD[number] = found[0]
+                if total is not None:
+                    total.add(found[1:])
+                del found, grad_BTD
+        if total is not None:
+            total.close()
+        return grad_ABTD
+
+    def _embedding_backward(
+        self,
+        tokens_ABT: Sequence[Tensor],
+        tables: Sequence[Tables],
+        grad_ABTD: list[Tensor],
+        head_sum: Sum | None,
+    ) -> None:
+        total = head_sum or self._open(0)
+        with self.weights.use(0) as bound:
+            if total is None:
+                return
+            for tokens_BT, table, grad_BTD in zip(tokens_ABT, tables, grad_ABTD, strict=True):
+                with torch.enable_grad():
+                    trained = [weight.detach().requires_grad_() for weight in bound.trained]
+                    weights = dict(zip(bound.names, (*trained, *bound.frozen), strict=True))
+                    x_BTD = self.model.embed(weights, tokens_BT, table)
+                total.add(gradients_or_zeros(x_BTD, trained, grad_BTD))
+        total.close()
+
+    def _open(self, index: int) -> Sum | None:
+        return self.gradients.open(index) if self.stores[index].trained.length else None
+
+    def _chunks(
+        self, x_ABTD: Sequence[Tensor], targets_ABT: Sequence[Tensor]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        targets = self._pieces([targets_BT.unsqueeze(-1) for targets_BT in targets_ABT])
+        for x_ND, targets_N in zip(self._pieces(x_ABTD), targets, strict=True):
+            yield x_ND, targets_N.squeeze(-1)
+
+    def _pieces(self, x_ABTD: Sequence[Tensor]) -> Iterator[Tensor]:
+        """All positions, a bounded number at a time."""
+        for x_BTD in x_ABTD:
+            yield from torch.split(x_BTD.flatten(0, 1), self.placement.loss_chunk_tokens)

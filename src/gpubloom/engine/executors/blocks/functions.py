@@ -1,0 +1,189 @@
+"""What is computed with a block's weights: forward, backward, and the loss with its gradient.
+
+Pure functions of tensors, one set per kind of block. Compiled, each is traced with its backward pass into one
+graph: what the backward pass does not need (a layer's last projection, when it is computed again) falls away.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpubloom.engine.models.blocks import BlockModel, Tables
+
+Tensors = Sequence[Tensor]
+Gradients = tuple[Tensor, ...]
+
+IGNORED = -100
+
+
+class Bound:
+    """A block's weights on the device: trained and frozen tensors in the order of their layouts."""
+
+    def __init__(self, names: Sequence[str], trained: Tensors, frozen: Tensors) -> None:
+        self.names = names
+        self.trained = list(trained)
+        self.frozen = list(frozen)
+
+
+class Kept:
+    """One layer's activations, waiting for the backward pass."""
+
+    def __init__(self, y_BTD: Tensor, inputs: Tensors) -> None:
+        self._y_BTD = y_BTD
+        self._inputs = list(inputs)
+
+    def backward(self, grad_BTD: Tensor) -> Gradients:
+        """Gradients of the input and of the trained weights. Can be called once."""
+        return torch.autograd.grad(self._y_BTD, self._inputs, grad_BTD)
+
+
+class LayerFunctions:
+    """A decoder layer of one kind."""
+
+    def __init__(self, model: BlockModel, kind: str, names: Sequence[str], *, compiled: bool) -> None:
+        self._model = model
+        self._kind = kind
+        self._names = list(names)
+        self._forward = _compiled(self._layer) if compiled else self._layer
+        self._keep = Saving(self._layer) if compiled else self._layer
+        self._backward: Callable[..., Gradients] = self._recompute
+        if compiled:
+            self._backward = Traced(self._recompute)
+
+    @torch.no_grad()
+    def forward(self, bound: Bound, x_BTD: Tensor, tables: Tables) -> Tensor:
+        out: Tensor = self._forward(bound.trained, bound.frozen, x_BTD, tables)
+        return out
+
+    def forward_kept(self, bound: Bound, x_BTD: Tensor, tables: Tables) -> tuple[Tensor, Kept]:
+        """The output, and what its backward pass needs."""
+        with torch.enable_grad():
+            x_BTD = x_BTD.detach().requires_grad_()
+            trained = [weight.detach().requires_grad_() for weight in bound.trained]
+            y_BTD = self._keep(trained, bound.frozen, x_BTD, tables)
+        return y_BTD.detach(), Kept(y_BTD, [x_BTD, *trained])
+
+    def backward(self, bound: Bound, x_BTD: Tensor, tables: Tables, grad_BTD: Tensor) -> Gradients:
+        """Computes the layer again; gradients of the input and of the trained weights."""
+        return self._backward(bound.trained, bound.frozen, x_BTD, tables, grad_BTD)
+
+    def _layer(self, trained: Tensors, frozen: Tensors, x_BTD: Tensor, tables: Tables) -> Tensor:
+        weights = dict(zip(self._names, (*trained, *frozen), strict=True))
+        return self._model.layer(self._kind, weights, x_BTD, tables)
+
+    def _recompute(
+        self, trained: Tensors, frozen: Tensors, x_BTD: Tensor, tables: Tables, grad_BTD: Tensor
+    ) -> Gradients:
+        with torch.enable_grad():
+            x_BTD = x_BTD.detach().requires_grad_()
+            trained = [weight.detach().requires_grad_() for weight in trained]
+            y_BTD = self._layer(trained, frozen, x_BTD, tables)
+        return torch.autograd.grad(y_BTD, [x_BTD, *trained], grad_BTD)
+
+
+class HeadFunctions:
+    """Final norm, projection and loss of a chunk of positions."""
+
+    def __init__(self, model: BlockModel, names: Sequence[str], *, compiled: bool) -> None:
+        self._model = model
+        self._names = list(names)
+        self._chunk: Callable[..., Gradients] = (
+            Traced(self._loss_and_gradient) if compiled else (self._loss_and_gradient)
+        )
+
+    def loss(self, bound: Bound, x_ND: Tensor, targets_N: Tensor, scale: Tensor) -> Gradients:
+        """Summed loss of the chunk, and gradients of scale · loss: of the input, of the trained weights."""
+        return self._chunk(bound.trained, bound.frozen, x_ND, targets_N, scale)
+
+    @torch.no_grad()
+    def evaluate(self, bound: Bound, x_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Summed loss, and how many of the targets were the likeliest token."""
+        logits_NV = self._logits(bound.trained, bound.frozen, x_ND)
+        loss = F.cross_entropy(logits_NV.float(), targets_N, reduction="sum", ignore_index=IGNORED)
+        return loss, (logits_NV.argmax(-1) == targets_N).sum()
+
+    def _logits(self, trained: Tensors, frozen: Tensors, x_ND: Tensor) -> Tensor:
+        return self._model.logits(dict(zip(self._names, (*trained, *frozen), strict=True)), x_ND)
+
+    def _loss_and_gradient(
+        self, trained: Tensors, frozen: Tensors, x_ND: Tensor, targets_N: Tensor, scale: Tensor
+    ) -> Gradients:
+        with torch.enable_grad():
+            x_ND = x_ND.detach().requires_grad_()
+            trained = [weight.detach().requires_grad_() for weight in trained]
+            logits_NV = self._logits(trained, frozen, x_ND).float()
+            loss = F.cross_entropy(logits_NV, targets_N, reduction="sum", ignore_index=IGNORED)
+            scaled = loss * scale
+        used = [x_ND, *trained]
+        # A tied head's block also holds what only the embedding uses, such as learned positions.
+        return loss.detach(), *gradients_or_zeros(scaled, used)
+
+
+class Traced:
+    """A function that calls autograd, compiled: traced to one graph of plain operations per set of shapes."""
+
+    def __init__(self, function: Callable[..., Gradients]) -> None:
+        self._function = function
+        self._graphs: dict[tuple[Any, ...], Callable[..., Gradients]] = {}
+
+    def __call__(self, *arguments: Any) -> Gradients:
+        key = tuple(_shapes(argument) for argument in arguments)
+        graph = self._graphs.get(key)
+        if graph is None:
+            # Loaded here: it brings torch's compiler, which an eager run never pays for.
+            from torch.fx.experimental.proxy_tensor import make_fx
+
+            # A method would be counted as having one argument more.
+            def plain(arguments: tuple[Any, ...]) -> Gradients:
+                return self._function(*arguments)
+
+            with torch.no_grad():
+                traced = make_fx(plain, tracing_mode="fake")(arguments)
+            graph = self._graphs[key] = _compiled(traced)
+        with torch.no_grad():
+            return graph(arguments)
+
+
+class Saving:
+    """A function whose backward pass follows later, compiled so that it saves little.
+
+    By default torch also saves what a backward pass could make again from other saved tensors without a
+    matrix product. Making it again costs about one percent; a third more layers can keep their activations.
+    """
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        self._function = _compiled(function)
+        self._seen: set[tuple[Any, ...]] = set()
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        key = tuple(_shapes(argument) for argument in arguments)
+        if key in self._seen:
+            return cast(Tensor, self._function(*arguments))
+        self._seen.add(key)
+        import torch._functorch.config as partitioner
+
+        with partitioner.patch(ban_recompute_materialized_backward=False):
+            return cast(Tensor, self._function(*arguments))
+
+
+def gradients_or_zeros(y: Tensor, inputs: Tensors, gradient: Tensor | None = None) -> list[Tensor]:
+    """Gradients of all inputs; zeros for those that y does not depend on."""
+    found: Sequence[Tensor | None] = torch.autograd.grad(y, list(inputs), gradient, allow_unused=True)
+    return [
+        torch.zeros_like(each) if gradient is None else gradient
+        for each, gradient in zip(inputs, found, strict=True)
+    ]
+
+
+def _shapes(argument: Any) -> Any:
+    if isinstance(argument, Tensor):
+        return tuple(argument.shape)
+    return tuple(_shapes(part) for part in argument)
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    compiled: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True)
+    return compiled

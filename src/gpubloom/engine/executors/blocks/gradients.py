@@ -1,0 +1,104 @@
+"""GradientFlow: a block's gradient, summed over micro-batches, measured, and sent where it is needed.
+
+Sums are FP32; what is stored is rounded once to the precision of computing, whatever the placement. The
+squared norm is that of what is stored, and norms are added in the order of blocks, so that clipping is exact
+and the same for every placement.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gpubloom.engine.executors.blocks.device import Device, Mark
+from gpubloom.engine.executors.blocks.store import BlockStore
+from gpubloom.engine.executors.blocks.timeline import Timeline
+
+_BUFFERS = 2
+
+
+class Sum:
+    """The gradient of one block, as it comes in."""
+
+    def __init__(self, flow: "GradientFlow", index: int, total: Tensor) -> None:
+        self._flow = flow
+        self._index = index
+        self._total = total
+        self._empty = True
+
+    def add(self, gradients: Sequence[Tensor]) -> None:
+        """Gradients of the block's trained tensors, in the order of its layout."""
+        layout = self._flow.stores[self._index].trained
+        if self._empty:
+            layout.write(self._total, gradients)
+        else:
+            layout.add(self._total, gradients)
+        self._empty = False
+
+    def close(self) -> None:
+        """No more will come: measures the sum and sends it off."""
+        self._flow.finish(self._index, self._total)
+
+
+class GradientFlow:
+    """Gradients of one executor. `several`: a layer's gradient is a sum over more than one micro-batch."""
+
+    def __init__(
+        self, stores: Sequence[BlockStore], device: Device, timeline: Timeline, *, several: bool
+    ) -> None:
+        self.stores = stores
+        self._device = device
+        self._timeline = timeline
+        self._several = several
+        self._squares = device.empty(len(stores), torch.float32)
+        self._sums: dict[str, Tensor] = {}
+        self._passing: dict[str, list[tuple[Tensor, Mark | None]]] = {}
+        self.bytes_sent = 0
+
+    def open(self, index: int) -> Sum:
+        store = self.stores[index]
+        ends = store.spec.kind in {"embedding", "head"}
+        if store.dtype != torch.float32 and (self._several or ends):
+            # Layers come one after the other and share a sum; an end's stays open over the whole pass.
+            key = store.spec.name if ends else store.spec.kind
+            if key not in self._sums:
+                self._sums[key] = self._device.empty(store.trained.length, torch.float32)
+            return Sum(self, index, self._sums[key])
+        return Sum(self, index, self._target(store))
+
+    @torch.no_grad()
+    def finish(self, index: int, total: Tensor) -> None:
+        store = self.stores[index]
+        target = self._target(store) if total.dtype != store.dtype else total
+        if target is not total:
+            target.copy_(total)
+        self._squares[index] = torch.linalg.vector_norm(target, dtype=torch.float32).square()
+        if store.placement.state == "host":
+            self._send(index, target)
+
+    def norm(self) -> Tensor:
+        """The global norm, on the device."""
+        return self._squares.sum().sqrt()
+
+    def _target(self, store: BlockStore) -> Tensor:
+        """Where a gradient rests, or for one that leaves the device, a buffer on its way out."""
+        if store.placement.state != "host":
+            return store.gradient
+        passing = self._passing.setdefault(store.spec.kind, [])
+        if len(passing) < _BUFFERS:
+            passing.append((self._device.empty(store.trained.length, store.dtype), None))
+            return passing[-1][0]
+        buffer, sent = passing.pop(0)
+        self._device.compute.wait(sent)
+        passing.append((buffer, sent))
+        return buffer
+
+    def _send(self, index: int, buffer: Tensor) -> None:
+        store, lane = self.stores[index], self._device.copy_out
+        lane.wait(self._device.compute.mark())
+        with self._timeline.span(lane, "gradient", index), lane.active():
+            store.gradient.copy_(buffer, non_blocking=True)
+        self.bytes_sent += buffer.nbytes
+        sent = lane.mark()
+        passing = self._passing[store.spec.kind]
+        self._passing[store.spec.kind] = [(each, sent if each is buffer else mark) for each, mark in passing]

@@ -1,0 +1,165 @@
+"""BlockStore: all tensors of one block, each where the placement wants it.
+
+A block has a *state* (FP32 master, two moments, a gradient) for what is trained, and *heavy* weights: what
+computing needs and what travels. In full training the heavy weights are the copy of the master in the
+precision of computing (in fp32 the master itself); with adapters they are the frozen base.
+"""
+
+import torch
+from torch import Tensor
+
+from gpubloom.engine.executors.blocks.device import Device
+from gpubloom.engine.executors.blocks.functions import Bound
+from gpubloom.engine.executors.blocks.layout import Layout
+from gpubloom.engine.memory.pinned import host_buffer
+from gpubloom.engine.models.blocks import BlockSpec, Weights, WeightSource
+from gpubloom.engine.quantize.nf4 import FlatNf4, dequantize_flat, quantize
+from gpubloom.plan.placement import BlockPlacement
+
+
+class BlockStore:
+    """One block. Tensors are flat; names are given by `trained` and `frozen`, the layouts."""
+
+    def __init__(
+        self,
+        spec: BlockSpec,
+        placement: BlockPlacement,
+        device: Device,
+        dtype: torch.dtype,
+        *,
+        quantized: bool = False,
+    ) -> None:
+        self.spec = spec
+        self.placement = placement
+        self.trained = Layout.of(spec.trained)
+        self.frozen = Layout.of(spec.frozen)
+        self.dtype = dtype
+        # Matrices are quantized, vectors are not: norms and biases are small and matter.
+        lengths = [tensor.length for tensor in spec.frozen if len(tensor.shape) > 1]
+        self._nf4 = FlatNf4.layout(lengths) if quantized and lengths else None
+        self._device = device
+        self._allocate_state()
+        self._allocate_weights()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.trained.names, *self.frozen.names)
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether the heavy weights are a frozen base."""
+        return bool(self.spec.frozen)
+
+    @property
+    def is_streamed(self) -> bool:
+        return self.placement.weights == "stream"
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether the heavy weights exist only while they are used, made from a master on the device."""
+        return self.placement.weights == "cast" and not self.has_adapters and self.dtype != torch.float32
+
+    @property
+    def heavy_length(self) -> int:
+        """Elements of the heavy weights when decoded."""
+        return self.frozen.length if self.has_adapters else self.trained.length
+
+    @property
+    def travelling_bytes(self) -> int:
+        """What is sent to the device for one use."""
+        if self._nf4 is None:
+            return self.heavy_length * self.dtype.itemsize
+        vectors = self.frozen.length - self.frozen.decayed
+        return self._packed_bytes(self._nf4) + vectors * self.dtype.itemsize
+
+    @property
+    def is_quantized(self) -> bool:
+        return self._nf4 is not None
+
+    def bound(self, heavy: Tensor) -> Bound:
+        """The block's tensors as views of its heavy weights on the device."""
+        if self.has_adapters:
+            return Bound(self.names, self.trained.views(self.light), self.frozen.views(heavy))
+        return Bound(self.names, self.trained.views(heavy), [])
+
+    def decode(self, travelled: Tensor, out: Tensor | None) -> Tensor:
+        """The heavy weights from what was sent: bytes in, the precision of computing out."""
+        if self._nf4 is None:
+            return travelled[: self.travelling_bytes].view(self.dtype)
+        assert out is not None
+        decoded, packed = out[: self.frozen.length], self._packed_bytes(self._nf4)
+        matrices, vectors = decoded[: self.frozen.decayed], decoded[self.frozen.decayed :]
+        dequantize_flat(travelled[: self._nf4.total_bytes], matrices, self._nf4.lengths)
+        vectors.copy_(travelled[packed : self.travelling_bytes].view(self.dtype))
+        return decoded
+
+    @torch.no_grad()
+    def fill(self, source: WeightSource, staging: Tensor) -> None:
+        """First weights. `staging` is a flat FP32 buffer on the device, large enough for the block."""
+        trained = staging[: self.trained.length].zero_()
+        frozen = staging[self.trained.length :][: self.frozen.length].zero_()
+        tensors: Weights = {**self.trained.named(trained), **self.frozen.named(frozen)}
+        source.fill(self.spec, tensors)
+        self.master.copy_(trained)
+        if self._nf4 is not None:
+            self._pack(self._nf4, frozen)
+        elif self.has_adapters:
+            self.heavy_home.view(self.dtype).copy_(frozen)
+        self.copy_master()
+
+    @torch.no_grad()
+    def copy_master(self) -> None:
+        """Brings the copies in the precision of computing up to date with the master."""
+        if self.has_adapters:
+            if self.light is not self.master:
+                self.light.copy_(self.master)
+        elif not self.is_cast and self.heavy_home.data_ptr() != self.master.data_ptr():
+            self.heavy_home.view(self.dtype).copy_(self.master)
+
+    def _pack(self, nf4: FlatNf4, frozen: Tensor) -> None:
+        matrices = [quantize(tensor) for tensor in self.frozen.views(frozen) if tensor.ndim > 1]
+        packed = torch.zeros(nf4.total_bytes, dtype=torch.uint8, device=frozen.device)
+        nf4.pack(matrices, packed)
+        self.heavy_home[: nf4.total_bytes].copy_(packed)
+        vectors = self.heavy_home[self._packed_bytes(nf4) :].view(self.dtype)
+        vectors.copy_(frozen[self.frozen.decayed :])
+
+    @staticmethod
+    def _packed_bytes(nf4: FlatNf4) -> int:
+        # What follows the codes begins where any element may begin.
+        return -(-nf4.total_bytes // 256) * 256
+
+    def _allocate_state(self) -> None:
+        length, device = self.trained.length, self._device
+        place = self.placement.state
+        if place == "device":
+            self.master, self.first, self.second = (device.empty(length, torch.float32) for _ in range(3))
+        else:
+            # A master in fp32 is what travels; states that pass through the device travel as a whole.
+            travels = place == "link" or self.dtype == torch.float32
+            self.master = self._host(length, torch.float32, travels=travels)
+            self.first = self._host(length, torch.float32, travels=place == "link")
+            self.second = self._host(length, torch.float32, travels=place == "link")
+        # Where the optimizer reads the gradient: beside the state, or on the device if it is updated there.
+        self.gradient = (
+            device.host(length, self.dtype) if place == "host" else device.empty(length, self.dtype)
+        )
+
+    def _allocate_weights(self) -> None:
+        """`heavy_home`: where the heavy weights rest between uses, as bytes; empty when they are cast."""
+        device, length = self._device, self.travelling_bytes
+        self.light = self.master
+        if self.has_adapters and self.dtype != torch.float32:
+            self.light = device.empty(self.trained.length, self.dtype)
+        rests_on_device = self.placement.state == "device" and not self.is_streamed
+        if self.is_cast:
+            self.heavy_home = device.empty(0, torch.uint8)
+        elif not self.has_adapters and self.dtype == torch.float32:
+            self.heavy_home = self.master.view(torch.uint8)
+        elif rests_on_device:
+            self.heavy_home = device.empty(length, torch.uint8)
+        else:
+            self.heavy_home = device.host(length, torch.uint8)
+
+    def _host(self, length: int, dtype: torch.dtype, *, travels: bool) -> Tensor:
+        return self._device.host(length, dtype) if travels else host_buffer(length, dtype, pinned=False)

@@ -1,0 +1,213 @@
+"""Updates: AdamW for every block, where its state lives.
+
+Clipping needs the whole backward pass, so nothing is updated before it. From then on states on the device are
+updated at once; states in host memory in forward order, by the CPU while the next forward pass already runs,
+or on their way through the device when their weights are next needed. Nobody uses a block's weights before
+its own update is done, and nobody waits for any other.
+"""
+
+import queue
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gpubloom.engine.executors.blocks.device import Device, Lane, Mark
+from gpubloom.engine.executors.blocks.store import BlockStore
+from gpubloom.engine.executors.blocks.timeline import Timeline
+from gpubloom.engine.optimizer.device import DeviceAdamW
+from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
+
+_STAGING_SETS = 2
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One step's update: what to do, and the factor that clipping asks for."""
+
+    step: AdamWStep
+    scale: Tensor
+    scale_on_host: Tensor
+    scale_ready: Mark
+    arrived: Mark
+
+
+class _Staging:
+    """Room on the device for one block's state on its way through."""
+
+    def __init__(self, device: Device, length: int, dtype: torch.dtype) -> None:
+        self.master, self.first, self.second = (device.empty(length, torch.float32) for _ in range(3))
+        self.copy = device.empty(length, dtype)
+        self.free: Mark | None = None
+
+
+class Updates:
+    """The optimizer of one executor."""
+
+    def __init__(
+        self,
+        stores: Sequence[BlockStore],
+        device: Device,
+        host: HostAdamW,
+        on_device: DeviceAdamW,
+        timeline: Timeline,
+    ) -> None:
+        self._stores = stores
+        self._device = device
+        self._host = host
+        self._on_device = on_device
+        self._timeline = timeline
+        self._done = [threading.Event() for _ in stores]
+        for done in self._done:
+            done.set()
+        self._through_device: dict[int, _Order] = {}
+        self._written: dict[int, Mark] = {}
+        self._problem: BaseException | None = None
+        linked = [store for store in stores if store.placement.state == "link"]
+        self._staging = [
+            _Staging(device, max(store.trained.length for store in linked), linked[0].dtype)
+            for _ in range(_STAGING_SETS if linked else 0)
+        ]
+        self._queue: queue.SimpleQueue[tuple[int, _Order]] | None = None
+        if device.is_gpu and any(store.placement.state == "host" for store in stores):
+            self._queue = queue.SimpleQueue()
+            threading.Thread(target=self._work, name="host-optimizer", daemon=True).start()
+
+    def order(self, step: AdamWStep, scale: Tensor) -> None:
+        """Updates all blocks with the gradients they hold, multiplied by `scale` (on the device)."""
+        device = self._device
+        scale_ready = device.compute.mark()
+        device.copy_out.wait(scale_ready)
+        # Pinned: a copy into any other memory would make this thread wait for the whole lane.
+        scale_on_host = torch.empty((), pin_memory=device.is_gpu)
+        with device.copy_out.active():
+            scale_on_host.copy_(scale, non_blocking=True)
+        device.copy_out.borrows(scale)
+        order = _Order(step, scale, scale_on_host, scale_ready, arrived=device.copy_out.mark())
+        for index, store in enumerate(self._stores):
+            if store.trained.length == 0:
+                continue
+            match store.placement.state:
+                case "device":
+                    self._update_on_device(index, order)
+                case "link":
+                    self._through_device[index] = order
+                case "host" if self._queue is None:
+                    self._update_on_host(index, order)
+                case "host":
+                    self._done[index].clear()
+                    self._queue.put((index, order))
+
+    def is_done(self, index: int) -> bool:
+        """Whether `wait` would return at once."""
+        return self._done[index].is_set()
+
+    def wait(self, index: int) -> None:
+        """Until a block's weights in host memory are those of the last update."""
+        self._done[index].wait()
+        if self._problem is not None:
+            raise RuntimeError("The host optimizer failed; the weights are not usable.") from self._problem
+
+    def written(self, index: int) -> Mark | None:
+        """When the device will have written a block's weights back to host memory."""
+        return self._written.get(index)
+
+    def through_device(self, index: int, weights: Tensor, lane: Lane) -> bool:
+        """If a block waits for its update on the device: does it, and leaves the new weights in `weights`."""
+        order = self._through_device.pop(index, None)
+        if order is None:
+            return False
+        store, staging = self._stores[index], self._staging.pop(0)
+        self._staging.append(staging)
+        length = store.trained.length
+        state = [part[:length] for part in (staging.master, staging.first, staging.second)]
+        at_home = [store.master, store.first, store.second]
+        copy = staging.copy[:length]
+        lane.wait(staging.free)
+        lane.wait(self._written.get(index))
+        with lane.active():
+            torch._foreach_copy_(state, at_home, non_blocking=True)
+            lane.wait(order.scale_ready)
+            for part, step in _ranges(store, order.step):
+                master, first, second = (each[part] for each in state)
+                self._on_device.update(
+                    master, first, second, store.gradient[part], copy[part], step, order.scale
+                )
+            weights.view(store.dtype).copy_(copy)
+        out = self._device.copy_out
+        out.wait(lane.mark())
+        with self._timeline.span(out, "state", index), out.active():
+            torch._foreach_copy_(at_home, state, non_blocking=True)
+            if store.heavy_home.data_ptr() != store.master.data_ptr():
+                store.heavy_home.view(store.dtype).copy_(copy, non_blocking=True)
+        staging.free = self._written[index] = out.mark()
+        return True
+
+    def settle(self) -> None:
+        """Until every block is updated and at home."""
+        for index, store in enumerate(self._stores):
+            if index in self._through_device:
+                spare = self._device.empty(store.travelling_bytes, torch.uint8)
+                # Made by the compute lane, used by another.
+                self._device.copy_in.wait(self._device.compute.mark())
+                self.through_device(index, spare, self._device.copy_in)
+                self._device.copy_in.borrows(spare)
+            self.wait(index)
+        self._device.copy_out.mark().wait_on_host()
+
+    def _update_on_device(self, index: int, order: _Order) -> None:
+        store = self._stores[index]
+        copy: Tensor | None = None
+        if store.has_adapters:
+            copy = store.light if store.light is not store.master else None
+        elif not store.is_cast and store.dtype != torch.float32:
+            copy = store.heavy_home.view(store.dtype)
+        with self._timeline.span(self._device.compute, "update", index):
+            for part, step in _ranges(store, order.step):
+                self._on_device.update(
+                    store.master[part],
+                    store.first[part],
+                    store.second[part],
+                    store.gradient[part],
+                    None if copy is None else copy[part],
+                    step,
+                    order.scale,
+                )
+
+    def _update_on_host(self, index: int, order: _Order) -> None:
+        store = self._stores[index]
+        copy = None if store.dtype == torch.float32 else store.heavy_home.view(store.dtype)
+        with self._timeline.host_span("update", index):
+            for part, step in _ranges(store, order.step):
+                self._host.update(
+                    store.master[part],
+                    store.first[part],
+                    store.second[part],
+                    store.gradient[part],
+                    None if copy is None else copy[part],
+                    step,
+                    float(order.scale_on_host),
+                )
+
+    def _work(self) -> None:
+        assert self._queue is not None
+        while True:
+            index, order = self._queue.get()
+            try:
+                order.arrived.wait_on_host()
+                self._update_on_host(index, order)
+            except BaseException as problem:  # noqa: BLE001 - raised again by whoever waits for the block
+                self._problem = problem
+            self._done[index].set()
+
+
+def _ranges(store: BlockStore, step: AdamWStep) -> list[tuple[slice, AdamWStep]]:
+    """Matrices decay, vectors do not."""
+    layout = store.trained
+    parts = [
+        (slice(0, layout.decayed), step),
+        (slice(layout.decayed, layout.length), replace(step, weight_decay=0.0)),
+    ]
+    return [(part, step) for part, step in parts if part.start < part.stop]
