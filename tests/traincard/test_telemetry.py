@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from gpubloom.traincard import Reporter
-from gpubloom.traincard.telemetry import Gpus, Machine
+from gpubloom.traincard.gpus import Gpus
+from gpubloom.traincard.nvml import load_nvml
+from gpubloom.traincard.telemetry import Machine
 from tests.traincard.conftest import events_of
 
 _EXPECTED = {"cpu/utilization", "ram/used", "ram/total", "process/ram", "disk/used", "disk/total"}
@@ -32,6 +34,8 @@ def test_cpu_memory_and_disk_are_plausible(
     assert 0 <= values["cpu/utilization"] <= 100
     assert 0 < values["ram/used"] < values["ram/total"]
     assert 1e6 < values["process/ram"] < values["ram/total"]
+    assert values["network/received"] >= 0
+    assert values["network/sent"] >= 0
 
 
 def test_psutil_and_proc_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,8 +51,9 @@ def test_psutil_and_proc_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_machine_without_gpus_says_nothing_about_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr("gpubloom.traincard.nvml._LIBRARIES", ("libnothing.so.0",))
     gpus = Gpus({})
-    assert (gpus.names(), gpus.look()) == ({}, {})
+    assert (gpus.facts(), gpus.look()) == ({}, {})
 
 
 def _nvml(cards: int) -> SimpleNamespace:
@@ -78,6 +83,11 @@ def _nvml(cards: int) -> SimpleNamespace:
         nvmlDeviceGetTemperature=lambda handle, sensor: 60,
         nvmlDeviceGetFanSpeed=refuse_on_second(30),
         nvmlDeviceGetPowerUsage=refuse_on_second(123_456),
+        nvmlDeviceGetEnforcedPowerLimit=lambda handle: 700_000,
+        nvmlDeviceGetClockInfo=lambda handle, which: {1: 1500, 2: 2600}[which],
+        nvmlDeviceGetMaxClockInfo=lambda handle, which: {1: 1980, 2: 2619}[which],
+        nvmlDeviceGetTemperatureThreshold=lambda handle, which: {1: 87}[which],
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: 0x40 if handle == 1 else 0x04,
     )
 
 
@@ -88,6 +98,44 @@ def test_what_a_gpu_does_not_tell_is_absent_not_zero(monkeypatch: pytest.MonkeyP
     assert values["gpu/1/utilization"] == 51
     assert "gpu/1/fan" not in values
     assert "gpu/1/power" not in values
+
+
+def test_clocks_and_why_a_gpu_is_slow_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", _nvml(2))
+    gpus = Gpus({})
+    values = gpus.look()
+    assert (values["gpu/0/clock"], values["gpu/0/memory_clock"]) == (1500, 2600)
+    assert (values["gpu/0/slowed_by_heat"], values["gpu/0/slowed_by_power"]) == (0, 1)
+    assert (values["gpu/1/slowed_by_heat"], values["gpu/1/slowed_by_power"]) == (1, 0)
+    assert gpus.facts()["gpu/1/clock_max"] == 1980
+    assert gpus.facts()["gpu/1/temperature_limit"] == 87
+    assert gpus.facts()["gpu/1/power_limit"] == 700
+
+
+def test_an_old_library_without_some_functions_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = _nvml(1)
+    del old.nvmlDeviceGetClockInfo, old.nvmlDeviceGetCurrentClocksThrottleReasons
+    monkeypatch.setitem(sys.modules, "pynvml", old)
+    values = Gpus({}).look()
+    assert values["gpu/0/temperature"] == 60
+    assert "gpu/0/clock" not in values
+    assert "gpu/0/slowed_by_heat" not in values
+
+
+def test_the_drivers_own_library_says_what_pynvml_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pynvml")
+    try:
+        load_nvml()
+    except ImportError:
+        pytest.skip("this machine has no NVIDIA driver")
+    through_pynvml = Gpus({})
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    direct = Gpus({})
+    assert direct.facts() == through_pynvml.facts() != {}
+    one, other = direct.look(), through_pynvml.look()
+    assert one.keys() == other.keys()
+    assert one["gpu/0/memory_total"] == other["gpu/0/memory_total"]
+    assert one["gpu/0/temperature"] == pytest.approx(other["gpu/0/temperature"], abs=5)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +153,7 @@ def test_only_the_gpus_of_this_process_are_shown(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", _nvml(3))
     gpus = Gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
-    assert list(gpus.names().values()) == names
+    assert [value for name, value in gpus.facts().items() if name.endswith("name")] == names
 
 
 def test_the_reporter_records_the_machine_by_itself(run_dir: Path) -> None:

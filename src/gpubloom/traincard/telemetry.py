@@ -1,7 +1,7 @@
 """The machine a run trains on, looked at from a thread of its own.
 
-Uses psutil and pynvml where they are installed and /proc otherwise. What cannot be known is absent, never
-zero.
+Uses psutil and pynvml where they are installed, /proc and the driver's own library otherwise. What cannot
+be known is absent, never zero.
 """
 
 import contextlib
@@ -11,13 +11,17 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
+
+from gpubloom.traincard.gpus import Gpus
 
 logger = logging.getLogger("gpubloom.traincard")
 
 _SECTOR_BYTES = 512
+# Traffic within the machine, or the same bytes once more on their way into a container.
+_NOT_THE_NETWORK = ("lo", "veth", "docker", "br-", "virbr", "cni", "flannel")
 
 
 class Listener(Protocol):
@@ -53,8 +57,8 @@ class Telemetry:
 
     def _watch(self) -> None:
         machine = Machine(self._listener.run_dir)
-        if names := machine.gpus.names():
-            self._listener.describe(names)
+        if facts := machine.gpus.facts():
+            self._listener.describe(facts)
         machine.look()
         # Rates need two looks; the first comes soon, so that a short run has telemetry too.
         wait = min(1.0, self._seconds)
@@ -65,7 +69,7 @@ class Telemetry:
 
 
 class Machine:
-    """One look at CPU, memory, disk and GPUs; rates are since the look before."""
+    """One look at CPU, memory, disk, network and GPUs; rates are since the look before."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -75,11 +79,11 @@ class Machine:
         except ImportError:
             self._psutil = None
         self._cpu_before: tuple[float, float] | None = None
-        self._disk_before: tuple[float, int, int] | None = None
+        self._before: dict[str, tuple[float, tuple[int, ...]]] = {}
 
     def look(self) -> dict[str, float]:
         values: dict[str, float] = {}
-        for part in (self._cpu, self._memory, self._disk, self._disk_rates, self.gpus.look):
+        for part in (self._cpu, self._memory, self._disk, self._disk_rates, self._network, self.gpus.look):
             with contextlib.suppress(OSError, ValueError, KeyError, IndexError, NotImplementedError):
                 values.update(part())
         return values
@@ -122,16 +126,38 @@ class Machine:
         return {"disk/used": usage.used, "disk/total": usage.total}
 
     def _disk_rates(self) -> dict[str, float]:
-        read, written = self._disk_bytes()
+        return self._rates(("disk/read", "disk/written"), self._disk_bytes())
+
+    def _network(self) -> dict[str, float]:
+        return self._rates(("network/received", "network/sent"), self._network_bytes())
+
+    def _rates(self, names: tuple[str, ...], counted: tuple[int, ...]) -> dict[str, float]:
         now = time.monotonic()
-        before, self._disk_before = self._disk_before, (now, read, written)
+        before = self._before.get(names[0])
+        self._before[names[0]] = (now, counted)
         if before is None or now <= before[0]:
             return {}
         seconds = now - before[0]
         return {
-            "disk/read": round(max(0, read - before[1]) / seconds),
-            "disk/written": round(max(0, written - before[2]) / seconds),
+            name: round(max(0, after - earlier) / seconds)
+            for name, after, earlier in zip(names, counted, before[1], strict=True)
         }
+
+    def _network_bytes(self) -> tuple[int, int]:
+        received = sent = 0
+        if self._psutil is not None:
+            for name, counters in self._psutil.net_io_counters(pernic=True).items():
+                if not name.startswith(_NOT_THE_NETWORK):
+                    received += counters.bytes_recv
+                    sent += counters.bytes_sent
+            return received, sent
+        for line in Path("/proc/net/dev").read_text().splitlines()[2:]:
+            name, _, numbers = line.strip().partition(":")
+            fields = numbers.split()
+            if not name.startswith(_NOT_THE_NETWORK):
+                received += int(fields[0])
+                sent += int(fields[8])
+        return received, sent
 
     def _disk_bytes(self) -> tuple[int, int]:
         if self._psutil is not None:
@@ -149,66 +175,3 @@ class Machine:
                 read += int(fields[5]) * _SECTOR_BYTES
                 written += int(fields[9]) * _SECTOR_BYTES
         return read, written
-
-
-class Gpus:
-    """The NVIDIA GPUs that this process may use, numbered as its framework numbers them."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._nvml: Any = None
-        self._handles: list[Any] = []
-        try:
-            self._nvml = importlib.import_module("pynvml")
-            self._nvml.nvmlInit()
-            every = [self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(self._nvml.nvmlDeviceGetCount())]
-            self._handles = self._visible(every, environment.get("CUDA_VISIBLE_DEVICES"))
-        except ImportError:
-            return
-        except Exception as problem:  # NVMLError only exists once pynvml is imported
-            if not isinstance(problem, self._nvml.NVMLError):
-                raise
-
-    def _visible(self, every: list[Any], wanted: str | None) -> list[Any]:
-        if wanted is None:
-            return every
-        by_uuid = {_text(self._nvml.nvmlDeviceGetUUID(handle)): handle for handle in every}
-        found = []
-        for word in (word.strip() for word in wanted.split(",")):
-            if word.isdecimal() and int(word) < len(every):
-                found.append(every[int(word)])
-            elif word:
-                found.extend(handle for uuid, handle in by_uuid.items() if uuid.startswith(word))
-        return found
-
-    def names(self) -> dict[str, str]:
-        """What the GPUs are called, as facts for `describe`."""
-        found = {}
-        for number, handle in enumerate(self._handles):
-            with contextlib.suppress(self._nvml.NVMLError):
-                found[f"gpu/{number}/name"] = _text(self._nvml.nvmlDeviceGetName(handle))
-        return found
-
-    def look(self) -> dict[str, float]:
-        values: dict[str, float] = {}
-        for number, handle in enumerate(self._handles):
-            for name, read in self._readings(handle).items():
-                # Cards differ in what they tell: a passively cooled one has no fan, a laptop's may hide its
-                # power.
-                with contextlib.suppress(self._nvml.NVMLError):
-                    values[f"gpu/{number}/{name}"] = read()
-        return values
-
-    def _readings(self, handle: Any) -> dict[str, Callable[[], float]]:
-        nvml = self._nvml
-        return {
-            "utilization": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-            "memory_used": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
-            "memory_total": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total,
-            "temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-            "fan": lambda: nvml.nvmlDeviceGetFanSpeed(handle),
-            "power": lambda: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000, 1),
-        }
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -53,6 +53,12 @@ def last(reading: Reading, rank: int, name: str) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
+def fixed(reading: Reading, rank: int, name: str) -> float | None:
+    """What a machine described once, such as a GPU's highest clock."""
+    value = reading.facts.get(rank, {}).get(name)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
 def gpus(reading: Reading) -> Iterator[Gpu]:
     """Every GPU that the last telemetry of its machine told about."""
     hosts = len({reading.ranks[rank].host for rank in reading.looks})

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpubloom.traincard.diagnosis.finding import Finding, Limits
-from gpubloom.traincard.diagnosis.telemetry_window import Gpu, gpus, last, mean, values
+from gpubloom.traincard.diagnosis.telemetry_window import Gpu, fixed, gpus, mean, values
 from gpubloom.traincard.reading import Reading
 
 _BUSY = 50.0
@@ -23,8 +23,9 @@ def _of(reading: Reading, gpu: Gpu, limits: Limits) -> Finding | None:
     def recent(name: str) -> float | None:
         return mean(reading, gpu.rank, prefix + name, _WINDOW_SECONDS)
 
-    temperature, clock, top = recent("temperature"), recent("clock"), recent("clock_max")
-    hot = last(reading, gpu.rank, f"{prefix}temperature_limit") or limits.hot
+    temperature, clock = recent("temperature"), recent("clock")
+    top = fixed(reading, gpu.rank, f"{prefix}clock_max")
+    hot = fixed(reading, gpu.rank, f"{prefix}temperature_limit") or limits.hot
     by_heat, by_power = recent("slowed_by_heat"), recent("slowed_by_power")
     busy = recent("utilization")
     slow = clock is not None and top is not None and top > 0 and clock / top < limits.slow_clock
