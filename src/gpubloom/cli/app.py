@@ -9,6 +9,7 @@ from gpubloom.cli import (
     database,
     jobs,
     login,
+    mirror,
     openapi,
     projects,
     sample,
@@ -47,6 +48,7 @@ app.command("train")(train.train)
 app.command("watch")(watch.watch)
 app.command("card")(card.card)
 app.command("sample")(sample.sample)
+app.command("mirror")(mirror.mirror)
 app.add_typer(config.app, name="config")
 app.command("up")(up.up)
 app.command("serve")(serve.serve)

@@ -9,10 +9,10 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from time import time
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from gpubloom.traincard.control import Control
 from gpubloom.traincard.event_queue import DROPPABLE, EventQueue
@@ -24,6 +24,10 @@ from gpubloom.traincard.process_end import ProcessEnd
 from gpubloom.traincard.segments import SEGMENT_BYTES
 from gpubloom.traincard.telemetry import Telemetry
 from gpubloom.traincard.writer import Writer
+
+if TYPE_CHECKING:
+    from gpubloom.traincard.adapters.loop import Track
+    from gpubloom.traincard.mirror import Mirror
 
 logger = logging.getLogger("gpubloom.traincard")
 
@@ -39,7 +43,8 @@ class Reporter:
     environment or are found. `lock`: the RunLock of a trainer that took it beforehand. `flush_seconds` and
     `flush_steps`: how often, at least, events are handed to the operating system. `telemetry_seconds`: how
     often the machine is looked at, 0 never. `segment_bytes`: when a file of events is full and sealed.
-    BLOOM_TRAINCARD=off turns all of it off.
+    `mirror`: the address of a bucket's folder that the directory is mirrored to; BLOOM_MIRROR names one for
+    all runs. BLOOM_TRAINCARD=off turns all of it off.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class Reporter:
         telemetry_seconds: float = 5.0,
         queue_capacity: int = 65_536,
         segment_bytes: int = SEGMENT_BYTES,
+        mirror: str | None = None,
     ) -> None:
         environment = os.environ
         self.run_dir, invented = find_run_dir(run_dir, environment)
@@ -68,6 +74,8 @@ class Reporter:
         self._end_status: str | None = None
         self._closing = threading.Lock()
         self._telemetry: Telemetry | None = None
+        self._mirror: Mirror | None = None
+        self._recorded: BaseException | None = None
         self._process_end = ProcessEnd(self)
         if attempt is None and environment.get("BLOOM_ATTEMPT", "").isdecimal():
             attempt = int(environment["BLOOM_ATTEMPT"])
@@ -91,6 +99,10 @@ class Reporter:
         if telemetry_seconds > 0 and environment.get("LOCAL_RANK", "0") == "0":
             self._telemetry = Telemetry(self, telemetry_seconds)
             self._telemetry.start()
+        if self.rank == 0 and (mirror or environment.get("BLOOM_MIRROR")):
+            from gpubloom.traincard.mirror import start_mirror
+
+            self._mirror = start_mirror(self.run_dir, mirror, environment)
 
     def _may_report(self, environment: Mapping[str, str], invented: bool) -> bool:
         if environment.get("BLOOM_TRAINCARD", "").lower() == "off":
@@ -237,6 +249,14 @@ class Reporter:
                     "TrainCard is still writing to %s; the last events may be missing", self.run_dir
                 )
             self._process_end.stop()
+            if self._mirror is not None:
+                self._mirror.finish()
+
+    def track(self, loader: Iterable[Any], **options: Any) -> "Track":
+        """The batches of a hand-written loop, with progress reported and commands obeyed; see `Track`."""
+        from gpubloom.traincard.adapters.loop import Track
+
+        return Track(self, loader, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -257,11 +277,14 @@ class Reporter:
         if self._on:
             self._say_end("preempted", "SIGTERM")
             self._writer.flush(_SIGNAL_SECONDS, patient=False)
+            if self._mirror is not None:
+                self._mirror.flush(_SIGNAL_SECONDS)
 
     def on_exception(self, problem: BaseException) -> None:
-        """An exception that nobody caught."""
-        if not self._on:
+        """An exception that nobody caught; the same one twice is one."""
+        if not self._on or problem is self._recorded:
             return
+        self._recorded = problem
         if isinstance(problem, KeyboardInterrupt):
             self._say_end("interrupted", "Ctrl-C")
         else:
@@ -277,6 +300,7 @@ class Reporter:
     def on_fork_in_child(self) -> None:
         """A forked child is not this run: it says nothing and holds none of the files."""
         self._on = False
+        self._mirror = None
         self._queue = EventQueue(1)
         with contextlib.suppress(OSError):
             self._writer.forget_after_fork()
