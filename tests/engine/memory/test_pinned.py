@@ -18,12 +18,11 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    gc.collect()
-    before = total_host_bytes()
+def _nothing_else_is_alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(pinned, "_alive", {})
     yield
     gc.collect()
-    assert total_host_bytes() == before
+    assert total_host_bytes() == 0
 
 
 def memory_mib(name: str) -> int:
@@ -106,10 +105,12 @@ class StandInCuda:
 
     def __init__(self, status: int = 0) -> None:
         self.status = status
+        self.asked: list[int] = []
         self.registered: dict[int, int] = {}
         self.mapped_when_unregistered: list[bool] = []
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
+        self.asked.append(address)
         if self.status == 0:
             assert address not in self.registered
             self.registered[address] = size
@@ -144,6 +145,21 @@ def test_all_of_a_pinned_buffer_is_registered_until_its_last_view_is_gone(cuda: 
     assert cuda.mapped_when_unregistered == [True], "unmapped while CUDA still had it"
 
 
+def test_all_pages_of_a_pinned_buffer_are_in_memory_when_it_is_registered(
+    cuda: StandInCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resident, found = memory_mib("VmRSS"), []
+
+    def register(address: int, size: int, flags: int) -> int:
+        found.append(memory_mib("VmRSS") - resident)
+        return 0
+
+    monkeypatch.setattr(cuda, "cudaHostRegister", register)
+    monkeypatch.setattr(cuda, "cudaHostUnregister", lambda address: 0)
+    assert not host_buffer(70 * MIB, torch.uint8, pinned=True).any()
+    assert found[0] >= 69
+
+
 def test_a_plain_buffer_is_not_registered(cuda: StandInCuda) -> None:
     host_buffer(10, torch.float32, pinned=False)
     assert cuda.mapped_when_unregistered == []
@@ -151,12 +167,11 @@ def test_a_plain_buffer_is_not_registered(cuda: StandInCuda) -> None:
 
 def test_a_refusal_to_pin_names_the_bytes_and_the_limit_and_keeps_nothing(cuda: StandInCuda) -> None:
     cuda.status = 2
-    before = memory_mib("VmSize")
     with pytest.raises(PinningRefused, match=r"67,108,864 bytes.*out of memory.*`ulimit -l`"):
         host_buffer(16 * MIB, torch.float32, pinned=True)
     gc.collect()
     assert total_host_bytes() == 0
-    assert memory_mib("VmSize") - before < 32
+    assert not is_mapped(cuda.asked[0])
 
 
 def test_a_forked_child_does_not_unregister_its_parents_memory(cuda: StandInCuda) -> None:

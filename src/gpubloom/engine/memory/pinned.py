@@ -13,6 +13,7 @@ import ctypes
 import mmap
 import os
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 
 # Pinned for every CUDA context of this process, not only for the current device's.
 _PORTABLE = 1
+_TOUCHED_AT_ONCE = 32 << 20
 
 # Entries come and go in single operations, which need no lock: a buffer may be freed in any thread, even in
 # the middle of the creation of another.
@@ -42,6 +44,7 @@ def host_buffer(length: int, dtype: torch.dtype, *, pinned: bool) -> Tensor:
     owner = _map(bytes_needed)
     address = ctypes.addressof(owner)
     if pinned:
+        _touch(address, bytes_needed)
         _register(address, bytes_needed)
     _alive[address] = bytes_needed
     end = weakref.finalize(owner, _forget, address, pinned, os.getpid())
@@ -72,6 +75,13 @@ def _map(bytes_needed: int) -> "ctypes.Array[ctypes.c_char]":
         with contextlib.suppress(OSError):
             mapping.madvise(mmap.MADV_HUGEPAGE)
     return (ctypes.c_char * bytes_needed).from_buffer(mapping)
+
+
+def _touch(address: int, bytes_needed: int) -> None:
+    """CUDA would fetch the pages with one thread; fetched by all, pinning takes a quarter of the time."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for start in range(0, bytes_needed, _TOUCHED_AT_ONCE):
+            pool.submit(ctypes.memset, address + start, 0, min(_TOUCHED_AT_ONCE, bytes_needed - start))
 
 
 def _register(address: int, bytes_needed: int) -> None:
