@@ -181,6 +181,20 @@ def test_a_deleted_run_directory_is_made_again_and_what_went_with_it_is_counted(
     assert (latest["attempt"], latest["restart_count"]) == (1, 0)
 
 
+def test_a_deleted_run_directory_that_an_agent_looks_after_stays_deleted_until_it_is_back(
+    run_dir: Path, open_reporter: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("BLOOM_ATTEMPT", "3")
+    reporter = open_reporter(flush_seconds=0.02)
+    shutil.rmtree(run_dir)
+    reporter.metric("loss", 1.0, 1)
+    time.sleep(0.3)
+    assert not run_dir.exists()
+    assert len(caplog.records) == 1
+    run_dir.mkdir()
+    _wait_until(lambda: events_of(run_dir, "metric"))
+
+
 def test_a_deleted_run_directory_still_counts_as_in_use(run_dir: Path, open_reporter: Open) -> None:
     reporter = open_reporter(flush_seconds=0.02)
     shutil.rmtree(run_dir)

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent
+from gpubloom.worker import run_watch
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
@@ -284,3 +285,23 @@ def test_an_extended_job_trains_on_from_where_it_ended(machine: Machine) -> None
     assert machine.weights(job_id) == sum(range(51))
     assert json.loads((machine.run_dir(job_id) / "config.json").read_text())["epochs"] == 20
     assert (machine.run_dir(job_id) / "config.before-2.json").exists()
+
+
+def test_what_is_wrong_with_a_run_is_said_on_its_job_until_it_is_over(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_watch, "LOOK_EVERY_SECONDS", 0.2)
+    job_id = machine.add_job(toy={"hold_at": 3, "nan_from": 3})
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.holds(job_id, 3)
+            while not machine.job(job_id).summary.get("findings"):
+                await asyncio.sleep(0.05)
+            machine.let_go(job_id)
+            await machine.until(job_id, "completed")
+
+    asyncio.run(scenario())
+    (finding,) = machine.job(job_id).summary["findings"]
+    assert (finding["kind"], finding["severity"]) == ("diverging", "critical")
+    assert "train/loss is NaN since step 3" in finding["sentence"]

@@ -51,7 +51,8 @@ with Reporter(run, lock=lock) as reporter:
             continue
         step += 1
         total += step
-        reporter.metrics({"loss": 1.0 / step, "learning_rate": rate, "sum": total}, step=step)
+        loss = float("nan") if step >= config.get("nan_from", 10**9) else 1.0 / step
+        reporter.metrics({"loss": loss, "learning_rate": rate, "sum": total}, step=step)
         reporter.progress(step, config["steps"])
         if step % config.get("save_every", 5) == 0:
             save()

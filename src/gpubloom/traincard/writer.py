@@ -73,6 +73,7 @@ class Writer:
         self.attempt = attempt
         self._lock = lock
         self._lock_is_ours = lock is None
+        self._is_looked_after = lock is not None or attempt is not None
         self._interval = interval
         self._segment_bytes = segment_bytes
         self._segments: Segments | None = None
@@ -100,6 +101,9 @@ class Writer:
         if self._lock is None:
             self._lock = RunLock.acquire(self._files.run_dir, self._rank)
         elif not self._lock.path.exists():
+            # Somebody deleted it. Where an agent or a trainer looks after the directory, that was a decision.
+            if self._is_looked_after and not self._files.run_dir.is_dir():
+                raise FileNotFoundError(f"{self._files.run_dir} was deleted")
             self._lock.renew()
         if self.attempt is None:
             self.attempt = claim_attempt(self._files, self._rank)

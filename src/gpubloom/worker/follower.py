@@ -29,6 +29,7 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, RunEvent, load_latest
 from gpubloom.worker.run_files import last_output_line, prepare_run, steer
+from gpubloom.worker.run_watch import RunWatch
 from gpubloom.worker.summary import add_marks, summarize
 from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, judge, storable
 
@@ -62,6 +63,7 @@ class Follower:
         self._reservation = reservation
         self._run_dir = run_directory(settings, job.id)
         self._reader = Reader(self._run_dir, cursor=job.cursor)
+        self._watch = RunWatch(self._run_dir)
         self._renewed = time.monotonic()
         self._steered = -1
         self._cancel_seen: float | None = None
@@ -108,6 +110,7 @@ class Follower:
                 continue
             await self._steer(status)
             if not more:
+                await self._diagnose()
                 await asyncio.sleep(LOOP_SECONDS)
 
     async def _status(self) -> AgentStatus:
@@ -212,6 +215,22 @@ class Follower:
         await self._persist(stored)
         return True
 
+    async def _diagnose(self) -> None:
+        """Say on the job's page what is wrong with its run."""
+        if not self._watch.is_due:
+            return
+        findings = await asyncio.to_thread(self._watch.look)
+
+        async def noted() -> None:
+            async with self._database.write() as session:
+                row = await holding(session, self._job.id, self._token)
+                row.summary = {**row.summary, "findings": findings}
+                await announce(session, row, "update", {"job": state_of(row)})
+                self._job = row
+
+        if findings != (self._job.summary.get("findings") or []):
+            await self._persist(noted)
+
     def _read_again_from(self, row: TrainingJob) -> None:
         """The database forgot what it had committed (a crash, a backup): the run directory has not."""
         self.log.warning("the database is behind, reading the run again from where it is")
@@ -289,6 +308,7 @@ class Follower:
         own = latest is not None and latest.get("attempt") == self._job.attempt
         last_line = await asyncio.to_thread(last_output_line, self._run_dir)
         finished = await asyncio.to_thread((self._run_dir / "model" / "config.json").is_file)
+        findings = await asyncio.to_thread(self._watch.look, ended=True) if exists else []
 
         async def concluded() -> bool:
             async with self._database.write() as session:
@@ -317,7 +337,8 @@ class Follower:
                 row.newest_checkpoint = newest
                 row.fruitless_attempts = verdict.fruitless_attempts
                 row.error_code, row.error_message = verdict.code, verdict.message
-                row.summary = summarize(row.summary, latest, self._reader.damaged_lines)
+                summary = summarize(row.summary, latest, self._reader.damaged_lines)
+                row.summary = {**summary, "findings": findings}
                 if row.status in ENDED:
                     row.end_time = now()
                 release(row)

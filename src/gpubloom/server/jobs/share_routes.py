@@ -93,7 +93,9 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
     return out.model_copy(
         update={
             "config": {name: value for name, value in out.config.items() if name != "data"},
-            "summary": {name: value for name, value in out.summary.items() if name != "error"},
+            "summary": {
+                name: value for name, value in out.summary.items() if name not in {"error", "findings"}
+            },
             "error_message": None,
         }
     )
