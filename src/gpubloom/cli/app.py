@@ -14,6 +14,7 @@ from gpubloom.cli import (
     projects,
     sample,
     serve,
+    tensorboard,
     train,
     up,
     watch,
@@ -49,6 +50,7 @@ app.command("watch")(watch.watch)
 app.command("card")(card.card)
 app.command("sample")(sample.sample)
 app.command("mirror")(mirror.mirror)
+app.add_typer(tensorboard.app, name="tensorboard")
 app.add_typer(config.app, name="config")
 app.command("up")(up.up)
 app.command("serve")(serve.serve)

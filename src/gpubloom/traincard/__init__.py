@@ -11,6 +11,8 @@ Standard library only, so that any training script can have it. It knows the run
 (docs/run-directory.md) and nothing of trainers, servers or providers.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from gpubloom.traincard.control import Command, Control, ControlFile
 from gpubloom.traincard.diagnosis import Finding, Limits, diagnose
 from gpubloom.traincard.layout import RunFiles, add_run_dir_finder
@@ -23,6 +25,9 @@ from gpubloom.traincard.run_log import search_log
 from gpubloom.traincard.series import Curve, Curves, load_curves
 from gpubloom.traincard.snapshot import snapshot
 from gpubloom.traincard.state import RunState
+
+if TYPE_CHECKING:
+    from gpubloom.traincard.interop.wandb_style import define_metric, finish, init, log
 
 __all__ = [
     "Command",
@@ -41,12 +46,27 @@ __all__ = [
     "RunLock",
     "RunState",
     "add_run_dir_finder",
+    "define_metric",
     "diagnose",
+    "finish",
+    "init",
     "load_checkpoints",
     "load_curves",
     "load_latest",
+    "log",
     "read_all",
     "search_log",
     "series_name",
     "snapshot",
 ]
+
+# For scripts that say `import gpubloom.traincard as wandb`.
+_WANDB_STYLE = frozenset({"config", "define_metric", "finish", "init", "log", "run", "summary"})
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WANDB_STYLE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from gpubloom.traincard.interop import wandb_style
+
+    return getattr(wandb_style, name)

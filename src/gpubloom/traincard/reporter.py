@@ -75,7 +75,6 @@ class Reporter:
         self._closing = threading.Lock()
         self._telemetry: Telemetry | None = None
         self._mirror: Mirror | None = None
-        self._recorded: BaseException | None = None
         self._process_end = ProcessEnd(self)
         if attempt is None and environment.get("BLOOM_ATTEMPT", "").isdecimal():
             attempt = int(environment["BLOOM_ATTEMPT"])
@@ -282,9 +281,11 @@ class Reporter:
 
     def on_exception(self, problem: BaseException) -> None:
         """An exception that nobody caught; the same one twice is one."""
-        if not self._on or problem is self._recorded:
+        if not self._on or getattr(problem, "_recorded_by", None) == id(self):
             return
-        self._recorded = problem
+        # Noted there, not here: a kept exception would keep its frames, and with them the device's memory.
+        with contextlib.suppress(AttributeError):
+            problem._recorded_by = id(self)  # type: ignore[attr-defined]
         if isinstance(problem, KeyboardInterrupt):
             self._say_end("interrupted", "Ctrl-C")
         else:

@@ -7,6 +7,7 @@ and tries again; it never ends and never raises because of a disk.
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections import Counter, deque
@@ -322,7 +323,12 @@ class Writer:
         ):
             return
         self._latest_at = now
-        replace_file(self._files.latest, to_json(self._state.latest()))
+        latest = self._state.latest()
+        replace_file(self._files.latest, to_json(latest))
+        if os.environ.get("BLOOM_OPENMETRICS", "").lower() in {"1", "on"}:
+            from gpubloom.traincard.interop.openmetrics import write_openmetrics
+
+            write_openmetrics(self._files.run_dir, latest)
         self._latest_status, self._latest_seq = self._state.status, self._state.seq
 
     def _sync_behind(self) -> None:
