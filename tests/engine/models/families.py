@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from gpubloom.engine.models.blocks import BlockModel
 from gpubloom.engine.models.hugging_face import HuggingFaceBlocks
@@ -123,4 +123,4 @@ def some_tokens(rows: int = 2, length: int = LENGTH) -> Tensor:
 
 
 def loss_of(logits_BTV: Tensor, tokens_BT: Tensor) -> Tensor:
-    return F.cross_entropy(logits_BTV[:, :-1].flatten(0, 1), tokens_BT[:, 1:].flatten())
+    return cross_entropy(logits_BTV[:, :-1].flatten(0, 1), tokens_BT[:, 1:].flatten())

@@ -12,6 +12,7 @@ _CONFIG_FILE = "config.json"
 
 def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:
     """The model of a local folder with a config.json, or of such a config itself. Reads no weights."""
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING
 
     place = "the config" if isinstance(source, dict) else str(source / _CONFIG_FILE)
@@ -27,8 +28,8 @@ def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:
     try:
         with quiet_transformers():
             config = CONFIG_MAPPING[family].from_dict(settings)
-    except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        reason = str(problem).strip().splitlines()[0]
+    except (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError) as problem:
+        reason = " ".join(str(problem).split())
         raise ValueError(f"{place} describes {family}, which transformers refuses: {reason}") from None
     return HuggingFaceBlocks(config)
 

@@ -21,7 +21,10 @@ class _DrawFrom(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, arguments: Any = (), by_name: Any = None) -> Any:
         by_name = dict(by_name or {})
-        if function in _DRAWING:
+        if function in _DRAWING or ("generator" in by_name and by_name["generator"] is None):
+            # What is not to be filled is on the meta device, for which no generator exists.
+            if arguments and arguments[0].is_meta:
+                return arguments[0]
             by_name["generator"] = self._generator
         return function(*arguments, **by_name)
 

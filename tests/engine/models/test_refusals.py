@@ -1,0 +1,128 @@
+"""A model that the engine cannot train is refused in one sentence that names what stands in the way."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubloom.engine.models.hugging_face import HuggingFaceBlocks, open_model
+from tests.engine.models.families import config_of
+
+
+def _config(family: str, **settings: Any) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(family, **settings)
+
+
+@pytest.mark.parametrize(
+    ("family", "reason"),
+    [
+        ("t5", "has an encoder and a decoder"),
+        ("qwen2_vl", "also reads images or sound"),
+        ("mamba", "computes attention in a way of its own, or not at all"),
+        ("bloom", "computes attention in a way of its own, or not at all"),
+        ("jamba", "not all of its layers are attention"),
+        ("qwen3_next", "not all of its layers are attention"),
+        ("llama4_text", "other positions than all earlier ones or a sliding window"),
+        ("gemma3n_text", "belongs to no block this engine knows: model.per_layer_model_projection.weight"),
+        ("gpt_oss", "Its attention uses s_aux"),
+        ("deepseek_v3", "holds a table of its own (mlp.gate.e_score_correction_bias)"),
+        ("opt", "embeds tokens in a way that this engine does not know"),
+        ("bert", "belongs to no block this engine knows"),
+        ("vit", "transformers knows no causal language model of the family vit"),
+    ],
+)
+def test_what_is_no_plain_decoder_is_refused(family: str, reason: str) -> None:
+    with pytest.raises(ValueError) as refusal:
+        HuggingFaceBlocks(_config(family))
+    assert reason in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_falcon_with_alibi_is_refused_by_the_name_of_what_it_gives_its_layers() -> None:
+    with pytest.raises(ValueError, match="given alibi, which this engine does not know"):
+        HuggingFaceBlocks(config_of("falcon", alibi=True))
+
+
+def test_attention_to_later_positions_is_refused() -> None:
+    with pytest.raises(ValueError, match="other positions than all earlier ones"):
+        HuggingFaceBlocks(config_of("gemma3", use_bidirectional_attention=True))
+
+
+def test_a_model_that_changes_hidden_states_between_layers_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from transformers.models.llama import modeling_llama
+
+    plain = modeling_llama.LlamaModel.forward
+
+    def forward(self: Any, *arguments: Any, **by_name: Any) -> Any:
+        second = self.layers[1]
+        called = second.forward
+        second.forward = lambda x, *more, **others: called(2 * x, *more, **others)
+        return plain(self, *arguments, **by_name)
+
+    monkeypatch.setattr(modeling_llama.LlamaModel, "forward", forward)
+    with pytest.raises(ValueError, match="something happens between layers 0 and 1"):
+        HuggingFaceBlocks(config_of("llama"))
+
+
+def test_a_model_that_scales_its_logits_in_an_unknown_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.llama import modeling_llama
+
+    plain = modeling_llama.LlamaForCausalLM.forward
+
+    def forward(self: Any, *arguments: Any, **by_name: Any) -> Any:
+        out = plain(self, *arguments, **by_name)
+        out.logits = out.logits * 1.01
+        return out
+
+    monkeypatch.setattr(modeling_llama.LlamaForCausalLM, "forward", forward)
+    with pytest.raises(ValueError, match="computes logits in a way that this engine does not know"):
+        HuggingFaceBlocks(config_of("llama"))
+
+
+def test_a_quantized_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="quantized already"):
+        HuggingFaceBlocks(config_of("llama", quantization_config={"quant_method": "bitsandbytes"}))
+
+
+def test_the_callers_config_is_left_as_it_was() -> None:
+    config = config_of("gemma2")
+    before = config.to_dict()
+    HuggingFaceBlocks(config)
+    assert config.to_dict() == before
+
+
+def test_a_folder_is_opened_by_its_config(tmp_path: Path) -> None:
+    config_of("qwen3").save_pretrained(tmp_path)
+    opened = open_model(tmp_path)
+    assert opened.blocks == HuggingFaceBlocks(config_of("qwen3")).blocks
+    assert open_model(json.loads((tmp_path / "config.json").read_text())).blocks == opened.blocks
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not a model folder"):
+        open_model(tmp_path)
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(ValueError, match="is not a model folder"):
+        open_model(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="does not say model_type"):
+        open_model(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "hal9000"}')
+    with pytest.raises(ValueError, match="hal9000, a family that transformers does not know"):
+        open_model(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": "many"}')
+    with pytest.raises(ValueError, match=r"config.json describes llama, which transformers refuses"):
+        open_model(tmp_path)
+
+
+def test_importing_the_models_does_not_load_transformers() -> None:
+    modules = "gpubloom.engine, gpubloom.engine.models.hugging_face, gpubloom.engine.adapters_on_disk"
+    program = f"import sys, {modules}; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
