@@ -8,7 +8,7 @@ its own update is done, and nobody waits for any other.
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,6 +32,8 @@ class _Order:
     scale_on_host: Tensor
     scale_ready: Mark
     arrived: Mark
+    # Asked before a block is changed: returns once nobody needs its present state any more.
+    may_change: Callable[[int], None]
 
 
 class _Staging:
@@ -65,12 +67,13 @@ class Updates:
         self._through_device: dict[int, _Order] = {}
         self._written: dict[int, Mark] = {}
         self._problem: BaseException | None = None
+        self.may_change: Callable[[int], None] = lambda index: None
         linked = [store for store in stores if store.placement.state == "link"]
         self._staging = [
             _Staging(device, max(store.trained.length for store in linked), linked[0].dtype)
             for _ in range(_STAGING_SETS if linked else 0)
         ]
-        self._queue: queue.SimpleQueue[tuple[int, _Order]] | None = None
+        self._queue: queue.SimpleQueue[tuple[int, _Order, threading.Event]] | None = None
         if device.is_gpu and any(store.placement.state == "host" for store in stores):
             self._queue = queue.SimpleQueue()
             threading.Thread(target=self._work, name="host-optimizer", daemon=True).start()
@@ -85,7 +88,7 @@ class Updates:
         with device.copy_out.active():
             scale_on_host.copy_(scale, non_blocking=True)
         device.copy_out.borrows(scale)
-        order = _Order(step, scale, scale_on_host, scale_ready, arrived=device.copy_out.mark())
+        order = _Order(step, scale, scale_on_host, scale_ready, device.copy_out.mark(), self.may_change)
         for index, store in enumerate(self._stores):
             if store.trained.length == 0:
                 continue
@@ -97,8 +100,9 @@ class Updates:
                 case "host" if self._queue is None:
                     self._update_on_host(index, order)
                 case "host":
-                    self._done[index].clear()
-                    self._queue.put((index, order))
+                    # A new one: who waits for the update before must not be made to wait for this one.
+                    self._done[index] = threading.Event()
+                    self._queue.put((index, order, self._done[index]))
 
     def is_done(self, index: int) -> bool:
         """Whether `wait` would return at once."""
@@ -107,8 +111,28 @@ class Updates:
     def wait(self, index: int) -> None:
         """Until a block's weights in host memory are those of the last update."""
         self._done[index].wait()
-        if self._problem is not None:
-            raise RuntimeError("The host optimizer failed; the weights are not usable.") from self._problem
+        self._raise_problem()
+
+    def so_far(self) -> Callable[[int], None]:
+        """Waits, in any thread, until a block is at home with what was ordered up to this moment.
+
+        Blocks that are updated on their way through the device must have been sent.
+        """
+        assert not self._through_device
+        done, written, computed = list(self._done), dict(self._written), self._device.compute.mark()
+
+        def wait(index: int) -> None:
+            done[index].wait()
+            self._raise_problem()
+            computed.wait_on_host()
+            if index in written:
+                written[index].wait_on_host()
+
+        return wait
+
+    def waiting_for_device(self) -> list[int]:
+        """Blocks that will be updated when they are next sent."""
+        return list(self._through_device)
 
     def written(self, index: int) -> Mark | None:
         """When the device will have written a block's weights back to host memory."""
@@ -119,6 +143,7 @@ class Updates:
         order = self._through_device.pop(index, None)
         if order is None:
             return False
+        order.may_change(index)
         store, staging = self._stores[index], self._staging.pop(0)
         self._staging.append(staging)
         length = store.trained.length
@@ -158,6 +183,7 @@ class Updates:
         self._device.copy_out.mark().wait_on_host()
 
     def _update_on_device(self, index: int, order: _Order) -> None:
+        order.may_change(index)
         store = self._stores[index]
         copy: Tensor | None = None
         if store.has_adapters:
@@ -177,6 +203,7 @@ class Updates:
                 )
 
     def _update_on_host(self, index: int, order: _Order) -> None:
+        order.may_change(index)
         store = self._stores[index]
         copy = None if store.dtype == torch.float32 else store.heavy_home.view(store.dtype)
         with self._timeline.host_span("update", index):
@@ -194,13 +221,17 @@ class Updates:
     def _work(self) -> None:
         assert self._queue is not None
         while True:
-            index, order = self._queue.get()
+            index, order, done = self._queue.get()
             try:
                 order.arrived.wait_on_host()
                 self._update_on_host(index, order)
             except BaseException as problem:  # noqa: BLE001 - raised again by whoever waits for the block
                 self._problem = problem
-            self._done[index].set()
+            done.set()
+
+    def _raise_problem(self) -> None:
+        if self._problem is not None:
+            raise RuntimeError("The host optimizer failed; the weights are not usable.") from self._problem
 
 
 def _ranges(store: BlockStore, step: AdamWStep) -> list[tuple[slice, AdamWStep]]:

@@ -80,6 +80,11 @@ class WeightFlow:
         self._position += 1
         self._send_ahead()
 
+    def send_home(self) -> None:
+        """Sends blocks that are updated on their way now, instead of when they are next used."""
+        for index in self._updates.waiting_for_device():
+            self._send(index, self._own.get(index) or self._spare(()))
+
     def forget(self) -> None:
         """After an update was ordered: whatever was sent is old."""
         for index, slot in self._own.items():

@@ -1,0 +1,109 @@
+"""From files into the blocks, piece by piece, wherever the blocks live. Which file holds what, the files say.
+
+All headers are checked before the first value is read; checksums are compared while reading.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gpubloom.engine.shards.sharding import Stretch
+from gpubloom.engine.shards.tensor_file import Entry, TensorFileReader, bytes_of
+
+_PIECE_LENGTH = 8 << 20
+
+
+class ShardFolder:
+    """A folder with tensor files. Any ValueError is one sentence: folder, file, tensor, and `advice`."""
+
+    def __init__(self, path: Path, checksums: Mapping[str, str], advice: str) -> None:
+        self._path = path
+        self._checksums = checksums
+        self._advice = advice
+
+    def read(self, stem: str, stretches: Sequence[Stretch], flat_of: Callable[[Stretch], Tensor]) -> None:
+        """Reads every stretch into its place in the flat state that `flat_of` names."""
+        wanted = {stretch.name: stretch for stretch in stretches}
+        files = self._files(stem)
+        held: set[str] = set()
+        for file in files:
+            reader = self._open(file)
+            reader.close()
+            for entry in reader.entries:
+                self._check(file, entry, wanted)
+            held |= {entry.name for entry in reader.entries}
+        for name in wanted:
+            if name not in held:
+                raise self._damaged(f"tensor {name} is not in {' or '.join(files)}")
+        for file in files:
+            self._read(file, wanted, flat_of)
+
+    def _read(self, file: str, wanted: Mapping[str, Stretch], flat_of: Callable[[Stretch], Tensor]) -> None:
+        reader, rooms = self._open(file), _Rooms()
+        try:
+            for entry in reader.entries:
+                stretch = wanted[entry.name]
+                flat = flat_of(stretch)[stretch.start : stretch.start + stretch.length]
+                for place in torch.split(flat, _PIECE_LENGTH):
+                    room = rooms.beside(place)
+                    reader.read_into(bytes_of(room))
+                    if room is not place:
+                        place.copy_(room)
+            actual = reader.sha256()
+        except (OSError, ValueError) as problem:
+            raise self._damaged(f"{file} cannot be read: {problem}") from None
+        finally:
+            reader.close()
+        expected = self._checksums.get(file)
+        if actual != expected:
+            said = "does not name it" if expected is None else f"says {expected[:16]}…"
+            raise self._damaged(f"{file} has the sha256 checksum {actual[:16]}…, but checksums.json {said}")
+
+    def _files(self, stem: str) -> list[str]:
+        single, index = f"{stem}.safetensors", f"{stem}.safetensors.index.json"
+        if not (self._path / index).is_file():
+            return [single]
+        try:
+            places = json.loads((self._path / index).read_text(encoding="utf-8"))["weight_map"]
+            # A name, never a path: nothing outside the folder is read.
+            return sorted({Path(file).name for file in places.values()})
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            raise self._damaged(f"{index} cannot be read: {problem!r}") from None
+
+    def _open(self, file: str) -> TensorFileReader:
+        try:
+            return TensorFileReader(self._path / file)
+        except FileNotFoundError:
+            raise self._damaged(f"{file} is missing") from None
+        except (OSError, ValueError) as problem:
+            raise self._damaged(f"{file} cannot be read: {problem}") from None
+
+    def _check(self, file: str, entry: Entry, wanted: Mapping[str, Stretch]) -> None:
+        if entry.name not in wanted:
+            raise self._damaged(f"{file} holds tensor {entry.name}, which this model does not have")
+        expected = wanted[entry.name].shape
+        if entry.shape != expected:
+            raise self._damaged(
+                f"tensor {entry.name} in {file} has shape {entry.shape} instead of {expected}"
+            )
+
+    def _damaged(self, what: str) -> ValueError:
+        return ValueError(f"{self._path} is damaged: {what}; {self._advice}")
+
+
+class _Rooms:
+    """Where bytes are read to: straight into host memory, or into one of two buffers for a device."""
+
+    def __init__(self) -> None:
+        self._buffers: list[Tensor] = []
+
+    def beside(self, place: Tensor) -> Tensor:
+        if place.device.type == "cpu":
+            return place
+        # Two take turns: the one before is still being hashed.
+        buffer = torch.empty(_PIECE_LENGTH) if len(self._buffers) < 2 else self._buffers.pop(0)
+        self._buffers.append(buffer)
+        return buffer[: len(place)]
