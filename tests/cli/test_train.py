@@ -160,7 +160,7 @@ def something_in_run(folder: Path) -> None:
         (nothing, ["--set", "model.hidden_size=9999999"], "the limit of 65,536 (MAX_HIDDEN_SIZE)"),
         (nothing, ["--epochs", "0"], "epochs 0 is below the least possible value, 1"),
         (nothing, ["--gpu", "99"], "cuda:99 was asked for, but"),
-        (nothing, ["--set", "model.preset=70b", "--set", "device=cpu"], "choose a smaller model"),
+        (nothing, ["--set", "model.preset=70b", "--set", "device=cpu"], "would fit"),
         (write("c.json", b"{"), ["--config", "c.json"], "c.json is not JSON"),
         (
             write("c.json", b'{"epoch": 3}'),
@@ -215,7 +215,7 @@ def test_a_run_that_cannot_be_resumed_is_left_as_it_is(trained: tuple[Path, str]
     config = json.loads((run / "config.json").read_text())
     config["model"]["layers"] = 3
     (run / "config.json").write_text(json.dumps(config))
-    assert "checkpoint of another architecture: layers 2 instead of 3" in refusal()
+    assert "checkpoint of another architecture: num_hidden_layers 2 instead of 3" in refusal()
 
 
 def test_the_schema_of_the_config_is_printed(tmp_path: Path) -> None:

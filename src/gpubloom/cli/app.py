@@ -11,6 +11,7 @@ from gpubloom.cli import (
     login,
     mirror,
     openapi,
+    plan,
     projects,
     sample,
     serve,
@@ -46,6 +47,7 @@ def _root(
 
 
 app.command("train")(train.train)
+app.command("plan")(plan.plan)
 app.command("watch")(watch.watch)
 app.command("card")(card.card)
 app.command("sample")(sample.sample)

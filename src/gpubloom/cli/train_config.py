@@ -36,8 +36,12 @@ def build_config(
     config_file: Path | None,
     environment: Mapping[str, str],
     folder: Path,
+    fill_in_data: bool = True,
 ) -> TrainConfig:
-    """The config for a new run started in `folder`; ValueError in one sentence when it is not possible."""
+    """The config for a new run started in `folder`; ValueError in one sentence when it is not possible.
+
+    Without any data it is the demo, unless nobody needs data.
+    """
     said: Fields = {}
     if config_file is not None:
         said = _validated(read_json(config_file)).model_dump(exclude_unset=True)
@@ -45,7 +49,7 @@ def build_config(
         _merge(said, nested({VARIABLES[name]: source[name] for name in VARIABLES if source.get(name)}))
     _merge(said, nested({name: value for name, value in flags.items() if value is not None}))
     _merge(said, nested(dict(_assignment(text) for text in assignments)))
-    fields = _with_data(said, folder)
+    fields = _with_data(said, folder) if fill_in_data else said
     for name in ("train_path", "eval_path"):
         _make_absolute(fields.get("data"), name, folder)
     _make_absolute(fields.get("checkpoint"), "directory", folder)

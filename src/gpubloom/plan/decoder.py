@@ -22,6 +22,12 @@ class Linear:
     copies: int = 1
     active: int = 1
 
+    def is_adapted(self, targets: str | tuple[str, ...]) -> bool:
+        """Whether LoRA adapts it: targets are ends of its path. Experts, in one tensor, stay as they are."""
+        if self.copies > 1 or self.name == "gate":
+            return False
+        return targets == "all-linear" or any(_same_path(self.name, target) for target in targets)
+
     @property
     def weights(self) -> int:
         return self.copies * self.inputs * self.outputs
@@ -69,9 +75,9 @@ class LayerShape:
     def adapters(self, rank: int, targets: str | tuple[str, ...]) -> tuple[int, ...]:
         """Lengths of the adapters' tensors: two small matrices for each adapted linear layer."""
         return tuple(
-            linear.copies * rank * width
+            rank * width
             for linear in self.linears
-            if targets == "all-linear" or linear.name in targets
+            if linear.is_adapted(targets)
             for width in (linear.inputs, linear.outputs)
         )
 
@@ -115,3 +121,8 @@ class DecoderShape:
 def padded(tensors: tuple[int, ...]) -> int:
     """Elements of a flat buffer that holds these tensors."""
     return sum(-(-length // ALIGNMENT) * ALIGNMENT for length in tensors)
+
+
+def _same_path(name: str, target: str) -> bool:
+    """`q_proj` is meant by `self_attn.q_proj`, and `mlp.c_proj` by `c_proj`."""
+    return name == target or name.endswith(f".{target}") or target.endswith(f".{name}")

@@ -92,7 +92,7 @@ class Bytes(NamedTuple):
 
 def device_bytes(work: Work, sums: Sums, at: Residency) -> Bytes:
     """Peak on the device."""
-    c, largest = work.compute_bytes, sums.largest_trained
+    c, pool = work.compute_bytes, sums.one_of_each_kind
     weights = at.device_weights + 4 * at.device_state
     if at.streamed_weights or at.cast_weights:
         weights += at.slots * sums.largest_weights
@@ -100,14 +100,15 @@ def device_bytes(work: Work, sums: Sums, at: Residency) -> Bytes:
     gradients = c * (at.device_state + at.link_state)
     optimizer = 8 * at.device_state
     if at.host_state:
-        gradients += 2 * c * largest
+        gradients += 2 * c * pool
     if at.link_state:
-        optimizer += 2 * 12 * largest
+        optimizer += 2 * (12 + c) * sums.largest_trained
     if work.accumulation > 1 and c < 4:
-        gradients += 4 * largest
+        gradients += 4 * pool
     if work.full:
         weights += 0 if c == 4 and not at.ends_on_host else c * work.ends
-        gradients += c * work.ends + (4 * work.ends if c < 4 else 0)
+        # A sum in fp32, which stays open over the whole pass; what leaves the device has two buffers.
+        gradients += (2 if at.ends_on_host else 1) * c * work.ends + (4 * work.ends if c < 4 else 0)
         if not at.ends_on_host:
             weights += 4 * work.ends
             optimizer += 8 * work.ends

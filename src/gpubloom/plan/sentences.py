@@ -12,12 +12,15 @@ def placement_sentence(placed: Placement, work: Work) -> str:
         where = _where(layer, work, device)
         groups[where] = groups.get(where, 0) + 1
     if len(groups) == 1:
-        parts = [f"all {len(placed.layers)} layers {next(iter(groups))}"]
+        parts = [f"all {len(placed.layers)} layers: {next(iter(groups))}"]
     else:
-        parts = [f"{count} layers {where}" for where, count in groups.items()]
+        parts = [f"{count} {'layer' if count == 1 else 'layers'}: {where}" for where, count in groups.items()]
     kept = sum(layer.keep for layer in placed.layers)
     kept_text = {0: "every layer is computed again in the backward pass", len(placed.layers): ""}.get(
-        kept, f"the last {kept} keep their activations, the others are computed again"
+        kept,
+        f"the last {kept} keep their activations, the others are computed again"
+        if kept > 1
+        else "the last one keeps its activations, the others are computed again",
     )
     text = "; ".join([*parts, *filter(None, [kept_text])])
     extras = []
@@ -56,9 +59,9 @@ _HELP = {
 
 def _where(layer: BlockPlacement, work: Work, device: str) -> str:
     if not work.full:
-        place = f"stay on the {device}" if layer.weights == "device" else "stream from host memory"
-        return f"{place}, frozen" + (" in 4 bits" if work.method == "qlora" else "")
+        place = f"frozen on the {device}" if layer.weights == "device" else "frozen, streamed from the host"
+        return place + (" in 4 bits" if work.method == "qlora" else "")
     if layer.state == "device":
-        return f"live on the {device} with their optimizer state"
-    updated = "are updated by the host" if layer.state == "host" else "are updated through the link"
-    return f"{'are sent once a step' if layer.weights == 'device' else 'stream'} and {updated}"
+        return f"on the {device} with optimizer state"
+    updated = "updated by the CPU" if layer.state == "host" else "updated through the link"
+    return f"{'sent once a step' if layer.weights == 'device' else 'streamed'}, {updated}"

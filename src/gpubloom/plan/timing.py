@@ -38,7 +38,8 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     casting = at.cast_weights / c * (4 + c) / rates.memory
     slow = costs.TWO_SLOTS_SLOWDOWN if at.slots < 3 and (at.streamed_weights or at.cast_weights) else 1.0
 
-    up = at.streamed_weights + at.filled_weights + 12 * at.link_state + ends_weights
+    # What is updated on its way through the device is there already: its weights need not be sent.
+    up = at.streamed_weights + at.filled_weights + (12 - c) * at.link_state + ends_weights
     down = (12 + c) * at.link_state + inputs
     adam = costs.UPDATE_BYTES * on_host
     forward = Lanes(

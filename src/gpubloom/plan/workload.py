@@ -163,6 +163,7 @@ class Timed:
             kept=_running(work.kept),
             recompute=_running(self.recompute),
             largest_trained=max(work.trained),
+            one_of_each_kind=sum(dict(zip(map(id, work.shape.layers), work.trained, strict=True)).values()),
             largest_weights=max(work.weights),
             forward_total=sum(self.forward),
             backward_total=sum(self.backward),
@@ -212,6 +213,7 @@ class Sums:
     kept: tuple[int, ...]
     recompute: tuple[float, ...]
     largest_trained: int
+    one_of_each_kind: int
     largest_weights: int
     forward_total: float
     backward_total: float

@@ -1,0 +1,117 @@
+"""`bloom plan` as a person types it: one answer, in text or JSON, and nothing is started."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gpubloom.cli.app import app
+from gpubloom.plan import Plan
+
+H200 = ("--machine", "H200, 125 GiB host")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("TRAIN_DATA_PATH", "EVAL_DATA_PATH", "EPOCHS", "BATCH_SIZE", "LEARNING_RATE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def bloom_plan(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["plan", *arguments])
+
+
+def test_a_plan_shows_memory_by_kind_a_step_and_what_limits_it(folder: Path) -> None:
+    done = bloom_plan("--shape", "7b", *H200, "--set", "batch_size=8", "--set", "memory=stream")
+    assert done.exit_code == 0
+    for words in (
+        "7b on H200, 125 GiB host",
+        "GPU memory",
+        "Host memory",
+        "optimizer",
+        "forward",
+        "tokens/s",
+    ):
+        assert words in done.stdout
+    assert "updated through the link" in done.stdout
+    assert "What limits it: " in done.stdout
+    assert "Assumes 730 TFLOP/s for H200" in done.stdout
+    assert list(folder.iterdir()) == []
+
+
+def test_json_holds_the_plan_as_it_is_stored_with_a_run(folder: Path) -> None:
+    done = bloom_plan("--shape", "llama3-8b", *H200, "--set", "method=qlora", "--json")
+    answer = json.loads(done.stdout)
+    assert answer["fits"] is True
+    found = Plan.model_validate(answer["plan"])
+    assert found.placement is not None
+    assert len(found.placement.layers) == 32
+    assert found.parameters == 8_030_261_248
+
+
+def test_what_does_not_fit_says_so_and_shows_the_nearest_that_does(folder: Path) -> None:
+    arguments = ("--shape", "130b", "--machine", "H200, 1536 GB host", "--set", "batch_size=8")
+    done = bloom_plan(*arguments)
+    assert done.exit_code == 1
+    assert "Does not fit. There are 1,641.3 GB of host memory to use" in done.stdout
+    assert "With that change:" in done.stdout
+    answer = json.loads(bloom_plan(*arguments, "--json").stdout)
+    assert (answer["fits"], answer["plan"]) == (False, None)
+    assert "method lora would fit" in answer["reason"]
+    assert Plan.model_validate(answer["nearest"]).placement is not None
+
+
+def test_without_a_shape_it_plans_what_bloom_train_would_train(folder: Path) -> None:
+    (folder / "text.txt").write_text("words " * 10_000)
+    (folder / "config.json").write_text(
+        '{"data": {"trainPath": "text.txt"}, "epochs": 2, "model": {"preset": "nano"}}'
+    )
+    done = bloom_plan("--config", "config.json", "--json", "--machine", "8 GB host, 4 cores")
+    found = Plan.model_validate(json.loads(done.stdout)["plan"])
+    assert (found.device, found.parameters) == ("cpu", 108_928)
+    assert found.steps == 2 * 28
+
+
+def test_a_model_folder_is_planned_from_its_config_alone(folder: Path) -> None:
+    from gpubloom.plan import named_config
+
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text(json.dumps(named_config("qwen2.5-1.5b")))
+    done = bloom_plan("--set", "model.path=model", "--set", "batch_size=8", *H200, "--json")
+    found = Plan.model_validate(json.loads(done.stdout)["plan"])
+    assert found.parameters == 1_543_714_304
+    assert found.tokens_per_step == 8 * 1_024
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--shape", "9b"), "There is no shape '9b'; there are qwen2.5-0.5b"),
+        (("--machine", "H200"), "does not say how much memory it has"),
+        (("--shape", "7b", "--set", "model.layers=3"), "--shape brings its own sizes"),
+        (("--machine", "64 GB host", "--measure"), "choose one of them"),
+        (("--set", "batch_sise=3"), "did you mean batch_size?"),
+        (("--set", "model.path=nowhere"), "nowhere is not a model folder: it has no config.json"),
+    ],
+)
+def test_input_that_makes_no_sense_gets_one_sentence(
+    folder: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    done = bloom_plan(*arguments)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("bloom plan: ")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_measuring_replaces_what_is_assumed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    (folder / "text.txt").write_text("words " * 1_000)
+    done = bloom_plan("--set", "data.train_path=text.txt", "--set", "device=cpu", "--measure", "--json")
+    assert done.exit_code == 0, done.stderr
+    found = Plan.model_validate(json.loads(done.stdout)["plan"])
+    assert not any("CPU cores" in assumption for assumption in found.assumptions)

@@ -1,0 +1,64 @@
+"""What is measured on a machine, and that it is measured once."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpubloom.engine import calibrate
+from gpubloom.plan import Hardware
+
+CPU = torch.device("cpu")
+MACHINE = Hardware(name="here", host_memory_bytes=8 * 2**30, cpu_cores=2)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(calibrate, "_SECONDS_EACH", 0.01)
+    monkeypatch.setattr(calibrate, "_ADAM_ELEMENTS", 1 << 16)
+    return tmp_path / "gpubloom"
+
+
+def test_a_cpu_is_measured_in_products_and_optimizer_bytes() -> None:
+    measured = calibrate.calibrated(MACHINE, CPU, threads=1)
+    assert measured.cpu_flops is not None
+    assert measured.cpu_flops > 1e8
+    assert measured.calibration.host_adam_bytes_per_s is not None
+    assert measured.calibration.host_adam_bytes_per_s > 1e7
+    assert measured.calibration.link_h2d is None
+
+
+def test_a_machine_is_measured_once_and_again_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = calibrate.calibrated(MACHINE, CPU, threads=1)
+
+    def refuse(*_: object, **__: object) -> dict[str, float]:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(calibrate, "measure", refuse)
+    assert calibrate.calibrated(MACHINE, CPU, threads=1) == first
+    with pytest.raises(AssertionError, match="measured again"):
+        calibrate.calibrated(MACHINE, CPU, threads=1, fresh=True)
+    with pytest.raises(AssertionError, match="measured again"):
+        calibrate.calibrated(MACHINE.model_copy(update={"name": "elsewhere"}), CPU, threads=1)
+
+
+def test_a_damaged_or_missing_cache_costs_a_measurement_only(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrate.calibrated(MACHINE, CPU, threads=1)
+    (kept,) = cache.glob("machine-*.json")
+    kept.write_text("{")
+    assert calibrate.calibrated(MACHINE, CPU, threads=1).calibration.host_adam_bytes_per_s is not None
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kept))
+    assert calibrate.calibrated(MACHINE, CPU, threads=1).calibration.host_adam_bytes_per_s is not None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_gpu_is_measured_with_its_link() -> None:
+    found = calibrate.calibrated(MACHINE, torch.device("cuda"), threads=2).calibration
+    assert found.link_h2d is not None
+    assert found.link_duplex is not None
+    assert found.matrix_flops is not None
+    assert 1e9 < found.link_duplex <= 1.1 * found.link_h2d
+    assert found.matrix_flops > 1e12

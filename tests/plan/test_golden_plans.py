@@ -1,0 +1,166 @@
+"""Plans that the design page and the issue ask for: their structure, and that they answer at once."""
+
+import contextlib
+import time
+from typing import Any
+
+import pytest
+
+from gpubloom.plan import DoesNotFit, Hardware, Plan, named_shape, plan
+from tests.plan.machines import H200, LARGE_H200, TWO_3060, config_of, planned, teraflops
+
+ROWS = [("1.5b", 8), ("1.5b", 64), ("3b", 8), ("3b", 32), ("7b", 8), ("7b", 64)]
+# TFLOP/s that the design page asks for at least.
+STREAM_MUST = {
+    ("1.5b", 8): 150,
+    ("1.5b", 64): 440,
+    ("3b", 8): 150,
+    ("3b", 32): 345,
+    ("7b", 8): 160,
+    ("7b", 64): 500,
+}
+AUTO_MUST = {
+    ("1.5b", 8): 350,
+    ("1.5b", 64): 440,
+    ("3b", 8): 350,
+    ("3b", 32): 400,
+    ("7b", 8): 450,
+    ("7b", 64): 500,
+}
+
+
+def within_limits(answer: Plan) -> bool:
+    assert answer.gpu is not None
+    assert answer.host is not None
+    return answer.gpu.total <= answer.gpu.limit_bytes and answer.host.total <= answer.host.limit_bytes
+
+
+@pytest.mark.parametrize(("shape", "batch"), ROWS)
+def test_streaming_keeps_ends_on_the_gpu_and_layers_on_the_host(shape: str, batch: int) -> None:
+    answer = planned(shape, H200, batch_size=batch, memory="stream")
+    placed = answer.placement
+    assert placed is not None
+    assert within_limits(answer)
+    assert {block.state for block in (placed.embedding, placed.head) if block} == {"device"}
+    assert {layer.state for layer in placed.layers} <= {"host", "link"}
+    kept = [layer.keep for layer in placed.layers]
+    assert kept == sorted(kept), "the last layers are the kept ones"
+    assert all(layer.weights == ("device" if layer.keep else "stream") for layer in placed.layers)
+    assert teraflops(answer) > STREAM_MUST[shape, batch]
+
+
+@pytest.mark.parametrize(("shape", "batch"), ROWS)
+def test_auto_is_never_slower_than_streaming_or_resident(shape: str, batch: int) -> None:
+    auto = planned(shape, H200, batch_size=batch)
+    assert within_limits(auto)
+    assert auto.limited_by == "the GPU"
+    assert teraflops(auto) > AUTO_MUST[shape, batch]
+    for mode in ("stream", "resident"):
+        try:
+            other = planned(shape, H200, batch_size=batch, memory=mode)
+        except DoesNotFit:
+            continue
+        assert other.step_seconds >= auto.step_seconds
+
+
+@pytest.mark.parametrize(("shape", "batch"), [("1.5b", 8), ("1.5b", 64), ("3b", 8), ("3b", 32)])
+def test_what_fits_is_resident_and_keeps_its_activations(shape: str, batch: int) -> None:
+    placed = planned(shape, H200, batch_size=batch).placement
+    assert placed is not None
+    assert {(layer.state, layer.weights, layer.keep) for layer in placed.layers} == {
+        ("device", "device", True)
+    }
+
+
+def test_small_batches_split_the_hosts_updates_between_cpu_and_link() -> None:
+    answer = planned("7b", H200, batch_size=8, memory="stream")
+    assert answer.placement is not None
+    states = [layer.state for layer in answer.placement.layers]
+    assert 0 < states.count("link") < states.count("host") * 2
+    # Spread evenly, so that neither runs dry.
+    assert "link" in states[:7]
+    assert "link" in states[-7:]
+    assert answer.phases[0].link > answer.phases[0].compute
+
+
+def test_14b_at_full_precision_fits_an_h200_with_125_gib() -> None:
+    answer = planned("14b", H200, batch_size=8)
+    assert within_limits(answer)
+    assert answer.placement is not None
+    states = [layer.state for layer in answer.placement.layers]
+    resident = states.count("device")
+    assert 15 < resident < 40
+    assert states[:resident] == ["device"] * resident, "the first layers need not wait for an update"
+    assert not answer.placement.share_gradients
+
+
+@pytest.mark.parametrize(("shape", "budget"), [("32b", 12), ("72b", 24)])
+def test_qlora_streams_four_bit_weights_through_a_small_budget(shape: str, budget: float) -> None:
+    answer = planned(shape, H200, method="qlora", batch_size=1, memory={"gpu_budget_gb": budget})
+    assert within_limits(answer)
+    assert answer.gpu is not None
+    assert answer.gpu.limit_bytes == budget * 1e9
+    assert answer.placement is not None
+    assert "stream" in {layer.weights for layer in answer.placement.layers}
+    assert {layer.state for layer in answer.placement.layers} == {"device"}
+    assert answer.trained_parameters < 0.01 * answer.parameters
+    assert "4 bits" in answer.placement_text
+
+
+def test_128k_tokens_on_1_5b_fit_24_gb_because_inputs_wait_on_the_host() -> None:
+    answer = planned("1.5b", H200, 131_072, batch_size=1, memory={"gpu_budget_gb": 24})
+    assert within_limits(answer)
+    assert answer.placement is not None
+    assert answer.placement.offload_inputs
+    assert answer.host is not None
+    assert answer.host.activations > 10e9
+
+
+def test_120b_at_full_precision_fits_1536_gb_when_gradients_share_their_place() -> None:
+    answer = planned("120b", LARGE_H200, batch_size=8)
+    assert within_limits(answer)
+    assert answer.parameters > 120e9
+    assert answer.placement is not None
+    assert answer.placement.share_gradients
+    assert answer.limited_by == "the host optimizer"
+
+
+def test_130b_at_full_precision_is_refused_and_lora_planned_instead() -> None:
+    machine, shape = Hardware.parse(LARGE_H200), named_shape("130b")
+    # Even at 14 bytes a parameter, host and GPU together are too small.
+    assert shape.parameters * 14 > machine.host_memory_bytes + machine.gpus[0].memory_bytes
+    with pytest.raises(
+        DoesNotFit, match=r"host memory to use.*; method lora would fit, or a machine"
+    ) as refused:
+        plan(config_of(batch_size=8), machine, shape=shape)
+    assert refused.value.nearest is not None
+    assert within_limits(plan(refused.value.nearest, machine, shape=shape))
+
+
+def test_8b_qlora_fits_one_of_two_small_gpus_and_says_that_it_uses_one() -> None:
+    answer = planned("8b", TWO_3060, method="qlora", batch_size=1)
+    assert within_limits(answer)
+    assert "one of the 2 GPUs: a run uses one" in answer.assumptions
+
+
+@pytest.mark.parametrize(
+    ("shape", "machine", "fields"),
+    [
+        ("120b", LARGE_H200, {}),
+        ("130b", LARGE_H200, {}),
+        ("8b", TWO_3060, {"method": "qlora"}),
+        ("14b", H200, {}),
+        ("7b", H200, {"batch_size": 64}),
+    ],
+)
+def test_the_answer_comes_at_once(shape: str, machine: str, fields: dict[str, Any]) -> None:
+    """Processor time, so that a busy machine does not make the planner slow; 200 ms is what is promised."""
+    hardware, sizes, config = (
+        Hardware.parse(machine),
+        named_shape(shape),
+        config_of(**{"batch_size": 8, **fields}),
+    )
+    started = time.process_time()
+    with contextlib.suppress(DoesNotFit):
+        plan(config, hardware, shape=sizes)
+    assert time.process_time() - started < 0.2

@@ -1,0 +1,77 @@
+"""Machines in words, and what is assumed or measured about them."""
+
+import pytest
+
+from gpubloom.plan import Calibration, Hardware
+from gpubloom.plan.gpus import GPU_KINDS, peak_flops
+from gpubloom.plan.rates import rates_of
+
+GIB = 2**30
+
+
+def test_a_described_machine_counts_memory_as_it_is_sold() -> None:
+    machine = Hardware.parse("H200, 1536 GB host")
+    assert machine.host_memory_bytes == 1536 * GIB
+    assert [gpu.name for gpu in machine.gpus] == ["H200"]
+    assert 139 * GIB < machine.gpus[0].memory_bytes < 140 * GIB
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "host", "cores"),
+    [
+        ("2x RTX 3060, 64 GB host, 8 cores", ["RTX 3060"] * 2, 64, 8),
+        ("RTX 3060 12 GB, 64 GB RAM", ["RTX 3060"], 64, 16),
+        ("4 cores, 16 GiB memory", [], 16, 4),
+        ("1.5 TB host, 2 × A100 40 GB", ["A100", "A100"], 1536, 16),
+        ("My own card 24 GB, 128 GB", ["My own card"], 128, 16),
+    ],
+)
+def test_machines_are_described_in_plain_words(words: str, gpus: list[str], host: int, cores: int) -> None:
+    machine = Hardware.parse(words)
+    assert [gpu.name for gpu in machine.gpus] == gpus
+    assert (machine.host_memory_bytes, machine.cpu_cores) == (host * GIB, cores)
+
+
+def test_a_size_that_is_said_counts_more_than_the_usual_one() -> None:
+    small, usual = Hardware.parse("A100 40 GB, 64 GB host"), Hardware.parse("A100, 64 GB host")
+    assert 39 * GIB < small.gpus[0].memory_bytes < 40 * GIB < usual.gpus[0].memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("H200", "does not say how much memory it has: describe it like 'H200, 1536 GB host'"),
+        ("Warp drive, 64 GB host", "'Warp drive' is not a GPU that is known here"),
+        ("", "does not say how much memory it has"),
+    ],
+)
+def test_a_description_that_is_not_understood_says_how_to_write_it(words: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Hardware.parse(words)
+
+
+def test_measured_rates_replace_assumed_ones_and_are_no_assumptions() -> None:
+    machine = Hardware.parse("H200, 125 GiB host, 16 cores")
+    gpu = machine.gpus[0]
+    assumed = rates_of(machine, gpu, "bf16")
+    assert (assumed.matrix, assumed.link_up, assumed.link_both) == pytest.approx((730e12, 55e9, 50e9))
+    assert assumed.host_adam == pytest.approx(117e9)
+    assert len(assumed.assumptions) == 3
+    calibration = Calibration(link_h2d=40e9, link_d2h=41e9, matrix_flops=600e12, host_adam_bytes_per_s=90e9)
+    measured = rates_of(machine.model_copy(update={"calibration": calibration}), gpu, "bf16")
+    assert (measured.matrix, measured.link_up, measured.link_down) == (600e12, 40e9, 41e9)
+    assert measured.host_adam == 90e9
+    assert measured.assumptions == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "teraflops"),
+    [("NVIDIA H200", 989), ("NVIDIA A100-SXM4-80GB", 312), ("NVIDIA A10", 125), ("Somebody's GPU", 50)],
+)
+def test_known_gpus_are_planned_with_their_own_speed(name: str, teraflops: float) -> None:
+    assert peak_flops(name) == teraflops * 1e12
+
+
+def test_every_known_gpu_can_be_described() -> None:
+    for name in GPU_KINDS:
+        assert Hardware.parse(f"{name}, 64 GB host").gpus[0].flops == GPU_KINDS[name].flops
