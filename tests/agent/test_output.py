@@ -3,7 +3,6 @@
 import os
 import re
 import resource
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from gpubloom.agent.output import OutputLog
 from tests.agent.runs import PATIENCE_SECONDS, Run
+from tests.small_disk import small_disk
 
 
 def test_the_newest_lines_are_kept_whole_and_the_rest_is_counted(tmp_path: Path) -> None:
@@ -99,24 +99,15 @@ def test_full_disk_under_the_log_loses_output_and_nothing_else(run: Run) -> None
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
-    try:
-        made = subprocess.run(mount, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command, so no small disk to fill")
-    if made.returncode != 0:
-        pytest.skip(f"a small disk cannot be mounted here: {made.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "256k") as folder:
+        yield folder
 
 
-def test_the_end_is_recorded_on_a_full_disk(small_disk: Path) -> None:
-    run = Run(small_disk / "run")
+def test_the_end_is_recorded_on_a_full_disk(disk: Path) -> None:
+    run = Run(disk / "run")
     run.script("print('x' * 1_000_000); raise SystemExit(4)")
-    (small_disk / "almost_all").write_bytes(b"x" * 200_000)
+    (disk / "almost_all").write_bytes(b"x" * 200_000)
     assert run.run_agent().code == 4
-    assert os.statvfs(small_disk).f_bavail == 0
+    assert os.statvfs(disk).f_bavail == 0
     assert run.exit().output_dropped_bytes > 900_000

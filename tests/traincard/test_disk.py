@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.traincard import Reader, Reporter, RunLock, load_checkpoints, load_latest, writer
+from tests.small_disk import small_disk
 from tests.traincard.conftest import StartScript, events_of
 
 Open = Callable[..., Reporter]
@@ -22,17 +23,8 @@ def _retry_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command here to make a tiny disk with")
-    if mounted.returncode != 0:
-        pytest.skip(f"a tiny disk cannot be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with small_disk(tmp_path / "tiny", "256k") as folder:
+        yield folder
 
 
 def _wait_until(condition: Callable[[], object], seconds: float = 5.0) -> None:

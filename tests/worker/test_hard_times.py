@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from gpubloom.server.db.migrate import upgrade
 from tests.server.installation import Installation
 from tests.server.postgres import PostgresMissing, PostgresServer, postgres_server
+from tests.small_disk import small_disk
 from tests.worker.machine import Machine
 
 
@@ -50,22 +50,12 @@ def test_a_database_that_was_away_for_a_while_costs_nothing(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of one megabyte."""
-    folder = tmp_path / "home" / "runs"
-    folder.mkdir(parents=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("a small file system cannot be mounted here (needs root)")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "home" / "runs", "1m") as folder:
+        yield folder
 
 
-def test_a_full_disk_fails_the_job_with_that_word(
-    small_disk: Path, migrated_sqlite: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_fails_the_job_with_that_word(disk: Path, migrated_sqlite: Path, tmp_path: Path) -> None:
     database = tmp_path / "bloom.db"
     database.write_bytes(migrated_sqlite.read_bytes())
     machine = Machine(Installation(tmp_path / "home", f"sqlite+aiosqlite:///{database}"))
@@ -75,12 +65,12 @@ def test_a_full_disk_fails_the_job_with_that_word(
         async with machine.worker():
             await machine.holds(job_id, 7)
             machine.let_go(job_id)
-            with contextlib.suppress(OSError), (small_disk / "ballast").open("wb") as ballast:
+            with contextlib.suppress(OSError), (disk / "ballast").open("wb") as ballast:
                 while True:
                     ballast.write(b"x" * 4096)
                     ballast.flush()
             await machine.until(job_id, "failed", "completed")
-            (small_disk / "ballast").unlink()
+            (disk / "ballast").unlink()
 
     asyncio.run(scenario())
     job = machine.job(job_id)
