@@ -229,3 +229,9 @@ def test_an_exception_in_the_body_is_recorded(run_dir: Path) -> None:
     latest = load_latest(run_dir)
     assert latest is not None
     assert (latest["status"], latest["error"]["type"], latest["step"]) == ("failed", "FloatingPointError", 3)
+
+
+def test_a_reporter_gives_the_batches_itself(run_dir: Path) -> None:
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        assert list(reporter.track([1, 2, 3])) == [1, 2, 3]
+    assert load_latest(run_dir)["step"] == 3  # type: ignore[index]

@@ -374,3 +374,23 @@ def test_however_a_process_ends_its_last_words_are_in_the_bucket(
         status
     ]
     assert losses(in_bucket(server)) == [1]
+
+
+def test_a_reader_of_the_mirror_sees_no_gap_while_full_files_are_sealed(
+    server: S3Server, run_dir: Path, tmp_path: Path
+) -> None:
+    pulled = tmp_path / "pulled"
+    with Reporter(run_dir, telemetry_seconds=0, segment_bytes=4_000) as reporter:
+        small = uploads(run_dir)[0]
+        for part in range(12):
+            for step in range(part * 50, (part + 1) * 50):
+                reporter.metric("loss", 1.0, step)
+            reporter.flush()
+            small.once()
+            pull(URL, pulled)
+            assert losses(pulled) == list(range((part + 1) * 50))
+    assert len(list((run_dir / "traincard/segments").glob("a*.jsonl"))) >= 3
+    small.once(final=True)
+    pull(URL, pulled)
+    assert losses(pulled) == list(range(600))
+    assert content(run_dir) == content(in_bucket(server))
