@@ -23,7 +23,7 @@ _SCRIPT = """
 import time
 first = time.time()
 import json
-from gpubloom.engine import Dataset, Trainer, TransformerLM, training_session
+from gpubloom.engine import Dataset, Model, Trainer, training_session
 json.dump([first, time.time()], open("moments.json", "w"))
 """
 

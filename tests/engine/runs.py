@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpubloom.engine import Dataset, Trainer, TransformerLM
+from gpubloom.engine import Dataset, Model, Trainer
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter, RunFiles
 
@@ -20,7 +20,9 @@ class Run:
         """Trains to the end, or as if a signal had come during step `stop_at`."""
         with Reporter(self.folder, telemetry_seconds=0) as reporter:
             dataset = Dataset.open(self.config.data, self.config.context_length)
-            model = TransformerLM.create(self.config.model.shape(dataset.vocab_size), seed=self.config.seed)
+            model = Model.open(
+                self.config, vocab_size=dataset.vocab_size, end_of_text=dataset.tokenizer.end_of_text
+            )
             trainer = Trainer(
                 self.config, model, dataset, reporter, lambda: status if trainer.step == stop_at else None
             )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpubloom.engine import Model
 from gpubloom.engine import checkpoint as checkpoint_module
 from gpubloom.engine.checkpoint import list_checkpoints, read_checkpoint
 from tests.engine.runs import Run
@@ -75,7 +76,7 @@ def test_a_checkpoint_of_another_architecture_is_refused_and_the_difference_name
     run: Run, make_run: Callable[..., Run]
 ) -> None:
     other = make_run("run", max_steps=12, model={"preset": "nano", "context_length": 32, "layers": 3})
-    with pytest.raises(ValueError, match="checkpoint of another architecture: layers 2 instead of 3"):
+    with pytest.raises(ValueError, match="checkpoint of another architecture: num_hidden_layers 2 instead of 3"):
         other.train(resume=True)
 
 
@@ -109,7 +110,7 @@ def test_what_a_killed_trainer_was_writing_is_removed(run: Run) -> None:
 
 
 def test_a_checkpoint_reads_back_what_training_had(run: Run) -> None:
-    checkpoint = read_checkpoint(newest(run))
+    checkpoint = read_checkpoint(newest(run), Model.open(run.config, vocab_size=257))
     assert checkpoint.progress.step == 6
     assert checkpoint.progress.tokens_seen == 6 * 8 * 32
     assert checkpoint.executor.updates == 6

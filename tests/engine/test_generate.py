@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubloom.engine import TransformerLM
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.export import load_model
 from gpubloom.engine.generate import generate
+from gpubloom.engine.models import TransformerLM
 from gpubloom.engine.sample import find_model, main
 from gpubloom.plan import PRESETS, TokenizerConfig
 from tests.engine.runs import Run

@@ -5,9 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubloom.engine import TransformerLM
 from gpubloom.engine.data import Tokenizer
-from gpubloom.engine.export import load_model, read_shape, write_model
+from gpubloom.engine.export import (
+    hugging_face_config,
+    hugging_face_name,
+    load_model,
+    read_shape,
+    write_model,
+)
+from gpubloom.engine.models import TransformerLM
 from gpubloom.plan import ModelShape, TokenizerConfig
 
 TIED = ModelShape(
@@ -39,8 +45,10 @@ def exported(folder: Path, shape: ModelShape) -> TransformerLM:
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
                 parameter.uniform_(0.5, 1.5, generator=torch.Generator().manual_seed(len(name)))
-    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    write_model(folder, shape, weights, Tokenizer.create(TokenizerConfig(), ()))
+    weights = {hugging_face_name(name): parameter.detach() for name, parameter in model.named_parameters()}
+    tokenizer = Tokenizer.create(TokenizerConfig(), ())
+    settings = hugging_face_config(shape, tokenizer.end_of_text)
+    write_model(folder, settings, weights, tokenizer, shape.context_length)
     return model
 
 

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.executors import ExecutorState
-from gpubloom.engine.export import read_shape, read_weights, write_model
-from gpubloom.plan import ModelShape, TrainConfig
+from gpubloom.engine.export import CONFIG_FILE, WEIGHTS_FILE, write_model
+from gpubloom.engine.model import Model
+from gpubloom.plan import TrainConfig
 
 _NAME = re.compile(r"step-(\d{8,})")
 _TEMPORARY = ".writing-"
@@ -50,7 +51,6 @@ class Checkpoint:
     """A checkpoint that was read and verified."""
 
     path: Path
-    shape: ModelShape
     executor: ExecutorState
     progress: Progress
     random: dict[str, Tensor]
@@ -74,7 +74,12 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def write_checkpoint(
-    folder: Path, shape: ModelShape, state: ExecutorState, tokenizer: Tokenizer, progress: Progress
+    folder: Path,
+    settings: dict[str, Any],
+    state: ExecutorState,
+    tokenizer: Tokenizer,
+    context_length: int,
+    progress: Progress,
 ) -> Path:
     """Writes one checkpoint; on any error nothing but earlier checkpoints remains."""
     final = folder / checkpoint_name(progress.step)
@@ -82,7 +87,7 @@ def write_checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         temporary.mkdir()
-        write_model(temporary, shape, state.weights, tokenizer)
+        write_model(temporary, settings, state.weights, tokenizer, context_length)
         safetensors.torch.save_file(state.optimizer, temporary / _OPTIMIZER)
         safetensors.torch.save_file(_random_state(), temporary / _RANDOM)
         (temporary / _PROGRESS).write_text(json.dumps(asdict(progress), indent=2) + "\n", encoding="utf-8")
@@ -108,20 +113,29 @@ def best_checkpoint(folder: Path) -> tuple[Path, float] | None:
     return path, loss
 
 
-def read_checkpoint(path: Path, expected: ModelShape | None = None) -> Checkpoint:
+def read_checkpoint(path: Path, expected: Model) -> Checkpoint:
     """Verifies and reads a checkpoint; ValueError says what does not fit or is damaged."""
     verify_checkpoint(path)
-    shape = read_shape(path)
-    if expected is not None and shape != expected:
-        differences = ", ".join(shape.differences(expected))
-        raise ValueError(f"{path} is a checkpoint of another architecture: {differences}.")
+    settings = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
+    if differences := _differences(settings, expected.settings):
+        raise ValueError(f"{path} is a checkpoint of another architecture: {', '.join(differences)}.")
     progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
     executor = ExecutorState(
-        weights=read_weights(path, shape),
+        weights=safetensors.torch.load_file(path / WEIGHTS_FILE),
         optimizer=safetensors.torch.load_file(path / _OPTIMIZER),
         updates=progress.updates,
     )
-    return Checkpoint(path, shape, executor, progress, safetensors.torch.load_file(path / _RANDOM))
+    return Checkpoint(path, executor, progress, safetensors.torch.load_file(path / _RANDOM))
+
+
+def _differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    """Sizes and kinds in which two config.json differ; tokens and versions do not make an architecture."""
+    compared = (name for name, value in expected.items() if isinstance(value, int | float | str))
+    return [
+        f"{name} {found.get(name)} instead of {expected[name]}"
+        for name in compared
+        if not name.endswith(("_token_id", "version", "dtype")) and found.get(name) != expected[name]
+    ]
 
 
 def verify_checkpoint(path: Path) -> None:

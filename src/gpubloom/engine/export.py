@@ -27,13 +27,18 @@ _BLOCK_NAMES = {
 }
 
 
-def write_model(folder: Path, shape: ModelShape, weights: dict[str, Tensor], tokenizer: Tokenizer) -> None:
-    """Writes everything that transformers needs into an existing folder."""
-    config = json.dumps(_hugging_face_config(shape, tokenizer.end_of_text), indent=2)
-    (folder / CONFIG_FILE).write_text(config + "\n", encoding="utf-8")
-    tensors = {_hugging_face_name(name): tensor.contiguous() for name, tensor in weights.items()}
+def write_model(
+    folder: Path,
+    settings: dict[str, Any],
+    weights: dict[str, Tensor],
+    tokenizer: Tokenizer,
+    context_length: int,
+) -> None:
+    """Writes everything that transformers needs into an existing folder; weights by Hugging Face's names."""
+    (folder / CONFIG_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
     safetensors.torch.save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    tokenizer.save(folder, shape.context_length)
+    tokenizer.save(folder, context_length)
 
 
 def read_shape(folder: Path) -> ModelShape:
@@ -69,10 +74,10 @@ def read_weights(folder: Path, shape: ModelShape) -> dict[str, Tensor]:
         raise ValueError(f"{folder / WEIGHTS_FILE} cannot be read: {problem}.") from None
     weights = {}
     for name, size in _tensor_sizes(shape).items():
-        tensor = tensors.get(_hugging_face_name(name))
+        tensor = tensors.get(hugging_face_name(name))
         if tensor is None or tensor.shape != size:
             found = "is missing" if tensor is None else f"has size {tuple(tensor.shape)} instead of {size}"
-            raise ValueError(f"{folder / WEIGHTS_FILE}: tensor {_hugging_face_name(name)} {found}.")
+            raise ValueError(f"{folder / WEIGHTS_FILE}: tensor {hugging_face_name(name)} {found}.")
         weights[name] = tensor
     return weights
 
@@ -91,11 +96,11 @@ def _tensor_sizes(shape: ModelShape) -> dict[str, tuple[int, ...]]:
         return {name: tuple(parameter.shape) for name, parameter in TransformerLM(shape).named_parameters()}
 
 
-def _hugging_face_name(name: str) -> str:
+def hugging_face_name(name: str) -> str:
     return _BLOCK_NAMES.get(name) or f"model.{name}"
 
 
-def _hugging_face_config(shape: ModelShape, end_of_text: int | None) -> dict[str, Any]:
+def hugging_face_config(shape: ModelShape, end_of_text: int | None) -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",

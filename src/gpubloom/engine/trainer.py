@@ -28,12 +28,11 @@ from gpubloom.engine.checkpoint import (
 from gpubloom.engine.data import Batch, Dataset, Loader
 from gpubloom.engine.evaluate import Evaluation, evaluate
 from gpubloom.engine.executors import Executor
-from gpubloom.engine.executors.blocks import ResidentExecutor
 from gpubloom.engine.export import write_model
-from gpubloom.engine.hardware import choose_compute
 from gpubloom.engine.live_settings import LiveSettings
-from gpubloom.engine.models import TransformerLM
+from gpubloom.engine.model import Model
 from gpubloom.engine.optimizer.schedule import Schedule
+from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 
@@ -47,17 +46,17 @@ class Trainer:
     def __init__(
         self,
         config: TrainConfig,
-        model: TransformerLM,
+        model: Model,
         dataset: Dataset,
         reporter: Reporter,
         stop: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.config = config
-        self.shape = model.shape
+        self.model = model
         self.dataset = dataset
         self.reporter = reporter
-        self.compute = choose_compute(config.device, config.precision)
-        self.executor: Executor = ResidentExecutor(model, config.optimizer, self.compute)
+        self.placed = place(config, model)
+        self.executor: Executor = self.placed.executor
         self.loader = Loader(
             dataset.train, batch_size=config.batch_size, accumulation=config.accumulation, seed=config.seed
         )
@@ -170,7 +169,14 @@ class Trainer:
         )
         # Steps up to a checkpoint are never repeated, so what they reported must not be lost after it.
         self.reporter.flush()
-        write_checkpoint(self.checkpoints, self.shape, state, self.dataset.tokenizer, progress)
+        write_checkpoint(
+            self.checkpoints,
+            self.model.settings,
+            state,
+            self.dataset.tokenizer,
+            self.config.context_length,
+            progress,
+        )
         best = best_checkpoint(self.checkpoints)
         self.reporter.checkpoint(
             path,
@@ -190,7 +196,7 @@ class Trainer:
             self.reporter.log("no checkpoint yet: starting from step 0")
             return
         self.reporter.phase("load")
-        checkpoint = read_checkpoint(found[-1], self.shape)
+        checkpoint = read_checkpoint(found[-1], self.model)
         if checkpoint.progress.data_fingerprint != self.dataset.fingerprint():
             raise ValueError(
                 f"The training data changed since {found[-1]} was saved: "
@@ -246,28 +252,34 @@ class Trainer:
         self.reporter.phase("save")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        write_model(temporary, self.shape, self.executor.state().weights, self.dataset.tokenizer)
+        write_model(
+            temporary,
+            self.model.settings,
+            self.executor.state().weights,
+            self.dataset.tokenizer,
+            self.config.context_length,
+        )
         temporary.rename(final)
         self.reporter.phase("idle")
 
     def _describe(self) -> None:
         rows = self.config.batch_size * self.config.accumulation
+        shape = self.model.shape
         self.reporter.describe(
             {
-                "parameters": self.shape.parameters,
-                "model": f"llama, {self.shape.layers} layers of {self.shape.hidden_size}",
-                "vocab_size": self.shape.vocab_size,
-                "context_length": self.shape.context_length,
+                "parameters": shape.parameters,
+                "model": f"{self.model.family}, {len(shape.layers)} layers of {shape.hidden_size}",
+                "method": self.config.method,
+                "vocab_size": shape.vocab_size,
+                "context_length": self.config.context_length,
                 "global_batch_size": rows,
-                "tokens_per_step": rows * self.shape.context_length,
+                "tokens_per_step": rows * self.config.context_length,
                 "train_tokens": len(self.dataset.train.tokens),
                 "steps_per_epoch": self.loader.steps_per_epoch,
-                "device": str(self.compute.device),
-                "precision": self.compute.reason,
-                "torch_threads": torch.get_num_threads(),
+                **self.placed.facts(),
             }
         )
-        for note in self.dataset.notes:
+        for note in (*self.dataset.notes, *self.model.notes, *self.placed.notes):
             self.reporter.log(note, level="warning")
 
     def _not_finite(self, loss: float) -> str:

@@ -19,14 +19,14 @@ What was asked for is in config.json. Needs: pip install -r requirements.txt
 
 from pathlib import Path
 
-from gpubloom.engine import Dataset, Trainer, TransformerLM, training_session
+from gpubloom.engine import Dataset, Model, Trainer, training_session
 
 
 def main() -> None:
     with training_session(home=Path(__file__).parent) as session:
         config = session.config
         dataset = Dataset.open(config.data, config.context_length)
-        model = TransformerLM.create(config.model.shape(dataset.vocab_size), seed=config.seed)
+        model = Model.open(config, vocab_size=dataset.vocab_size, end_of_text=dataset.tokenizer.end_of_text)
         trainer = Trainer(config, model, dataset, session.reporter, stop=session.stop)
         if session.resuming:
             trainer.resume()

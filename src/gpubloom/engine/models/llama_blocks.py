@@ -10,6 +10,7 @@ from gpubloom.engine.models.transformer import DecoderLayer, initial_deviation, 
 from gpubloom.plan import ModelShape
 
 _EMBEDDING, _NORM, _HEAD = "weight", "norm.weight", "head.weight"
+_LAYER = "layer"
 _NAMES = {
     _EMBEDDING: "model.embed_tokens.weight",
     _NORM: "model.norm.weight",
@@ -23,15 +24,16 @@ class LlamaBlocks:
     def __init__(self, shape: ModelShape) -> None:
         self.shape = shape
         with torch.device("meta"):
-            self.template: nn.Module = DecoderLayer(shape)
+            template = DecoderLayer(shape)
+        self.templates: dict[str, nn.Module] = {_LAYER: template}
         self.tied = shape.tie_embeddings
         layer = tuple(
-            TensorSpec(name, tuple(parameter.shape)) for name, parameter in self.template.named_parameters()
+            TensorSpec(name, tuple(parameter.shape)) for name, parameter in template.named_parameters()
         )
         table = (shape.vocab_size, shape.hidden_size)
         embedding = (TensorSpec(_EMBEDDING, table),)
         head: tuple[TensorSpec, ...] = (TensorSpec(_NORM, (shape.hidden_size,)),)
-        layers = tuple(BlockSpec(f"layers.{index}", "layer", layer) for index in range(shape.layers))
+        layers = tuple(BlockSpec(f"layers.{index}", _LAYER, layer) for index in range(shape.layers))
         if self.tied:
             self.blocks = (BlockSpec("embedding", "embedding", (*embedding, *head)), *layers)
         else:
@@ -43,7 +45,7 @@ class LlamaBlocks:
             )
 
     def parameter_name(self, block: BlockSpec, tensor: TensorSpec) -> str:
-        return f"model.{block.name}.{tensor.name}" if block.kind == "layer" else _NAMES[tensor.name]
+        return f"model.{block.name}.{tensor.name}" if block.kind == _LAYER else _NAMES[tensor.name]
 
     def tables(self, tokens_BT: Tensor, documents_BT: Tensor | None) -> Tables:
         assert documents_BT is None, "packed documents come with the data, not yet with this model"
@@ -53,7 +55,7 @@ class LlamaBlocks:
         return F.embedding(tokens_BT, weights[_EMBEDDING])
 
     def layer(self, kind: str, weights: Weights, x_BTD: Tensor, tables: Tables) -> Tensor:
-        out: Tensor = functional_call(self.template, dict(weights), (x_BTD, tables))
+        out: Tensor = functional_call(self.templates[kind], dict(weights), (x_BTD, tables))
         return out
 
     def logits(self, weights: Weights, x_ND: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ Shape letters: B rows, T positions, D hidden size, N heads, K key-value heads, H
 size, V vocabulary.
 """
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -180,7 +181,7 @@ def initial_deviation(shape: ModelShape, name: str) -> float:
     """The standard deviation of a matrix's first weights."""
     # Residual branches add up over depth; shrinking their last projection keeps the sum near one.
     if name.endswith(("o_proj.weight", "down_proj.weight")):
-        return _INIT_STD / (2.0 * shape.layers) ** 0.5
+        return _INIT_STD / math.sqrt(2 * shape.layers)
     return _INIT_STD
 
 

@@ -25,10 +25,12 @@ from gpubloom.engine.executors.blocks.functions import (
 from gpubloom.engine.executors.blocks.gradients import GradientFlow, Sum
 from gpubloom.engine.executors.blocks.inputs import LayerInputs
 from gpubloom.engine.executors.blocks.loss_scale import LossScale
+from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
 from gpubloom.engine.executors.blocks.store import BlockStore
 from gpubloom.engine.executors.blocks.timeline import Timeline
 from gpubloom.engine.executors.blocks.updates import Updates
 from gpubloom.engine.executors.blocks.weights import WeightFlow
+from gpubloom.engine.executors.protocol import ExecutorState
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
 from gpubloom.engine.optimizer.device import DeviceAdamW
@@ -157,6 +159,51 @@ class BlockExecutor:
     def settle(self) -> None:
         """Until every update that was ordered is done and at home, so that the state can be read."""
         self._updates.settle()
+
+    def snapshot(
+        self, buffer_bytes: int, streams: Sequence[Sequence[Part]] = (WEIGHTS, MOMENTS)
+    ) -> Snapshot:
+        """The state of this moment, to be taken by other threads while training goes on."""
+        self.weights.send_home()
+        snapshot = Snapshot(
+            self.stores, self.device, self._updates.so_far(), buffer_bytes=buffer_bytes, streams=streams
+        )
+        self._updates.may_change = snapshot.wait_for
+        return snapshot
+
+    @property
+    def loss_scale(self) -> dict[str, float]:
+        return self._scale.state()
+
+    def continue_from(self, updates: int, loss_scale: dict[str, float]) -> None:
+        """After somebody wrote a saved state into the stores: takes up the counts that belong to it."""
+        self.updates = updates
+        self._scale.restore(loss_scale)
+        self.weights_changed()
+
+    def state(self) -> ExecutorState:
+        """Everything a checkpoint needs. Tensors are the live ones: use them before the next step."""
+        self.settle()
+        weights, optimizer = {}, {}
+        for store in self.stores:
+            parts = (store.trained.views(part) for part in (store.master, store.first, store.second))
+            for tensor, master, first, second in zip(store.trained.tensors, *parts, strict=True):
+                name = self.model.parameter_name(store.spec, tensor)
+                weights[name] = master
+                optimizer[f"{name}.first_moment"] = first
+                optimizer[f"{name}.second_moment"] = second
+        return ExecutorState(weights, optimizer, self.updates)
+
+    @torch.no_grad()
+    def restore(self, state: ExecutorState) -> None:
+        """Continues from a state with the same names and shapes, whatever the placement it was made under."""
+        live = self.state()
+        for name, tensor in live.weights.items():
+            tensor.copy_(state.weights[name])
+        for name, tensor in live.optimizer.items():
+            tensor.copy_(state.optimizer[name])
+        self.updates = state.updates
+        self.weights_changed()
 
     def weights_changed(self) -> None:
         """After somebody wrote into the masters: brings every copy up to date."""

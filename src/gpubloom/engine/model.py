@@ -1,0 +1,81 @@
+"""Model: which model a config means. Its blocks, where its first weights come from, and its config.json.
+
+Opening a model reads no weights; the executor asks the source for them, block by block.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpubloom.engine.export import hugging_face_config
+from gpubloom.engine.models.blocks import BlockModel, WeightSource
+from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
+from gpubloom.plan import DecoderShape, TrainConfig, shape_of
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained. `settings` is the config.json that transformers reads."""
+
+    blocks: BlockModel
+    source: WeightSource
+    shape: DecoderShape
+    settings: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def open(cls, config: TrainConfig, *, vocab_size: int, end_of_text: int | None = None) -> "Model":
+        """The model of a preset or of a model folder; with adapters when the method says so."""
+        if config.model.path is None:
+            model = cls._of_preset(config, vocab_size, end_of_text)
+        else:
+            model = cls._of_folder(config, Path(config.model.path), vocab_size)
+        return model if config.method == "full" else model._with_adapters(config)
+
+    @property
+    def family(self) -> str:
+        return str(self.settings["model_type"])
+
+    @classmethod
+    def _of_preset(cls, config: TrainConfig, vocab_size: int, end_of_text: int | None) -> "Model":
+        shape = config.model.shape(vocab_size)
+        return cls(
+            blocks=LlamaBlocks(shape),
+            source=RandomLlama(shape, config.seed),
+            shape=shape.decoder(),
+            settings=hugging_face_config(shape, end_of_text),
+        )
+
+    @classmethod
+    def _of_folder(cls, config: TrainConfig, folder: Path, vocab_size: int) -> "Model":
+        # transformers takes seconds to load, which a run of a preset must not pay.
+        from gpubloom.engine.models.hugging_face import open_model
+        from gpubloom.engine.models.sources import PretrainedWeights, RandomWeights
+
+        blocks = open_model(folder)
+        known = int(blocks.config.get_text_config().vocab_size)
+        if vocab_size > known:
+            raise ValueError(
+                f"The tokenizer has {vocab_size:,} tokens, but the model in {folder} knows only {known:,}: "
+                "use the tokenizer that belongs to the model (data.tokenizer.path)."
+            )
+        source: WeightSource
+        if config.model.random_weights:
+            source = RandomWeights(blocks, config.seed)
+        else:
+            source = PretrainedWeights(folder, blocks)
+        return cls(
+            blocks=blocks,
+            source=source,
+            shape=shape_of(config),
+            settings=blocks.config.to_dict(),
+            notes=tuple(blocks.notes),
+        )
+
+    def _with_adapters(self, config: TrainConfig) -> "Model":
+        from gpubloom.engine.models.lora import LoraSettings, LoraWeights, with_lora
+
+        settings = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.targets)
+        adapted = with_lora(self.blocks, settings)
+        source = LoraWeights(adapted, self.source, config.seed)
+        return Model(adapted, source, self.shape, self.settings, self.notes)

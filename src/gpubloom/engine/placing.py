@@ -1,0 +1,108 @@
+"""From a config and a model to an executor on this machine: device, precision, plan, placement.
+
+The plan is made again where the run happens, for the machine that is there; what was planned before is a
+prediction.
+"""
+
+import importlib.util
+import os
+from dataclasses import dataclass
+
+import torch
+
+from gpubloom.engine.calibrate import calibrated
+from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
+from gpubloom.engine.hardware import Compute, choose_compute
+from gpubloom.engine.model import Model
+from gpubloom.plan import Hardware, Plan, TrainConfig, detect_hardware, plan
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An executor, and why it is the way it is."""
+
+    executor: BlockExecutor
+    compute: Compute
+    plan: Plan
+    compiled: bool
+    peak_flops: float | None
+    flops_per_token: float
+    notes: tuple[str, ...]
+
+    def facts(self) -> dict[str, object]:
+        """What a person should know about where this run happens."""
+        facts: dict[str, object] = {
+            "device": str(self.compute.device),
+            "precision": self.compute.reason,
+            "placement": self.plan.placement_text,
+            "compiled": self.compiled,
+            "host_optimizer": self.executor.optimizer_description,
+            "torch_threads": torch.get_num_threads(),
+            "planned_step_seconds": self.plan.step_seconds,
+        }
+        if self.plan.gpu_reserved_bytes is not None and self.plan.host is not None:
+            facts["planned_gpu_bytes"] = self.plan.gpu_reserved_bytes
+            facts["planned_host_bytes"] = self.plan.host.total
+        return facts
+
+
+def place(config: TrainConfig, model: Model) -> Placed:
+    """Plans the run for this machine and brings the model's first weights where the plan wants them."""
+    compute = choose_compute(config.device, config.precision)
+    hardware = detect_hardware()
+    threads = torch.get_num_threads()
+    if compute.device.type == "cuda":
+        # One core launches kernels; all others may update weights.
+        threads = max(1, len(os.sched_getaffinity(0)) - 1)
+        _prepare_gpu(config, compute.device)
+        hardware = calibrated(hardware, compute.device, threads=threads)
+    found = plan(config, hardware, shape=model.shape)
+    assert found.placement is not None
+    compiled, notes = _compiles(config, compute)
+    executor = BlockExecutor(
+        model.blocks,
+        model.source,
+        found.placement,
+        config.optimizer,
+        compute,
+        ExecutorOptions(
+            accumulation=config.accumulation,
+            compiled=compiled,
+            quantized=config.method == "qlora",
+            threads=threads,
+        ),
+    )
+    return Placed(
+        executor=executor,
+        compute=compute,
+        plan=found,
+        compiled=compiled,
+        peak_flops=_peak_flops(hardware, compute),
+        # Forward and backward; frozen weights need no gradient of their own.
+        flops_per_token=(6 if config.method == "full" else 4) * model.shape.parameters,
+        notes=notes,
+    )
+
+
+def _prepare_gpu(config: TrainConfig, device: torch.device) -> None:
+    # Blocks of memory that can grow do not fragment: what is reserved stays close to what is used.
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    if config.memory.gpu_budget_gb is not None:
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(
+            min(1.0, config.memory.gpu_budget_gb * 1e9 / total), device
+        )
+
+
+def _compiles(config: TrainConfig, compute: Compute) -> tuple[bool, tuple[str, ...]]:
+    if config.compile == "off" or (config.compile == "auto" and compute.device.type == "cpu"):
+        return False, ()
+    if compute.device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        return False, ("layers are not compiled and run slower: the package triton is not installed",)
+    return True, ()
+
+
+def _peak_flops(hardware: Hardware, compute: Compute) -> float | None:
+    if compute.device.type != "cuda" or not hardware.gpus:
+        return None
+    return hardware.gpus[compute.device.index or 0].flops
