@@ -76,7 +76,7 @@ def test_a_checkpoint_of_another_architecture_is_refused_and_the_difference_name
     run: Run, make_run: Callable[..., Run]
 ) -> None:
     other = make_run("run", max_steps=12, model={"preset": "nano", "context_length": 32, "layers": 3})
-    with pytest.raises(ValueError, match="checkpoint of another architecture: num_hidden_layers 2 instead of 3"):
+    with pytest.raises(ValueError, match="of another architecture: num_hidden_layers 2 instead of 3"):
         other.train(resume=True)
 
 

@@ -1,5 +1,1 @@
-"""Optimizers over named FP32 tensors. They know no model, no schedule and no clipping."""
-
-from gpubloom.engine.optimizer.adamw import AdamW
-
-__all__ = ["AdamW"]
+"""How weights change: AdamW on the device and on the host, and the learning rate of a step."""
