@@ -118,8 +118,7 @@ def test_what_a_refusal_suggests_does_fit(
     assert "\n" not in sentence
     assert ("would fit" in sentence) == (nearest is not None)
     if nearest is not None:
-        kept = shape if nearest.model.preset == config.model.preset else None
-        plan(nearest, hardware, shape=kept)
+        plan(nearest, hardware, shape=shape)
 
 
 @SLOW

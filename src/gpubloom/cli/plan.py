@@ -52,8 +52,7 @@ def plan(
             nearest = refusal.nearest
             instead = None
             if nearest is not None:
-                kept = given if nearest.model.preset == asked.model.preset else None
-                instead = make_plan(nearest, hardware, tokens_per_epoch=tokens, shape=kept)
+                instead = make_plan(nearest, hardware, tokens_per_epoch=tokens, shape=given)
             _show(None, str(refusal), instead, _title(shape, asked, hardware), as_json=as_json)
             raise typer.Exit(1) from None
         _show(found, None, None, _title(shape, asked, hardware), as_json=as_json)

@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpubloom.plan import costs
-from gpubloom.plan.config import TrainConfig
+from gpubloom.plan.config import ModelConfig, TrainConfig
 from gpubloom.plan.request import Request
-from gpubloom.plan.search import Limits, Need, least_need, possible
+from gpubloom.plan.search import Need, least_need, possible
 from gpubloom.plan.shapes import PRESETS
+
+# Field by its path to its new value.
+Changes = dict[str, Any]
 
 # Shorter rows than this are not worth training on.
 _SHORTEST_ROW = 128
@@ -25,11 +28,11 @@ def refuse(asked: Request) -> DoesNotFit:
     """What is short, by how much, and what would fit."""
     need = least_need(asked.timed, asked.limits, asked.config.memory.mode)
     sentence = _shortage(asked, need)
-    for words, changes in _changes(asked, need):
+    for changes in _changes(asked, need):
         nearest = _changed(asked.config, changes)
         if nearest is not None and _fits(asked, nearest):
             more = _machine(asked, need) if "method" in changes else ""
-            return DoesNotFit(f"{sentence}; {words} would fit{more}.", nearest)
+            return DoesNotFit(f"{sentence}; {_words(changes)} would fit{more}.", nearest)
     weights = need.weights + need.gradients + need.optimizer
     return DoesNotFit(
         f"{sentence}, {_gigabytes(weights)} of it for weights and optimizer state: "
@@ -57,46 +60,52 @@ def _shortage(asked: Request, need: Need) -> str:
     )
 
 
-def _changes(asked: Request, need: Need) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Changes from the smallest to the largest, each with its words."""
+def _changes(asked: Request, need: Need) -> Iterator[Changes]:
+    """Changes from the smallest to the largest."""
     config = asked.config
+    bases: list[Changes] = [{}]
     if config.memory.mode == "resident" and asked.gpu is not None:
-        yield "memory.mode auto", {"memory.mode": "auto"}
-    if (batch := _largest_batch(asked, config)) is not None:
-        yield f"batch_size {batch}", {"batch_size": batch}
-    yield from _budgets(asked, need)
+        bases.append({"memory.mode": "auto"})
+    for base in bases:
+        if base:
+            yield base
+        if (batch := _largest_batch(asked, base)) is not None:
+            yield {**base, "batch_size": batch}
+        if not base:
+            yield from _budgets(asked, need)
+        yield from ({**base, **shorter} for shorter in _shorter(config))
+    if asked.brings_weights and config.method != "qlora":
+        for method in ("lora", "qlora") if config.method == "full" else ("qlora",):
+            frozen = {**bases[-1], "method": method}
+            yield frozen
+            yield {**frozen, "batch_size": 1}
+            yield from ({**frozen, **shorter} for shorter in _shorter(config))
+    if config.model == ModelConfig(preset=config.model.preset) and not asked.brings_weights:
+        names = list(PRESETS)
+        yield from ({"model.preset": name} for name in reversed(names[: names.index(config.model.preset)]))
+
+
+def _shorter(config: TrainConfig) -> Iterator[Changes]:
     length = config.context_length // 2
     while length >= _SHORTEST_ROW:
-        yield (
-            f"model.context_length {length} with batch_size 1",
-            {"model.context_length": length, "batch_size": 1},
-        )
+        yield {"model.context_length": length, "batch_size": 1}
         length //= 2
-    if config.method != "qlora" and asked.gpu is not None:
-        for method in ("lora", "qlora") if config.method == "full" else ("qlora",):
-            yield f"method {method}", {"method": method}
-            yield f"method {method} with batch_size 1", {"method": method, "batch_size": 1}
-    if config.model.path is None and config.model == type(config.model)(
-        preset=config.model.preset, context_length=config.model.context_length
-    ):
-        for preset in list(PRESETS)[list(PRESETS).index(config.model.preset) - 1 :: -1]:
-            if preset != config.model.preset:
-                yield f"model.preset {preset}", {"model.preset": preset}
 
 
-def _budgets(asked: Request, need: Need) -> Iterator[tuple[str, dict[str, Any]]]:
+def _budgets(asked: Request, need: Need) -> Iterator[Changes]:
     memory, raised = asked.config.memory, {}
     if memory.gpu_budget_gb is not None and need.device > asked.limits.device:
         raised["memory.gpu_budget_gb"] = _rounded_up(need.device)
     if memory.host_budget_gb is not None and need.host > asked.limits.host:
         raised["memory.host_budget_gb"] = _rounded_up(need.host)
     if raised:
-        yield " with ".join(f"{name} {value:g}" for name, value in raised.items()), raised
+        yield raised
 
 
-def _largest_batch(asked: Request, config: TrainConfig) -> int | None:
-    low, high = 0, config.batch_size - 1
-    while low < high:
+def _largest_batch(asked: Request, base: Changes) -> int | None:
+    config = _changed(asked.config, base)
+    low, high = 0, asked.config.batch_size - 1
+    while low < high and config is not None:
         middle = (low + high + 1) // 2
         if _fits(asked, config.model_copy(update={"batch_size": middle})):
             low = middle
@@ -105,11 +114,17 @@ def _largest_batch(asked: Request, config: TrainConfig) -> int | None:
     return low or None
 
 
+def _words(changes: Changes) -> str:
+    first, *more = [
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in changes.items()
+    ]
+    return f"{first} with {' and '.join(more)}" if more else first
+
+
 def _fits(asked: Request, config: TrainConfig) -> bool:
-    # A shape that was given stands for the config's model; a preset's shape follows the config.
-    given = asked.shape if config.model.preset == asked.config.model.preset else None
     try:
-        trial = Request.of(config, asked.hardware, given)
+        trial = Request.of(config, asked.hardware, asked.shape if asked.brings_weights else None)
     except ValueError:
         return False
     return possible(trial.timed, trial.limits, config.memory.mode)
@@ -130,7 +145,7 @@ def _machine(asked: Request, need: Need) -> str:
     """The machine that would do, when it is the host's memory that is short."""
     if asked.gpu is None or need.device > asked.limits.device:
         return ""
-    host = Limits(asked.limits.device, need.host).host + costs.HOST_RESERVE_AT_MOST_BYTES
+    host = need.host + costs.HOST_RESERVE_AT_MOST_BYTES
     return f", or a machine with {-(-host // 2**30):,} GiB of host memory"
 
 

@@ -28,15 +28,18 @@ class Request:
     precision_reason: str
     timed: Timed
     limits: Limits
+    # Whether there are weights to adapt, or a size to judge, beside the presets.
+    brings_weights: bool
 
     @classmethod
     def of(cls, config: TrainConfig, hardware: Hardware, shape: DecoderShape | None) -> "Request":
+        brings_weights = shape is not None or config.model.path is not None
         shape = shape or shape_of(config)
         gpu = _chosen_gpu(config, hardware)
         precision, reason = choose_precision(config.precision, gpu)
         timed = Timed(_work(config, shape, gpu, precision), rates_of(hardware, gpu, precision))
         limits = _limits(config, hardware, gpu)
-        return cls(config, hardware, shape, gpu, precision, reason, timed, limits)
+        return cls(config, hardware, shape, gpu, precision, reason, timed, limits, brings_weights)
 
 
 def shape_of(config: TrainConfig) -> DecoderShape:

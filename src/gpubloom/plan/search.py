@@ -208,37 +208,51 @@ class _Search:
     def frugal(self, *, fewest: bool = False) -> Candidate | None:
         """The candidate that fits with most layers resident (or fewest) and nothing else on the device."""
         found = []
-        for common in self._settings():
+        for common in self._smallest_settings():
             every = common._replace(filled=self._filled_in(common))
             residents = self._residents(every)
             order = reversed(residents) if fewest else residents
             at = next((at for n in order if self._fits(at := every._replace(resident=n))), None)
             if at is not None:
                 found.append(at)
-        if not found:
-            return None
-        return min(
-            found,
-            key=lambda at: (
-                device_bytes(self._timed.work, self._timed.sums, residency(self._timed, at)).total
-                if fewest
-                else -at.resident
-            ),
-        )
+        return min(found, key=self._device_total if fewest else lambda at: -at.resident, default=None)
+
+    def _device_total(self, at: Candidate) -> int:
+        timed = self._timed
+        return device_bytes(timed.work, timed.sums, residency(timed, at)).total
 
     def _settings(self) -> Iterator[Candidate]:
         """Those choices that all layers share, the usual ones first."""
-        work = self._timed.work
-        streams = self._mode != "resident" and work.on_gpu
-        inputs = work.count * work.input_bytes
-        for offload in (False, True) if work.on_gpu and inputs >= _OFFLOAD_FROM_BYTES else (False,):
-            for cast in (False, True) if work.full and work.compute_bytes < 4 and streams else (False,):
+        streams = self._mode != "resident" and self._timed.work.on_gpu
+        for offload in self._offloads():
+            for cast in self._casts():
                 for slots in (4, 2) if streams or cast else (4,):
-                    for number, chunk in enumerate(_CHUNKS):
-                        # A smaller chunk helps only while the loss is what needs most.
-                        if number and loss_bytes(work, _CHUNKS[number - 1]) <= work.working:
-                            break
+                    for chunk in self._chunks():
                         yield self._start._replace(cast=cast, slots=slots, chunk=chunk, offload=offload)
+
+    def _smallest_settings(self) -> Iterator[Candidate]:
+        """Of these, the ones that can need least memory."""
+        slots = 2 if self._mode != "resident" and self._timed.work.on_gpu else 4
+        chunk = self._chunks()[-1]
+        for offload in self._offloads():
+            for cast in self._casts():
+                yield self._start._replace(cast=cast, slots=slots, chunk=chunk, offload=offload)
+
+    def _offloads(self) -> tuple[bool, ...]:
+        work = self._timed.work
+        large = work.count * work.input_bytes >= _OFFLOAD_FROM_BYTES
+        return (False, True) if work.on_gpu and large else (False,)
+
+    def _casts(self) -> tuple[bool, ...]:
+        work = self._timed.work
+        possible = work.full and work.on_gpu and work.compute_bytes < 4 and self._mode == "auto"
+        return (False, True) if possible else (False,)
+
+    def _chunks(self) -> list[int]:
+        """A smaller chunk helps only while the loss is what needs most."""
+        work = self._timed.work
+        helps = [loss_bytes(work, larger) > work.working for larger in _CHUNKS[:-1]]
+        return [_CHUNKS[0], *(chunk for chunk, does in zip(_CHUNKS[1:], helps, strict=True) if does)]
 
     def _filled_in(self, common: Candidate) -> int:
         """Frozen weights that must stay on the device."""

@@ -132,6 +132,7 @@ def test_a_model_that_cannot_fit_is_refused_with_what_would(
         ({"data": {"train_path": "s3://bucket/x"}}, "config.data.train_path"),
         ({"data": {"train_path": "missing.txt"}}, "config.data.train_path"),
         ({"data": {"train_path": "corpus.txt", "eval_path": "/etc/passwd"}}, "config.data.eval_path"),
+        ({"data": {"train_path": "corpus.txt"}, "model": {"path": "/etc"}}, "config.model.path"),
         ({"checkpoint": {"directory": "/tmp/elsewhere"}}, "config.checkpoint.directory"),
         (
             {"data": {"train_path": "corpus.txt", "tokenizer": {"kind": "file", "path": "/etc/passwd"}}},

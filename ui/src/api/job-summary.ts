@@ -80,6 +80,7 @@ export type MemoryKind = (typeof MEMORY_KINDS)[number];
 
 export type Plan = {
   device: string;
+  placementText: string | null;
   precision: string;
   precisionReason: string | null;
   parameters: number | null;
@@ -103,6 +104,7 @@ export function readPlan(given: Json | null | undefined): Plan | null {
   const kinds = MEMORY_KINDS.map((kind) => [kind, number(memory[kind]) ?? 0] as const);
   return {
     device: text(plan.device) ?? "",
+    placementText: text(plan.placement_text),
     precision: text(plan.precision) ?? "",
     precisionReason: text(plan.precision_reason),
     parameters: number(plan.parameters),

@@ -40,7 +40,7 @@ export function PlanCard({ planned: { answer, behind } }: PlanCardProps) {
                 <span aria-hidden className={cn("size-2.25 rounded-full", fits ? "bg-success shadow-[0_0_0_4px_rgb(16_185_129/0.18)]" : "bg-danger shadow-[0_0_0_4px_rgb(239_68_68/0.18)]")} />
                 {fits ? "It fits" : "It cannot run like this"}
               </h2>
-              <p className={cn("mt-0.5 break-words", fits ? "text-xs text-faint" : "text-dim")}>{fits ? `On ${machine ?? "this server"}, everything stays on the ${plan?.device === "cpu" ? "CPU" : "GPU"}.` : reason}</p>
+              <p className={cn("mt-0.5 break-words", fits ? "text-xs text-faint" : "text-dim")}>{fits ? `On ${machine ?? "this server"}. ${plan?.placementText ?? ""}` : reason}</p>
               {plan && (
                 <div className="mt-4 grid gap-4">
                   <MemoryBars plan={plan} />
