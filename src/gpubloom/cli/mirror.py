@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -78,6 +78,6 @@ def _pull(url: str, folder: Path, follow: bool, weights: bool) -> None:
     typer.echo(f"{url} is in {folder} ({changed} files changed). See it with: bloom watch {folder} --once")
 
 
-def _refuse(sentence: str) -> None:
+def _refuse(sentence: str) -> NoReturn:
     typer.echo(f"bloom mirror: {sentence}", err=True)
     raise typer.Exit(2)
