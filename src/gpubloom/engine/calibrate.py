@@ -31,7 +31,7 @@ def calibrated(hardware: Hardware, device: torch.device, *, threads: int, fresh:
     """The machine with what was measured on it; measures when there is nothing in the cache."""
     kept = _cache_file(hardware, device, threads)
     if kept is not None and not fresh:
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(OSError, ValueError, TypeError):
             return _with(hardware, json.loads(kept.read_text(encoding="utf-8")))
     measured = measure(device, threads=threads)
     if kept is not None:
