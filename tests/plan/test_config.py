@@ -48,6 +48,21 @@ def test_the_schema_is_published_in_snake_case_and_closed() -> None:
     assert schema["additionalProperties"] is False
 
 
+def test_memory_can_be_said_in_one_word_or_with_budgets() -> None:
+    assert TrainConfig.model_validate({"memory": "stream"}).memory.mode == "stream"
+    config = TrainConfig.model_validate({"memory": {"mode": "auto", "gpuBudgetGb": 24}})
+    assert (config.memory.gpu_budget_gb, config.memory.host_budget_gb) == (24, None)
+    assert TrainConfig.model_validate(json.loads(config.to_json())) == config
+
+
+def test_a_model_folder_stands_instead_of_a_preset_and_may_have_shorter_rows() -> None:
+    config = TrainConfig.model_validate({"model": {"path": "/models/x"}})
+    assert config.context_length == 1_024
+    config = TrainConfig.model_validate({"model": {"path": "/models/x", "contextLength": 256}})
+    assert config.context_length == 256
+    assert TrainConfig.model_validate(json.loads(config.to_json())) == config
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -67,6 +82,14 @@ def test_the_schema_is_published_in_snake_case_and_closed() -> None:
         ({"version": 2}, "version 2: input should be 1."),
         ({"name": "../up"}, "name '../up'"),
         ({"device": "tpu"}, "device 'tpu'"),
+        ({"memory": "huge"}, "memory.mode 'huge': input should be 'auto', 'resident' or 'stream'."),
+        ({"memory": {"gpu_budget_gb": 0}}, "memory.gpu_budget_gb 0: input should be greater than 0."),
+        ({"lora": {"rank": 8}}, "lora settings belong to method lora or qlora"),
+        ({"method": "lora", "lora": {"dropout": 0.1}}, "lora.dropout 0.1 is above the limit of 0"),
+        ({"method": "lora", "lora": {"rank": 10_000}}, "above the limit of 4,096 (MAX_LORA_RANK)"),
+        ({"method": "lora", "lora": {"targets": []}}, "name at least one linear layer, or 'all-linear'"),
+        ({"model": {"path": "/m", "layers": 3}}, "model: path brings its own sizes: leave out layers."),
+        ({"model": {"random_weights": True}}, "model: random_weights belongs to path"),
     ],
 )
 def test_a_refusal_is_one_sentence_that_names_field_and_limit(fields: dict[str, object], words: str) -> None:

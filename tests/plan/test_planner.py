@@ -1,9 +1,11 @@
 """plan(): what a run needs and whether it fits, from shapes and a described machine alone."""
 
+import json
+from pathlib import Path
+
 import pytest
 
-from gpubloom.plan import PRESETS, Gpu, Hardware, ModelConfig, ModelShape, TrainConfig, plan
-from gpubloom.plan.gpus import peak_flops
+from gpubloom.plan import PRESETS, Gpu, Hardware, ModelConfig, ModelShape, Plan, TrainConfig, plan
 
 LAPTOP = Hardware(name="laptop", host_memory_bytes=16_000_000_000, cpu_cores=8)
 H200 = Hardware(
@@ -69,9 +71,32 @@ def test_a_batch_that_cannot_fit_names_one_that_does() -> None:
     assert plan(config.model_copy(update={"batch_size": fitting}), LAPTOP).memory_total_bytes < 16e9
 
 
-@pytest.mark.parametrize(
-    ("name", "teraflops"),
-    [("NVIDIA H200", 989), ("NVIDIA A100-SXM4-80GB", 312), ("NVIDIA A10", 125), ("Somebody's GPU", 50)],
-)
-def test_known_gpus_are_planned_with_their_own_speed(name: str, teraflops: float) -> None:
-    assert peak_flops(name) == teraflops * 1e12
+def test_a_gpu_without_bf16_computes_in_fp16() -> None:
+    machine = Hardware.parse("T4, 32 GB host")
+    assert plan(TrainConfig(), machine).precision_reason == "fp16 with loss scaling: T4 has no bf16"
+
+
+def test_plans_of_jobs_from_before_placements_can_still_be_read() -> None:
+    old = plan(TrainConfig(), LAPTOP).model_dump(mode="json")
+    fields = ("device", "precision", "precision_reason", "parameters", "memory", "memory_total_bytes")
+    more = ("memory_limit_bytes", "tokens_per_step", "tokens_per_second", "steps", "seconds", "assumptions")
+    before = {name: old[name] for name in (*fields, *more)} | {"version": 1, "placement": "resident"}
+    assert Plan.model_validate(before).placement is None
+
+
+def test_a_budget_is_a_limit_even_where_there_is_more() -> None:
+    config = TrainConfig.model_validate({"memory": {"gpu_budget_gb": 3}})
+    assert plan(config, H200).memory_limit_bytes == 3_000_000_000
+    with pytest.raises(
+        ValueError, match=r"The budget has 1\.0 GB of GPU memory .*memory.gpu_budget_gb 1\.\d would fit"
+    ):
+        plan(TrainConfig.model_validate({"batch_size": 1, "memory": {"gpu_budget_gb": 1}}), H200)
+
+
+def test_rows_longer_than_a_table_of_positions_are_refused(tmp_path: Path) -> None:
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512, "vocab_size": 300}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    with pytest.raises(ValueError, match="1,024 is beyond the 512 positions"):
+        plan(TrainConfig(model=ModelConfig(path=str(tmp_path))), LAPTOP)
+    short = TrainConfig(model=ModelConfig(path=str(tmp_path), context_length=512))
+    assert plan(short, LAPTOP).parameters == 300 * 64 + 512 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 128

@@ -226,7 +226,7 @@ def _new_folder(place: Path | None, config: "TrainConfig") -> Path:
 def _introduce(config: "TrainConfig", expected: "Plan", run_dir: Path, console: "Console") -> None:
     what = "the demo: Python's own sources" if config.name == "demo" else config.data.train_path
     console.print(f"Training on {what}", soft_wrap=True)
-    size = f"{expected.parameters / 1e6:,.1f} M parameters ({config.model.preset})"
+    size = f"{expected.parameters / 1e6:,.1f} M parameters ({config.model.path or config.model.preset})"
     steps = f"{expected.steps:,} steps" if expected.steps else "steps not known yet"
     console.print(f"{size}, {steps} of {expected.tokens_per_step:,} tokens, {expected.precision_reason}")
     console.print(f"Run directory: {run_dir}", soft_wrap=True)

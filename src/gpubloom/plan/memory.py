@@ -134,7 +134,7 @@ def host_bytes(work: Work, at: Residency) -> Bytes:
 
 
 def loss_bytes(work: Work, chunk: int) -> int:
-    return min(chunk, work.step_tokens) * work.shape.vocab_size * (2 * work.compute_bytes + 4)
+    return min(chunk, work.tokens) * work.shape.vocab_size * (2 * work.compute_bytes + 4)
 
 
 def _activations(work: Work, at: Residency) -> int:
