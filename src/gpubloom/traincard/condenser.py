@@ -12,8 +12,10 @@ from typing import Any
 
 from gpubloom.traincard.condensed_files import load_condensed, save_condensed
 from gpubloom.traincard.layout import RunFiles, StreamId
+from gpubloom.traincard.names import series_name
+from gpubloom.traincard.numbers_on_disk import decode_number
 from gpubloom.traincard.reader import RunEvent
-from gpubloom.traincard.series import Curves
+from gpubloom.traincard.series import Curve, Curves
 
 # How many of the last events of a kind are kept; of all other kinds together as many as of a phase.
 _KEPT = {
@@ -29,6 +31,8 @@ class Condenser:
     def __init__(self, stream: StreamId) -> None:
         self.stream = stream
         self._curves = Curves(rank=None, most_together=_BUCKETS_TOGETHER)
+        # Found by the name as it was reported: this is done for every value.
+        self._by_name: dict[str, Curve] = {}
         self._kept: dict[str, deque[dict[str, Any]]] = {}
         self._logged: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
@@ -41,8 +45,7 @@ class Condenser:
         seq, t = int(fields["seq"]), float(fields["t"])
         self._last = (seq, t)
         if kind == "metric":
-            stream = self.stream
-            self._curves.add(RunEvent(stream.attempt, stream.rank, seq, t, kind, fields.get("step"), fields))
+            self._add_metric(fields, seq, t)
             return
         kept = dict(fields)
         if kind == "system":
@@ -63,6 +66,22 @@ class Condenser:
         most = 1 if place.startswith("heartbeat ") else _KEPT.get(place, _KEPT["phase"])
         self._kept.setdefault(place, deque(maxlen=most)).append(kept)
 
+    def _add_metric(self, fields: Mapping[str, Any], seq: int, t: float) -> None:
+        step = fields.get("step")
+        x = seq if step is None else step
+        tags = fields.get("tags")
+        known = self._by_name if not tags else {}
+        for name, stored in fields["values"].items():
+            curve = known.get(name)
+            if curve is None:
+                found = self._curves.curve(self.stream.rank, series_name(name, tags), self.stream.attempt)
+                if found is None:
+                    continue
+                curve = known[name] = found
+            value = stored if type(stored) is float else decode_number(stored)
+            if isinstance(value, (int, float)):
+                curve.add(x, value, t)
+
     def go_on_from(self, found: dict[str, Any]) -> None:
         """Takes over what an earlier process condensed of the same stream."""
         for event in found["events"]:
@@ -72,6 +91,7 @@ class Condenser:
         # Afterwards: the telemetry among the kept events is in the curves as well.
         self._curves = Curves(rank=None, most_together=_BUCKETS_TOGETHER)
         stream, seq, t = self.stream, found["seq"], found["t"]
+        self._by_name.clear()
         self._curves.add(RunEvent(stream.attempt, stream.rank, seq, t, "condensed", None, found))
         self._last = (seq, t)
 

@@ -158,6 +158,10 @@ def plain(value: Any) -> Any:
     return plain(kept) if type(kept) in PLAIN_TYPES else str(value)
 
 
+# One encoder for all: making it costs as much as a line.
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
 def to_json(value: Any) -> str:
     """Compact JSON in one line. Escapes all but ASCII, so that even a lone surrogate makes a valid line."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return _encode(value)

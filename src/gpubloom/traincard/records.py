@@ -4,10 +4,10 @@ Consecutive metrics of one step share a record. Several progress events, or hear
 the last has the say: they are states, not series.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +114,13 @@ class RecordMaker:
         records.append(Record(fields))
 
     def _numbers(self, given: dict[str, Any]) -> dict[str, Any]:
-        values = {}
+        values: dict[str, Any] = {}
         for given_name, kept in given.items():
-            name = _name(given_name)
+            name = given_name if type(given_name) is str else _name(given_name)
+            if type(kept) is float and not name.endswith("loss") and isfinite(kept):
+                # Nearly all values are like this.
+                values[name] = kept
+                continue
             try:
                 value = number(kept)
             except NotANumberError as problem:
@@ -124,7 +128,7 @@ class RecordMaker:
                 self._complain(f"the value of metric {name!r} was not recorded: {problem}")
                 continue
             if name.endswith("loss"):
-                if math.isfinite(value):
+                if isfinite(value):
                     self._losses_not_finite.discard(name)
                 else:
                     self._losses_not_finite.add(name)

@@ -19,6 +19,7 @@ MOST_BUCKETS = 1000
 # What all curves of one reader or writer may hold together: about 30 MB.
 _MOST_BUCKETS_TOGETHER = 400_000
 _FEWEST_BUCKETS = 8
+_INFINITY = math.inf
 _MOST_CURVES = 50_000
 # As stored: x of the first and last point, lowest, highest, sum of finite values, last value and its time,
 # number of points and of finite ones among them.
@@ -58,10 +59,13 @@ class Curve:
     def add(self, x: float, value: float, t: float) -> None:
         """Takes in one point."""
         # False for NaN and both infinities: what cannot be drawn has no lowest and highest.
-        is_finite = -math.inf < value < math.inf
-        if self.count and self.count[-1] < self._per_bucket:
-            self.last[-1], self.value[-1], self.time[-1] = x, value, t
-            self.count[-1] += 1
+        is_finite = -_INFINITY < value < _INFINITY
+        count = self.count
+        if count and count[-1] < self._per_bucket:
+            self.last[-1] = x
+            self.value[-1] = value
+            self.time[-1] = t
+            count[-1] += 1
             if is_finite:
                 self.finite[-1] += 1
                 self.total[-1] += value
@@ -77,12 +81,15 @@ class Curve:
     def add_bucket(self, bucket: Sequence[Any]) -> None:
         """Takes in a bucket that another curve made (in the order of COLUMNS)."""
         points = int(bucket[7])
-        while self._per_bucket < points:
-            self._per_bucket *= 2
+        self._make_room_for(points)
         if self.count and self.count[-1] + points <= self._per_bucket:
             self._join(len(self) - 1, bucket)
         else:
             self._append(bucket)
+
+    def _make_room_for(self, points: int) -> None:
+        while self._per_bucket < points:
+            self._per_bucket *= 2
 
     def shrink(self, most: int) -> None:
         """From now on at most so many buckets."""
@@ -91,9 +98,17 @@ class Curve:
             self._halve()
 
     def _append(self, bucket: Sequence[Any]) -> None:
-        for column, number in zip(COLUMNS, bucket, strict=True):
-            getattr(self, column).append(number)
-        if len(self) > self.most:
+        first, last, low, high, total, value, time, count, finite = bucket
+        self.first.append(first)
+        self.last.append(last)
+        self.low.append(low)
+        self.high.append(high)
+        self.total.append(total)
+        self.value.append(value)
+        self.time.append(time)
+        self.count.append(count)
+        self.finite.append(finite)
+        if len(self.count) > self.most:
             self._halve()
 
     def _join(self, place: int, later: Sequence[Any]) -> None:
@@ -155,6 +170,12 @@ class Curve:
         columns = [stored[name] for name in COLUMNS]
         if not all(isinstance(number, (int, float)) for column in columns for number in column):
             columns = [[decode_number(number) for number in column] for column in columns]
+        if not self.count and len({len(column) for column in columns}) == 1:
+            for name, column in zip(COLUMNS, columns, strict=True):
+                setattr(self, name, array(getattr(self, name).typecode, column))
+            self._make_room_for(max(self.count, default=1))
+            self.shrink(self.most)
+            return
         for bucket in zip(*columns, strict=True):
             self.add_bucket(bucket)
 
@@ -189,16 +210,17 @@ class Curves:
             return
         if event.kind == "condensed":
             for name, stored in event.fields["series"].items():
-                if (curve := self._curve(event.rank, name, event.attempt)) is not None:
+                if (curve := self.curve(event.rank, name, event.attempt)) is not None:
                     curve.add_columns(stored)
             return
         # Telemetry belongs to a moment, not to a step.
         x = event.t if event.kind == "system" else event.step if event.step is not None else event.seq
         for name, value in event.series():
-            if (curve := self._curve(event.rank, name, event.attempt)) is not None:
+            if (curve := self.curve(event.rank, name, event.attempt)) is not None:
                 curve.add(x, value, event.t)
 
-    def _curve(self, rank: int, name: str, attempt: int) -> Curve | None:
+    def curve(self, rank: int, name: str, attempt: int) -> Curve | None:
+        """The curve to add to, made when it is new; None when it is not asked for, or one too many."""
         if self._names is not None and name not in self._names:
             return None
         by_attempt = self._curves.setdefault(rank, {}).setdefault(name, {})
