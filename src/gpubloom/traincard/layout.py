@@ -103,13 +103,15 @@ def find_run_dir(given: str | os.PathLike[str] | None, environment: Mapping[str,
 
 
 def find_rank(environment: Mapping[str, str]) -> int:
-    """This process's rank as torchrun, Slurm or MPI say it; 0 without any of them."""
-    return _first_number(environment, ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"), default=0)
+    """This process's rank as torchrun, Slurm, MPI or a workflow say it; 0 without any of them."""
+    names = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "MF_PARALLEL_NODE_INDEX")
+    return _first_number(environment, names, default=0)
 
 
 def find_world_size(environment: Mapping[str, str]) -> int:
     """How many processes train together; 1 when nobody says."""
-    return _first_number(environment, ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"), default=1)
+    names = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "MF_PARALLEL_NUM_NODES")
+    return _first_number(environment, names, default=1)
 
 
 def _first_number(environment: Mapping[str, str], names: tuple[str, ...], default: int) -> int:

@@ -27,6 +27,7 @@ from gpubloom.traincard.writer import Writer
 
 if TYPE_CHECKING:
     from gpubloom.traincard.adapters.loop import Track
+    from gpubloom.traincard.card.notebook import NotebookCard
     from gpubloom.traincard.mirror import Mirror
 
 logger = logging.getLogger("gpubloom.traincard")
@@ -232,6 +233,13 @@ class Reporter:
     def flush(self, timeout: float = _CLOSE_SECONDS) -> bool:
         """Waits until all that was reported is with the operating system; False when it took too long."""
         return self._on and self._writer.flush(timeout)
+
+    def show(self, points: int = 1000) -> "NotebookCard":
+        """The run's card as it stands, for the last line of a notebook's cell."""
+        from gpubloom.traincard.card.notebook import NotebookCard
+
+        self.flush()
+        return NotebookCard(self.run_dir, points)
 
     def close(self) -> None:
         """Writes what is left and stops. Without a `finish` before it, the run counts as `ended`."""

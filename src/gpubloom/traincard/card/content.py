@@ -1,7 +1,7 @@
 """A snapshot as the page is given it: the same shape, only smaller.
 
-A curve is drawn on a thousand pixels, so six digits are more than the eye sees; times of single points are
-not drawn at all. What a run says is never trusted: it stays data, and only addresses made here become links.
+Times of single points are not drawn, so they stay behind. What a run says is never trusted: it stays data,
+and only addresses made here become links.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-_DIGITS = 6
+_DRAWN = ("attempt", "rank", "x", "y")
 
 
 def card_content(
@@ -20,25 +20,11 @@ def card_content(
     notes: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """What goes into the page. With `run_dir` and `page_folder`, saved checkpoints that exist get a link."""
-    content = {
-        name: value for name, value in snapshot.items() if name not in {"metrics", "system", "checkpoints"}
-    }
+    content = dict(snapshot)
     content["metrics"] = [
-        {**metric, "lines": [_metric_line(line) for line in metric["lines"]]}
+        {**metric, "lines": [{key: line[key] for key in _DRAWN} for line in metric["lines"]]}
         for metric in snapshot["metrics"]
     ]
-    system = snapshot["system"]
-    content["system"] = {
-        "nodes": system["nodes"],
-        "series": [
-            {
-                **series,
-                "lines": [_time_line(line) for line in series["lines"]],
-                "aggregate": _time_line(series["aggregate"]) if series.get("aggregate") else None,
-            }
-            for series in system["series"]
-        ],
-    }
     checkpoints = snapshot["checkpoints"]
     content["checkpoints"] = {
         **checkpoints,
@@ -47,21 +33,6 @@ def card_content(
     if notes:
         content["notes"] = list(notes)
     return content
-
-
-def _metric_line(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {"attempt": line["attempt"], "rank": line["rank"], "x": line["x"], "y": _short(line["y"])}
-
-
-def _time_line(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {**line, "x": [round(t, 1) for t in line["x"]], "y": _short(line["y"])}
-
-
-def _short(values: list[float | None]) -> list[float | int | None]:
-    return [
-        value if value is None or isinstance(value, int) else float(f"{value:.{_DIGITS}g}")
-        for value in values
-    ]
 
 
 def _linked(item: Mapping[str, Any], run_dir: Path | None, page_folder: Path | None) -> dict[str, Any]:

@@ -1,0 +1,70 @@
+"""The card type `train`, as Metaflow's card machinery knows it.
+
+Metaflow calls these in a process of its own: `render` once when a step has finished, the other two only where
+the card could not be written from within the step.
+"""
+
+import os
+from typing import Any
+
+from metaflow.cards import MetaflowCard
+
+_COMPONENTS = (
+    "Components that were added with current.card.append are not shown here. "
+    "Put a @card beside @traincard and append to that one."
+)
+_ALONE = "A card of type train is filled by @traincard: put that on the step instead of @card."
+
+
+class TrainCard(MetaflowCard):  # type: ignore[misc]
+    """Draws the run directory of a task."""
+
+    type = "train"
+    # Without a card that takes components, `current.card[id]` would not exist.
+    ALLOW_USER_COMPONENTS = True
+    RUNTIME_UPDATABLE = True
+    RELOAD_POLICY = MetaflowCard.RELOAD_POLICY_NEVER
+
+    def __init__(
+        self,
+        options: dict[str, Any] | None = None,
+        components: list[Any] | None = None,
+        graph: Any = None,
+        flow: Any = None,
+    ) -> None:
+        self._has_components = bool(components)
+
+    def render(self, task: Any) -> str:
+        """The final page."""
+        return self._page(task, self.runtime_data)
+
+    def render_runtime(self, task: Any, data: Any) -> str:
+        """The page of a running step."""
+        return self._page(task, data)
+
+    def refresh(self, task: Any, data: Any) -> dict[str, Any]:
+        """The data of a page that is open."""
+        return self._content(task, data)
+
+    def _page(self, task: Any, data: Any) -> str:
+        from gpubloom.traincard.card.page import render_content
+
+        return render_content(self._content(task, data))
+
+    def _content(self, task: Any, data: Any) -> dict[str, Any]:
+        from gpubloom.traincard.card.content import card_content
+        from gpubloom.traincard.snapshot import snapshot
+
+        sent = (data or {}).get("user")
+        run_dir = os.environ.get("BLOOM_RUN_DIR")
+        if sent and not run_dir:
+            return dict(sent)
+        notes = tuple(
+            sentence
+            for sentence, holds in ((_COMPONENTS, self._has_components), (_ALONE, not run_dir))
+            if holds
+        )
+        return card_content({**snapshot(run_dir or "."), "name": task.pathspec}, notes=notes)
+
+
+CARDS = [TrainCard]

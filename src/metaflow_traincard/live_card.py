@@ -1,0 +1,188 @@
+"""Keeps the card of a running step up to date, from a thread of the step's own process.
+
+Every few seconds it reads what is new in the run directory and writes the card's data. It never raises into
+the step and never makes it wait: what goes wrong is said once, and tried again at the next turn.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gpubloom.traincard.card.content import card_content
+from gpubloom.traincard.card.page import render_content
+from gpubloom.traincard.failure import error_fields
+from gpubloom.traincard.process_end import ProcessEnd
+from gpubloom.traincard.reading import Reading
+from gpubloom.traincard.snapshot import snapshot
+from metaflow_traincard.card_store import LIVE_TOKEN, CardStore
+from metaflow_traincard.task_files import TaskFiles
+
+SECONDS = 4.0
+# The thread shares the interpreter with the training: points are given up before the loop is held up.
+MOST_CPU_SECONDS = 0.005
+_EXCHANGE_TURNS = 5
+_LIVE_POINTS, _FEWEST_POINTS, _FULL_POINTS = 400, 40, 2000
+_LIVE_BUCKETS = 200
+_LIVE_LINES = 200
+_LAST_TURN_SECONDS = 5.0
+
+_SILENT = "This step has reported nothing yet. Create a Reporter() in it, or give its trainer a callback."
+
+
+class LiveCard:
+    """The card of one task. `store` writes it; without one, `refresh` asks Metaflow to."""
+
+    def __init__(
+        self,
+        name: str,
+        files: TaskFiles,
+        store: CardStore | None,
+        refresh: Callable[[dict[str, Any]], None],
+        warn: Callable[[str], None],
+        *,
+        retried: bool = False,
+        seconds: float = SECONDS,
+    ) -> None:
+        self._name = name
+        self._files = files
+        self._store = store
+        self._refresh = refresh
+        self._warn = warn
+        self._warned = False
+        self._retried = retried
+        self._earlier: list[str] | None = None
+        self._seconds = seconds
+        self._points = _LIVE_POINTS
+        self._reading = Reading(files.run_dir, most_buckets=_LIVE_BUCKETS)
+        self._turns = 0
+        self._cpu_seconds = self._write_seconds = 0.0
+        # Reentrant, because SIGTERM may come to the thread that holds it.
+        self._busy = threading.RLock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traincard-card", daemon=True)
+        self._process_end = ProcessEnd(self)
+
+    def start(self) -> None:
+        """Writes the page and begins to keep it up to date."""
+        self._turn(page=True)
+        self._process_end.watch()
+        self._thread.start()
+
+    def finish(self, problem: BaseException | None = None) -> None:
+        """The step is over: the last state, in full, on the page and in its data."""
+        self._stop.set()
+        self._process_end.stop()
+        self._turn(page=True, full=True, problem=problem)
+
+    def on_sigterm(self) -> None:
+        """The machine is taken away; the Reporters have written that by now."""
+        self._turn(page=True, full=True)
+
+    def on_exception(self, problem: BaseException) -> None:
+        """Metaflow catches what a step raises and tells the decorator; this is something after it."""
+
+    def on_exit(self) -> None:
+        self._stop.set()
+
+    def on_fork_in_child(self) -> None:
+        """A forked child is not this task."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds):
+            self._turn()
+
+    def _turn(self, *, page: bool = False, full: bool = False, problem: BaseException | None = None) -> None:
+        if not self._busy.acquire(timeout=_LAST_TURN_SECONDS):
+            return
+        try:
+            # What a finished step said last is written by then, and must not be overwritten by an older look.
+            if self._stop.is_set() and not full:
+                return
+            self._turns += 1
+            began = time.thread_time()
+            content = self._content(full, problem)
+            made = time.thread_time()
+            self._write(content, page=page, everywhere=page)
+            self._cpu_seconds = time.thread_time() - began
+            self._write_seconds = time.thread_time() - made
+            self._adapt()
+            if full or self._turns % _EXCHANGE_TURNS == 0:
+                self._files.exchange(all_of_it=full)
+        except Exception as error:  # noqa: BLE001 - no card is worth a training run; the reason is said
+            self._say_once(f"the card could not be updated: {type(error).__name__}: {error}")
+        finally:
+            self._busy.release()
+
+    def _content(self, full: bool, problem: BaseException | None) -> dict[str, Any]:
+        if full:
+            # Read anew, in all detail: the step is over, and nobody waits for the interpreter.
+            found = snapshot(self._files.run_dir, points=_FULL_POINTS)
+        else:
+            self._reading.update()
+            found = snapshot(self._reading, points=self._points)
+        notes = () if found["ranks"] else (_SILENT,)
+        content = card_content({**found, "name": self._name}, notes=notes)
+        if not full:
+            logs = content["logs"]
+            content["logs"] = {**logs, "lines": logs["lines"][-_LIVE_LINES:]}
+        if problem is not None:
+            add_failure(content, problem)
+        # Said openly: what watching costs the step.
+        content["live"] = {
+            "updates": self._turns,
+            "seconds": self._seconds,
+            "cpu_milliseconds": round(self._cpu_seconds * 1000, 2),
+            "write_milliseconds": round(self._write_seconds * 1000, 2),
+            "points": self._points,
+        }
+        return content
+
+    def _write(self, content: dict[str, Any], *, page: bool, everywhere: bool) -> None:
+        if self._store is None:
+            self._refresh(content)
+            return
+        cards: list[str | None] = [None]
+        if everywhere and self._retried:
+            # Whichever of a task's cards is opened tells the whole story.
+            self._earlier = self._store.earlier() if self._earlier is None else self._earlier
+            cards += self._earlier
+        for card in cards:
+            if page:
+                self._store.save_page(render_content(content, token=LIVE_TOKEN), card)
+            self._store.save_data(content, card)
+
+    def _adapt(self) -> None:
+        if self._cpu_seconds > MOST_CPU_SECONDS:
+            self._points = max(_FEWEST_POINTS, self._points * 3 // 4)
+        elif self._cpu_seconds < MOST_CPU_SECONDS / 2:
+            self._points = min(_LIVE_POINTS, self._points * 5 // 4)
+
+    def _say_once(self, sentence: str) -> None:
+        if not self._warned:
+            self._warned = True
+            self._warn(sentence)
+
+
+def add_failure(content: dict[str, Any], problem: BaseException) -> None:
+    """Lets the card say that the step failed, where no Reporter was there to say so."""
+    if content["failure"] is not None:
+        return
+    error = error_fields(problem)
+    nodes = content["system"]["nodes"]
+    content["status"] = {**content["status"], "status": "failed"}
+    content["failure"] = {
+        "status": "failed",
+        "message": error["message"],
+        "type": error["type"],
+        "traceback": error["traceback"],
+        "cause": error.get("cause"),
+        "advice": error.get("advice"),
+        "rank": None,
+        "attempt": content["status"]["attempt"],
+        "t": content["made_at"],
+        "step": content["status"]["step"],
+        "last_metrics": {metric["name"]: metric["last"] for metric in content["metrics"]},
+        "last_system": nodes[0]["last"] if nodes else {},
+    }

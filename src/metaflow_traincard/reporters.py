@@ -1,0 +1,13 @@
+"""Ends the Reporters that a step left open: most steps create one and never think of it again."""
+
+from pathlib import Path
+
+from gpubloom.traincard import Reporter
+from gpubloom.traincard.process_end import watching
+
+
+def end_reporters(run_dir: Path, problem: BaseException | None) -> None:
+    """Says how the step ended, in the name of every Reporter of this process that belongs to it."""
+    for reporter in watching():
+        if isinstance(reporter, Reporter) and reporter.run_dir == run_dir:
+            reporter.__exit__(None if problem is None else type(problem), problem, None)
