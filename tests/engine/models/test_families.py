@@ -17,6 +17,7 @@ from tests.engine.models.families import (
     Chained,
     config_of,
     loss_of,
+    model_of,
     reference_of,
     some_tokens,
 )
@@ -65,7 +66,8 @@ def test_a_layer_with_its_backward_pass_can_be_traced_into_one_graph(name: str) 
         backward = _backward_of(chained.model, kind, list(chained.weights(index)))
         generator = torch.Generator().manual_seed(2)
         x_BTD, grad_BTD = (torch.randn(2, LENGTH, 32, generator=generator) for _ in range(2))
-        for documents_BT in (None, torch.tensor([[0] * 5 + [1] * 7] * 2)):
+        packed_BT = torch.tensor([[0] * 5 + [1] * 7] * 2)
+        for documents_BT in (None, packed_BT) if name in ("llama", "gemma3", "falcon") else (None,):
             tables = chained.model.tables(some_tokens(), documents_BT)
             arguments = (list(chained.weights(index).values()), x_BTD, tables, grad_BTD)
             with torch.no_grad():
@@ -77,7 +79,7 @@ def test_a_layer_with_its_backward_pass_can_be_traced_into_one_graph(name: str) 
 
 def test_layers_of_experts_are_known_to_stay_eager() -> None:
     for name in FAMILIES:
-        model = HuggingFaceBlocks(config_of(name))
+        model = model_of(name)
         assert model.eager_kinds == (set(model.templates) if name in MIXTURES else set()), name
 
 
@@ -92,7 +94,7 @@ def _backward_of(model: BlockModel, kind: str, names: list[str]) -> Callable[...
     return backward
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gemma3", "falcon", "gpt2", "phi"])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "falcon", "gpt2"])
 def test_a_layer_compiles_without_leaving_the_graph(name: str) -> None:
     chained = Chained.of(name, reference_of(name))
     tables = chained.model.tables(some_tokens(), None)
@@ -108,7 +110,7 @@ def test_a_layer_compiles_without_leaving_the_graph(name: str) -> None:
 
 def test_layers_are_of_different_kinds_only_where_they_compute_differently() -> None:
     def kinds(name: str) -> list[str]:
-        model = HuggingFaceBlocks(config_of(name))
+        model = model_of(name)
         return [block.kind for block in model.blocks if block.kind not in ("embedding", "head")]
 
     assert kinds("llama") == ["layer"] * 3
@@ -119,7 +121,7 @@ def test_layers_are_of_different_kinds_only_where_they_compute_differently() -> 
 
 
 def test_rows_within_the_window_and_without_documents_need_no_mask() -> None:
-    model = HuggingFaceBlocks(config_of("mistral"))
+    model = model_of("mistral")
 
     def masks(length: int) -> list[Tensor]:
         return [table for table in model.tables(some_tokens(2, length), None) if table.dtype == torch.bool]
@@ -130,7 +132,7 @@ def test_rows_within_the_window_and_without_documents_need_no_mask() -> None:
 
 def test_blocks_have_the_tensors_of_a_checkpoint_and_each_once() -> None:
     for name in FAMILIES:
-        model: BlockModel = HuggingFaceBlocks(config_of(name))
+        model: BlockModel = model_of(name)
         found = {
             model.parameter_name(block, spec): spec.shape for block in model.blocks for spec in block.trained
         }
@@ -140,7 +142,7 @@ def test_blocks_have_the_tensors_of_a_checkpoint_and_each_once() -> None:
 
 
 def test_dropout_of_the_config_is_off_and_said_to_be() -> None:
-    assert HuggingFaceBlocks(config_of("llama")).notes == ()
+    assert model_of("llama").notes == ()
     notes = HuggingFaceBlocks(config_of("phi", resid_pdrop=0.25)).notes
     assert notes == ("resid_pdrop is 0.25 in the model's config; dropout is off here.",)
 

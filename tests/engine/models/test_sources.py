@@ -15,8 +15,10 @@ from torch import Tensor
 from gpubloom.engine.models import sources
 from gpubloom.engine.models.blocks import BlockModel, WeightSource
 from gpubloom.engine.models.hugging_face import HuggingFaceBlocks, open_model
+from gpubloom.engine.models.llama_blocks import LlamaBlocks
 from gpubloom.engine.models.sources import PretrainedWeights, RandomWeights
-from tests.engine.models.families import FAMILIES, Chained, config_of, reference_of, some_tokens
+from gpubloom.plan import ModelShape
+from tests.engine.models.families import FAMILIES, Chained, config_of, model_of, reference_of, some_tokens
 
 
 def filled(
@@ -55,7 +57,7 @@ def rewrite(folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor
 def test_random_weights_follow_the_rules_of_the_family(name: str) -> None:
     from transformers import AutoModelForCausalLM
 
-    model = HuggingFaceBlocks(config_of(name))
+    model = model_of(name)
     found = filled(model, RandomWeights(model, seed=3))
     torch.manual_seed(3)
     reference = AutoModelForCausalLM.from_config(config_of(name), dtype=torch.float32)
@@ -73,7 +75,7 @@ def test_random_weights_follow_the_rules_of_the_family(name: str) -> None:
 
 
 def test_random_weights_depend_on_the_seed_alone() -> None:
-    model = HuggingFaceBlocks(config_of("gpt2"))
+    model = model_of("gpt2")
     first = filled(model, RandomWeights(model, seed=3))
     torch.manual_seed(12345)
     before = torch.get_rng_state()
@@ -120,6 +122,29 @@ def test_a_checkpoint_of_the_base_model_alone_is_read_when_the_head_is_tied(
     tensors = filled(model, PretrainedWeights(tmp_path, model))
     for tensor, expected in reference.named_parameters():
         assert torch.equal(tensors[tensor], expected), tensor
+
+
+def test_the_engines_own_llama_reads_a_folder_of_transformers(saved: Callable[..., Path]) -> None:
+    folder = saved("llama")
+    model = LlamaBlocks(
+        ModelShape(
+            vocab_size=97,
+            hidden_size=32,
+            layers=3,
+            heads=4,
+            kv_heads=2,
+            ffn_size=48,
+            context_length=64,
+            tie_embeddings=False,
+            rope_theta=10000.0,
+            norm_eps=1e-6,
+        )
+    )
+    tensors = filled(model, PretrainedWeights(folder, model))
+    with torch.no_grad():
+        expected = reference_of("llama")(some_tokens()).logits
+        found = Chained(model, tensors).logits(some_tokens())
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_experts_are_read_one_by_one_or_fused(saved: Callable[..., Path]) -> None:
@@ -227,7 +252,7 @@ def test_an_index_that_names_the_wrong_shard_is_found_out(saved: Callable[..., P
 
 
 def test_a_folder_without_safetensors_says_what_to_do(tmp_path: Path) -> None:
-    model = HuggingFaceBlocks(config_of("llama"))
+    model = model_of("llama")
     with pytest.raises(ValueError, match=r"holds no model.safetensors"):
         PretrainedWeights(tmp_path, model)
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
