@@ -1,46 +1,47 @@
 """A run as a viewer sees it: its state, its curves, and whether anybody still trains."""
 
 import time
-from collections import deque
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpubloom.cli.chart import short
-from gpubloom.traincard import Curves, Reader, RunLock, RunState
+from gpubloom.traincard import Curves, Reading, RunLock, RunState, diagnose
 from gpubloom.traincard.numbers_on_disk import decode_number
 
 _GIB = 1024**3
+_LOG_LINES = 3
 
 
-@dataclass
 class RunView:
     """Follows one run directory; `look` takes in what is new. Its memory is bounded, however long the run."""
 
-    run_dir: Path
-    state: RunState = field(default_factory=RunState)
-    curves: Curves = field(default_factory=lambda: Curves(most=1000))
-    problems: deque[str] = field(default_factory=lambda: deque(maxlen=3))
-
-    def __post_init__(self) -> None:
-        self._reader = Reader(self.run_dir, ranks=[0])
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self._reading = Reading(run_dir)
         self._alive = False
         self._attempt_to_come = 0
+
+    @property
+    def state(self) -> RunState:
+        return self._reading.state
+
+    @property
+    def curves(self) -> Curves:
+        return self._reading.curves
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the run, and the last warnings and errors of its log."""
+        findings = [finding.sentence for finding in diagnose(self._reading)]
+        lines = [line.line for line in self._reading.log if line.level in {"warning", "error"}]
+        return findings + lines[-_LOG_LINES:]
 
     def look(self) -> bool:
         """Takes in all that is new; says whether there was anything."""
         # Asked first: a run that ends between the two questions is then asked once more, not called dead
         # too early.
         self._alive = RunLock.holder(self.run_dir) is not None
-        found = False
-        while events := self._reader.read_new():
-            found = True
-            for event in events:
-                self.state.apply(event.fields)
-                self.curves.add(event)
-                if event.kind == "log" and event.fields.get("level") in {"warning", "error"}:
-                    self.problems.append(str(event.fields.get("line", "")))
-        return found
+        return self._reading.update()
 
     def expect_new_attempt(self) -> None:
         """Says that a process was just started here: what is on file, unless somebody trains, is the past."""
