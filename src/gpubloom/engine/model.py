@@ -30,11 +30,20 @@ class Model:
             model = cls._of_preset(config, vocab_size, end_of_text)
         else:
             model = cls._of_folder(config, Path(config.model.path), vocab_size)
-        return model if config.method == "full" else model._with_adapters(config)
+        return model if config.method == "full" else model.with_adapters(config)
 
     @property
     def family(self) -> str:
         return str(self.settings["model_type"])
+
+    def with_adapters(self, config: TrainConfig) -> "Model":
+        """The same model, frozen, with adapters that are trained."""
+        from gpubloom.engine.models.lora import LoraSettings, LoraWeights, with_lora
+
+        settings = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.targets)
+        adapted = with_lora(self.blocks, settings)
+        source = LoraWeights(adapted, self.source, config.seed)
+        return Model(adapted, source, self.shape, self.settings, self.notes)
 
     @classmethod
     def _of_preset(cls, config: TrainConfig, vocab_size: int, end_of_text: int | None) -> "Model":
@@ -71,11 +80,3 @@ class Model:
             settings=blocks.config.to_dict(),
             notes=tuple(blocks.notes),
         )
-
-    def _with_adapters(self, config: TrainConfig) -> "Model":
-        from gpubloom.engine.models.lora import LoraSettings, LoraWeights, with_lora
-
-        settings = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.targets)
-        adapted = with_lora(self.blocks, settings)
-        source = LoraWeights(adapted, self.source, config.seed)
-        return Model(adapted, source, self.shape, self.settings, self.notes)

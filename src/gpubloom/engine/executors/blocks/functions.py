@@ -5,6 +5,7 @@ graph: what the backward pass does not need (a layer's last projection, when it 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -20,12 +21,19 @@ IGNORED = -100
 
 
 class Bound:
-    """A block's weights on the device: trained and frozen tensors in the order of their layouts."""
+    """A block's weights on the device: trained and frozen tensors in the order of their layouts.
 
-    def __init__(self, names: Sequence[str], trained: Tensors, frozen: Tensors) -> None:
+    `borrowed` is a buffer that the next block's weights are decoded into; whoever binds this block again
+    finds the same values there again.
+    """
+
+    def __init__(
+        self, names: Sequence[str], trained: Tensors, frozen: Tensors, borrowed: Tensor | None = None
+    ) -> None:
         self.names = names
         self.trained = list(trained)
         self.frozen = list(frozen)
+        self.borrowed = borrowed
 
 
 class Kept:
@@ -60,7 +68,7 @@ class LayerFunctions:
 
     def forward_kept(self, bound: Bound, x_BTD: Tensor, tables: Tables) -> tuple[Tensor, Kept]:
         """The output, and what its backward pass needs."""
-        with torch.enable_grad():
+        with torch.enable_grad(), _keeping_places_in(bound.borrowed):
             x_BTD = x_BTD.detach().requires_grad_()
             trained = [weight.detach().requires_grad_() for weight in bound.trained]
             y_BTD = self._keep(trained, bound.frozen, x_BTD, tables)
@@ -167,6 +175,23 @@ class Saving:
 
         with partitioner.patch(ban_recompute_materialized_backward=False):
             return cast(Tensor, self._function(*arguments))
+
+
+def _keeping_places_in(borrowed: Tensor | None) -> AbstractContextManager[object]:
+    """Saves a weight in a borrowed buffer as its place there, not as its value of this moment."""
+    if borrowed is None:
+        return nullcontext()
+    storage = borrowed.untyped_storage().data_ptr()
+
+    def save(tensor: Tensor) -> object:
+        if tensor.untyped_storage().data_ptr() != storage:
+            return tensor
+        return tensor.shape, tensor.stride(), tensor.storage_offset()
+
+    def find(saved: Any) -> Tensor:
+        return saved if isinstance(saved, Tensor) else torch.as_strided(borrowed, *saved)
+
+    return torch.autograd.graph.saved_tensors_hooks(save, find)
 
 
 def gradients_or_zeros(y: Tensor, inputs: Tensors, gradient: Tensor | None = None) -> list[Tensor]:

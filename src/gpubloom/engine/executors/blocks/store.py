@@ -5,6 +5,8 @@ computing needs and what travels. In full training the heavy weights are the cop
 precision of computing (in fp32 the master itself); with adapters they are the frozen base.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,9 @@ from gpubloom.engine.quantize.nf4 import FlatNf4, dequantize_flat, quantize
 from gpubloom.plan.placement import BlockPlacement
 
 
+Dequantize = Callable[[Tensor, Tensor, Sequence[int]], None]
+
+
 class BlockStore:
     """One block. Tensors are flat; names are given by `trained` and `frozen`, the layouts."""
 
@@ -27,8 +32,9 @@ class BlockStore:
         device: Device,
         dtype: torch.dtype,
         *,
-        quantized: bool = False,
+        dequantize: Dequantize | None = None,
     ) -> None:
+        """With `dequantize`, the frozen matrices are kept in four bits."""
         self.spec = spec
         self.placement = placement
         self.trained = Layout.of(spec.trained)
@@ -36,7 +42,8 @@ class BlockStore:
         self.dtype = dtype
         # Matrices are quantized, vectors are not: norms and biases are small and matter.
         lengths = [tensor.length for tensor in spec.frozen if len(tensor.shape) > 1]
-        self._nf4 = FlatNf4.layout(lengths) if quantized and lengths else None
+        self._nf4 = FlatNf4.layout(lengths) if dequantize and lengths else None
+        self._dequantize = dequantize or dequantize_flat
         self._device = device
         self._allocate_state()
         self._allocate_weights()
@@ -79,7 +86,8 @@ class BlockStore:
     def bound(self, heavy: Tensor) -> Bound:
         """The block's tensors as views of its heavy weights on the device."""
         if self.has_adapters:
-            return Bound(self.names, self.trained.views(self.light), self.frozen.views(heavy))
+            borrowed = heavy if self.is_quantized else None
+            return Bound(self.names, self.trained.views(self.light), self.frozen.views(heavy), borrowed)
         return Bound(self.names, self.trained.views(heavy), [])
 
     def decode(self, travelled: Tensor, out: Tensor | None) -> Tensor:
@@ -89,7 +97,7 @@ class BlockStore:
         assert out is not None
         decoded, packed = out[: self.frozen.length], self._packed_bytes(self._nf4)
         matrices, vectors = decoded[: self.frozen.decayed], decoded[self.frozen.decayed :]
-        dequantize_flat(travelled[: self._nf4.total_bytes], matrices, self._nf4.lengths)
+        self._dequantize(travelled[: self._nf4.total_bytes], matrices, self._nf4.lengths)
         vectors.copy_(travelled[packed : self.travelling_bytes].view(self.dtype))
         return decoded
 

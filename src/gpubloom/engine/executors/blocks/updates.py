@@ -73,7 +73,7 @@ class Updates:
             _Staging(device, max(store.trained.length for store in linked), linked[0].dtype)
             for _ in range(_STAGING_SETS if linked else 0)
         ]
-        self._queue: queue.SimpleQueue[tuple[int, _Order, threading.Event]] | None = None
+        self._queue: queue.SimpleQueue[tuple[int, _Order, threading.Event] | None] | None = None
         if device.is_gpu and any(store.placement.state == "host" for store in stores):
             self._queue = queue.SimpleQueue()
             threading.Thread(target=self._work, name="host-optimizer", daemon=True).start()
@@ -182,6 +182,10 @@ class Updates:
             self.wait(index)
         self._device.copy_out.mark().wait_on_host()
 
+    def close(self) -> None:
+        if self._queue is not None:
+            self._queue.put(None)
+
     def _update_on_device(self, index: int, order: _Order) -> None:
         order.may_change(index)
         store = self._stores[index]
@@ -221,7 +225,10 @@ class Updates:
     def _work(self) -> None:
         assert self._queue is not None
         while True:
-            index, order, done = self._queue.get()
+            item = self._queue.get()
+            if item is None:
+                return
+            index, order, done = item
             try:
                 order.arrived.wait_on_host()
                 self._update_on_host(index, order)
