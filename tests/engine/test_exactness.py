@@ -97,7 +97,7 @@ def test_two_micro_batches_give_the_gradient_of_one_batch(make_config: Callable[
 def test_bf16_keeps_fp32_weights_and_learns(make_run: Callable[..., Run]) -> None:
     run = make_run(precision="bf16", max_steps=20)
     trainer = run.train()
-    assert all(weight.dtype == torch.float32 for weight in trainer.executor.state().weights.values())
+    assert all(store.master.dtype == torch.float32 for store in trainer.executor.stores)
     losses = list(run.losses().values())
     assert losses[-1] < losses[0] - 0.5
 

@@ -1,8 +1,10 @@
 """TransformerLM and its export: the same numbers in transformers, and nothing looks into the future."""
 
+import json
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from gpubloom.engine.data import Tokenizer
@@ -11,7 +13,6 @@ from gpubloom.engine.export import (
     hugging_face_name,
     load_model,
     read_shape,
-    write_model,
 )
 from gpubloom.engine.models import TransformerLM
 from gpubloom.plan import ModelShape, TokenizerConfig
@@ -48,7 +49,9 @@ def exported(folder: Path, shape: ModelShape) -> TransformerLM:
     weights = {hugging_face_name(name): parameter.detach() for name, parameter in model.named_parameters()}
     tokenizer = Tokenizer.create(TokenizerConfig(), ())
     settings = hugging_face_config(shape, tokenizer.end_of_text)
-    write_model(folder, settings, weights, tokenizer, shape.context_length)
+    (folder / "config.json").write_text(json.dumps(settings))
+    safetensors.torch.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    tokenizer.save(folder, shape.context_length)
     return model
 
 

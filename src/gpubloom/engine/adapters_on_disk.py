@@ -13,9 +13,11 @@ from torch import Tensor
 from gpubloom.engine.models.lora import LoraBlocks, LoraSettings, is_transposed
 
 CONFIG_FILE = "adapter_config.json"
-WEIGHTS_FILE = "adapter_model.safetensors"
+WEIGHTS_STEM = "adapter_model"
+WEIGHTS_FILE = f"{WEIGHTS_STEM}.safetensors"
+# What PEFT writes before a tensor's name in a model folder.
+PREFIX = "base_model.model."
 
-_PREFIX = "base_model.model."
 # Settings that change what an adapter computes, and the values that leave it as this engine computes it.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "use_dora": (None, False),
@@ -46,6 +48,13 @@ def write_adapter(
     folder: Path, model: LoraBlocks, tensors: Mapping[str, Tensor], base_model: str | None = None
 ) -> None:
     """Writes an adapter into an existing folder. `tensors` by their names in a model folder."""
+    write_adapter_config(folder, model, base_model)
+    named = {f"{PREFIX}{name}": tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    safetensors.torch.save_file(named, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def write_adapter_config(folder: Path, model: LoraBlocks, base_model: str | None = None) -> None:
+    """Says what the adapters in a folder belong to and how they are applied."""
     layers = model.templates.values()
     modules = [layer.get_submodule(path) for layer in layers for path in model.targets if _has(layer, path)]
     targets = model.settings.targets
@@ -68,8 +77,6 @@ def write_adapter(
         "use_dora": False,
     }
     (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    named = {f"{_PREFIX}{name}": tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    safetensors.torch.save_file(named, folder / WEIGHTS_FILE, metadata={"format": "pt"})
 
 
 def read_adapter(folder: Path) -> Adapter:
@@ -81,7 +88,7 @@ def read_adapter(folder: Path) -> Adapter:
         raise ValueError(f"{folder} is not an adapter folder: {problem}.") from None
     return Adapter(
         settings=_settings(folder / CONFIG_FILE, config),
-        tensors={name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items()},
+        tensors={name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()},
         base_model=config.get("base_model_name_or_path"),
     )
 

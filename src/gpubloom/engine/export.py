@@ -1,7 +1,4 @@
-"""A model folder in Hugging Face layout: config.json, model.safetensors, tokenizer files, both directions.
-
-Knows names and files; training state belongs to checkpoint.py.
-"""
+"""The engine's own architecture in Hugging Face layout: its config.json, and models read from a folder."""
 
 import json
 from pathlib import Path
@@ -16,7 +13,9 @@ from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.models import TransformerLM
 from gpubloom.plan import ModelShape
 
-WEIGHTS_FILE = "model.safetensors"
+WEIGHTS_STEM = "model"
+WEIGHTS_FILE = f"{WEIGHTS_STEM}.safetensors"
+WEIGHTS_INDEX = f"{WEIGHTS_FILE}.index.json"
 CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -27,18 +26,8 @@ _BLOCK_NAMES = {
 }
 
 
-def write_model(
-    folder: Path,
-    settings: dict[str, Any],
-    weights: dict[str, Tensor],
-    tokenizer: Tokenizer,
-    context_length: int,
-) -> None:
-    """Writes everything that transformers needs into an existing folder; weights by Hugging Face's names."""
-    (folder / CONFIG_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
-    safetensors.torch.save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    tokenizer.save(folder, context_length)
+def has_weights(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (WEIGHTS_FILE, WEIGHTS_INDEX))
 
 
 def read_shape(folder: Path) -> ModelShape:
@@ -68,16 +57,18 @@ def read_shape(folder: Path) -> ModelShape:
 
 def read_weights(folder: Path, shape: ModelShape) -> dict[str, Tensor]:
     """The weights by the engine's names; ValueError when a tensor is missing or has another size."""
-    try:
-        tensors = safetensors.torch.load_file(folder / WEIGHTS_FILE)
-    except (OSError, safetensors.SafetensorError) as problem:
-        raise ValueError(f"{folder / WEIGHTS_FILE} cannot be read: {problem}.") from None
+    tensors: dict[str, Tensor] = {}
+    for file in _weight_files(folder):
+        try:
+            tensors |= safetensors.torch.load_file(folder / file)
+        except (OSError, safetensors.SafetensorError) as problem:
+            raise ValueError(f"{folder / file} cannot be read: {problem}.") from None
     weights = {}
     for name, size in _tensor_sizes(shape).items():
         tensor = tensors.get(hugging_face_name(name))
         if tensor is None or tensor.shape != size:
             found = "is missing" if tensor is None else f"has size {tuple(tensor.shape)} instead of {size}"
-            raise ValueError(f"{folder / WEIGHTS_FILE}: tensor {hugging_face_name(name)} {found}.")
+            raise ValueError(f"{folder}: tensor {hugging_face_name(name)} {found}.")
         weights[name] = tensor
     return weights
 
@@ -89,6 +80,16 @@ def load_model(folder: Path) -> tuple[TransformerLM, Tokenizer]:
     model = TransformerLM(shape)
     model.load_state_dict(weights, strict=not shape.tie_embeddings)
     return model, Tokenizer.load(folder / TOKENIZER_FILE)
+
+
+def _weight_files(folder: Path) -> list[str]:
+    if not (folder / WEIGHTS_INDEX).is_file():
+        return [WEIGHTS_FILE]
+    try:
+        places = json.loads((folder / WEIGHTS_INDEX).read_text(encoding="utf-8"))["weight_map"]
+        return sorted({Path(file).name for file in places.values()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise ValueError(f"{folder / WEIGHTS_INDEX} cannot be read: {problem!r}.") from None
 
 
 def _tensor_sizes(shape: ModelShape) -> dict[str, tuple[int, ...]]:

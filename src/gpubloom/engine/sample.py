@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpubloom.engine.checkpoint import checkpoint_folder, list_checkpoints
-from gpubloom.engine.export import CONFIG_FILE, WEIGHTS_FILE, load_model
+from gpubloom.engine.export import CONFIG_FILE, has_weights, load_model
 from gpubloom.engine.generate import generate
 from gpubloom.plan import TrainConfig
 
 
 def find_model(path: Path) -> Path:
     """The model folder that a path means: itself, a run's final model, or a run's newest checkpoint."""
-    if (path / WEIGHTS_FILE).is_file():
+    if has_weights(path):
         return path
-    if (path / "model" / WEIGHTS_FILE).is_file():
+    if has_weights(path / "model"):
         return path / "model"
     if not (path / CONFIG_FILE).is_file():
         raise ValueError(f"{path} is neither a run directory nor a model folder.")

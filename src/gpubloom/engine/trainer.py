@@ -2,9 +2,10 @@
 
 A step, then commands, then evaluation, then a checkpoint: everything that happens between two steps happens
 in that order, so a resumed run meets the same sequence. The trainer decides when; how a step runs is the
-executor's business, how a checkpoint is written is checkpoint.py's, who watches is the Reporter's.
+executor's business, how a checkpoint is written is checkpoint's, who watches is the Reporter's.
 """
 
+import contextlib
 import math
 import shutil
 import time
@@ -15,6 +16,7 @@ import torch
 
 from gpubloom.engine.checkpoint import (
     Progress,
+    Save,
     best_checkpoint,
     checkpoint_folder,
     checkpoint_name,
@@ -23,14 +25,13 @@ from gpubloom.engine.checkpoint import (
     read_checkpoint,
     remove_leftovers,
     restore_random_state,
-    write_checkpoint,
+    start_save,
 )
 from gpubloom.engine.data import Batch, Dataset, Loader
 from gpubloom.engine.evaluate import Evaluation, evaluate
-from gpubloom.engine.executors import Executor
-from gpubloom.engine.export import write_model
 from gpubloom.engine.live_settings import LiveSettings
 from gpubloom.engine.model import Model
+from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig
@@ -56,7 +57,8 @@ class Trainer:
         self.dataset = dataset
         self.reporter = reporter
         self.placed = place(config, model)
-        self.executor: Executor = self.placed.executor
+        self.executor = self.placed.executor
+        self.model_folder = ModelFolder(model, dataset.tokenizer, config.context_length, config.model.path)
         self.loader = Loader(
             dataset.train, batch_size=config.batch_size, accumulation=config.accumulation, seed=config.seed
         )
@@ -71,6 +73,7 @@ class Trainer:
         self.status = "running"
         self._stop = stop
         self._save_wanted = False
+        self._saving: Save | None = None
         self._evaluated: tuple[int, Evaluation] | None = None
         torch.manual_seed(config.seed)
 
@@ -79,8 +82,15 @@ class Trainer:
         remove_leftovers(self.checkpoints)
         self._describe()
         self._obey_commands()
-        while self.status == "running" and self.step < self.total_steps:
-            self.train_epoch()
+        try:
+            while self.status == "running" and self.step < self.total_steps:
+                self.train_epoch()
+        except Exception:
+            # What is being saved is from before the error, and worth having.
+            with contextlib.suppress(OSError):
+                self.finish_saving()
+            raise
+        self.finish_saving()
         if self.status == "running":
             self._export()
             self.status = "completed"
@@ -93,6 +103,8 @@ class Trainer:
         losses = []
         for batch in self.loader.rest_of_epoch():
             losses.append(self.train_step(batch))
+            if self._saving is not None and self._saving.is_over:
+                self.finish_saving()
             self._obey_commands()
             if self._evaluation_is_due():
                 self.evaluate()
@@ -129,7 +141,9 @@ class Trainer:
             epoch=round(self.step / self.loader.steps_per_epoch, 3),
             epochs=round(self.total_steps / self.loader.steps_per_epoch, 3),
         )
-        self.reporter.heartbeat(expect_next_in=max(60.0, 10 * seconds))
+        # A step may have to wait for the disk while a checkpoint is being saved.
+        patience = 60.0 if self._saving is None else _PATIENCE_SECONDS
+        self.reporter.heartbeat(expect_next_in=max(patience, 10 * seconds))
         return loss
 
     def evaluate(self) -> Evaluation | None:
@@ -150,44 +164,56 @@ class Trainer:
         return found
 
     def save_checkpoint(self) -> Path:
-        """Saves everything that is needed to continue exactly here, and forgets what need not be kept."""
+        """Begins to save all that is needed to continue exactly here; training goes on meanwhile."""
         self._save_wanted = False
         path = self.checkpoints / checkpoint_name(self.step)
-        if path.exists():
+        if path.exists() or (self._saving is not None and self._saving.path == path):
             return path
+        self.finish_saving()
         self.reporter.phase("save")
         self.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
-        metrics = self._evaluated[1].metrics() if self._evaluated and self._evaluated[0] == self.step else {}
-        state = self.executor.state()
         progress = Progress(
             step=self.step,
-            updates=state.updates,
+            updates=self.executor.updates,
             tokens_seen=self.tokens_seen,
             loader=self.loader.state(),
             data_fingerprint=self.dataset.fingerprint(),
-            metrics=metrics,
+            metrics=self._evaluated[1].metrics()
+            if self._evaluated and self._evaluated[0] == self.step
+            else {},
+            loss_scale=self.executor.loss_scale,
         )
         # Steps up to a checkpoint are never repeated, so what they reported must not be lost after it.
         self.reporter.flush()
-        write_checkpoint(
+        self._saving = start_save(
             self.checkpoints,
-            self.model.settings,
-            state,
-            self.dataset.tokenizer,
-            self.config.context_length,
+            self.model_folder,
+            self.executor,
             progress,
+            host_budget_gb=self.config.memory.host_budget_gb,
         )
-        best = best_checkpoint(self.checkpoints)
-        self.reporter.checkpoint(
-            path,
-            {"size": directory_size(path)},
-            step=self.step,
-            metrics=metrics,
-            best=best is not None and best[0] == path,
-        )
-        self._forget_old_checkpoints(keep=best[0] if best else path)
         self.reporter.phase("train")
         return path
+
+    def finish_saving(self) -> None:
+        """Waits for the checkpoint that is on its way to disk, tells of it, and forgets old ones."""
+        save, self._saving = self._saving, None
+        if save is None:
+            return
+        if not save.is_over:
+            self.reporter.phase("save")
+            self.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
+        save.finish()
+        best = best_checkpoint(self.checkpoints)
+        self.reporter.checkpoint(
+            save.path,
+            {"size": directory_size(save.path)},
+            step=save.progress.step,
+            metrics=save.progress.metrics,
+            best=best is not None and best[0] == save.path,
+        )
+        self._forget_old_checkpoints(keep=best[0] if best else save.path)
+        self.reporter.phase("train")
 
     def resume(self) -> None:
         """Continues from the newest checkpoint; without one, the run begins again at step 0."""
@@ -196,13 +222,13 @@ class Trainer:
             self.reporter.log("no checkpoint yet: starting from step 0")
             return
         self.reporter.phase("load")
-        checkpoint = read_checkpoint(found[-1], self.model)
+        checkpoint = read_checkpoint(found[-1], self.model_folder)
         if checkpoint.progress.data_fingerprint != self.dataset.fingerprint():
             raise ValueError(
                 f"The training data changed since {found[-1]} was saved: "
                 "put it back, or start a new run with the new data."
             )
-        self.executor.restore(checkpoint.executor)
+        checkpoint.restore(self.executor)
         self.loader.restore(checkpoint.progress.loader)
         restore_random_state(checkpoint.random)
         self.step = checkpoint.progress.step
@@ -245,21 +271,12 @@ class Trainer:
                 self.reporter.checkpoint_removed(old)
 
     def _export(self) -> None:
-        """Final weights in Hugging Face layout, complete or absent."""
-        final, temporary = self.run_dir / "model", self.run_dir / ".writing-model"
+        """The final model, complete or absent."""
+        final = self.run_dir / "model"
         if final.exists():
             return
         self.reporter.phase("save")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        write_model(
-            temporary,
-            self.model.settings,
-            self.executor.state().weights,
-            self.dataset.tokenizer,
-            self.config.context_length,
-        )
-        temporary.rename(final)
+        self.model_folder.export(final, self.executor)
         self.reporter.phase("idle")
 
     def _describe(self) -> None:
@@ -283,6 +300,8 @@ class Trainer:
             self.reporter.log(note, level="warning")
 
     def _not_finite(self, loss: float) -> str:
+        with contextlib.suppress(OSError):
+            self.finish_saving()
         saved = list_checkpoints(self.checkpoints)
         advice = f"resume from {saved[-1]} with" if saved else "start again with"
         return f"The loss is {loss} at step {self.step}, not finite: {advice} a lower learning_rate."

@@ -1,5 +1,5 @@
 """Ways to run a training step behind one protocol. An executor knows tensors and devices, and no run."""
 
-from gpubloom.engine.executors.protocol import Executor, ExecutorState
+from gpubloom.engine.executors.protocol import Executor
 
-__all__ = ["Executor", "ExecutorState"]
+__all__ = ["Executor"]

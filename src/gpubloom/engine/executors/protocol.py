@@ -1,23 +1,13 @@
-"""What the trainer asks of an executor: run a step, update the weights, hand out and take back its state.
+"""What training asks of an executor: run a step, update the weights, evaluate.
 
 Where weights, gradients and moments live between these calls is the executor's own business.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
 from gpubloom.engine.data import Batch
-
-
-@dataclass(frozen=True)
-class ExecutorState:
-    """FP32 weights and optimizer tensors by name, and how many updates the optimizer has made."""
-
-    weights: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
-    updates: int
 
 
 class Executor(Protocol):
@@ -34,9 +24,3 @@ class Executor(Protocol):
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss and number of correct tokens, without a gradient."""
-
-    def state(self) -> ExecutorState:
-        """Everything a checkpoint needs. Tensors are the live ones: use them before the next step."""
-
-    def restore(self, state: ExecutorState) -> None:
-        """Continues from a state with the same names and shapes."""

@@ -26,15 +26,15 @@ from gpubloom.engine.executors.blocks.gradients import GradientFlow, Sum
 from gpubloom.engine.executors.blocks.inputs import LayerInputs
 from gpubloom.engine.executors.blocks.loss_scale import LossScale
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
-from gpubloom.engine.executors.blocks.store import BlockStore
+from gpubloom.engine.executors.blocks.store import BlockStore, Dequantize
 from gpubloom.engine.executors.blocks.timeline import Timeline
 from gpubloom.engine.executors.blocks.updates import Updates
 from gpubloom.engine.executors.blocks.weights import WeightFlow
-from gpubloom.engine.executors.protocol import ExecutorState
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
 from gpubloom.engine.optimizer.device import DeviceAdamW
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
+from gpubloom.engine.quantize.nf4 import dequantize_flat
 from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.placement import Placement
 
@@ -160,9 +160,7 @@ class BlockExecutor:
         """Until every update that was ordered is done and at home, so that the state can be read."""
         self._updates.settle()
 
-    def snapshot(
-        self, buffer_bytes: int, streams: Sequence[Sequence[Part]] = (WEIGHTS, MOMENTS)
-    ) -> Snapshot:
+    def snapshot(self, buffer_bytes: int, streams: Sequence[Sequence[Part]] = (WEIGHTS, MOMENTS)) -> Snapshot:
         """The state of this moment, to be taken by other threads while training goes on."""
         self.weights.send_home()
         snapshot = Snapshot(
@@ -181,29 +179,10 @@ class BlockExecutor:
         self._scale.restore(loss_scale)
         self.weights_changed()
 
-    def state(self) -> ExecutorState:
-        """Everything a checkpoint needs. Tensors are the live ones: use them before the next step."""
-        self.settle()
-        weights, optimizer = {}, {}
-        for store in self.stores:
-            parts = (store.trained.views(part) for part in (store.master, store.first, store.second))
-            for tensor, master, first, second in zip(store.trained.tensors, *parts, strict=True):
-                name = self.model.parameter_name(store.spec, tensor)
-                weights[name] = master
-                optimizer[f"{name}.first_moment"] = first
-                optimizer[f"{name}.second_moment"] = second
-        return ExecutorState(weights, optimizer, self.updates)
-
-    @torch.no_grad()
-    def restore(self, state: ExecutorState) -> None:
-        """Continues from a state with the same names and shapes, whatever the placement it was made under."""
-        live = self.state()
-        for name, tensor in live.weights.items():
-            tensor.copy_(state.weights[name])
-        for name, tensor in live.optimizer.items():
-            tensor.copy_(state.optimizer[name])
-        self.updates = state.updates
-        self.weights_changed()
+    def close(self) -> None:
+        """Ends the thread that updates host memory, after its last update; the executor is of no use then."""
+        self._updates.settle()
+        self._updates.close()
 
     def weights_changed(self) -> None:
         """After somebody wrote into the masters: brings every copy up to date."""
@@ -217,9 +196,14 @@ class BlockExecutor:
         assert len(places) == len(self.model.blocks), "the placement was made for another model"
         staging: Tensor | None = None
         stores = []
+        dequantize: Dequantize | None = None
+        if self._options.quantized:
+            # Uncompiled it takes fifteen times as long; on a CPU nothing is decoded often enough to matter.
+            fast = self._options.compiled and self.device.is_gpu
+            dequantize = torch.compile(dequantize_flat, dynamic=False) if fast else dequantize_flat
         for spec, place in zip(self.model.blocks, places, strict=True):
-            quantized = self._options.quantized and spec.kind not in {"embedding", "head"}
-            store = BlockStore(spec, place, self.device, dtype, quantized=quantized)
+            is_layer = spec.kind not in {"embedding", "head"}
+            store = BlockStore(spec, place, self.device, dtype, dequantize=dequantize if is_layer else None)
             needed = store.trained.length + store.frozen.length
             if staging is None or len(staging) < needed:
                 staging = None

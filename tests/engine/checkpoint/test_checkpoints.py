@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.engine import Model
-from gpubloom.engine import checkpoint as checkpoint_module
-from gpubloom.engine.checkpoint import list_checkpoints, read_checkpoint
+from gpubloom.engine.checkpoint import list_checkpoints
 from tests.engine.runs import Run
 
 
@@ -86,21 +84,6 @@ def test_changed_data_is_refused(run: Run, text_file: Path) -> None:
         run.train(resume=True)
 
 
-def test_a_full_disk_leaves_the_earlier_checkpoints_and_no_half_one(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    before = [path.name for path in list_checkpoints(run.folder / "checkpoints")]
-    monkeypatch.setattr(checkpoint_module, "_seal", full)
-    with pytest.raises(OSError, match="No space left"):
-        run.train(resume=True)
-    assert sorted(path.name for path in (run.folder / "checkpoints").iterdir()) == before
-    monkeypatch.undo()
-    assert run.train(resume=True).status == "completed"
-
-
 def test_what_a_killed_trainer_was_writing_is_removed(run: Run) -> None:
     leftover = run.folder / "checkpoints" / ".writing-step-00000009"
     leftover.mkdir()
@@ -109,9 +92,8 @@ def test_what_a_killed_trainer_was_writing_is_removed(run: Run) -> None:
     assert not leftover.exists()
 
 
-def test_a_checkpoint_reads_back_what_training_had(run: Run) -> None:
-    checkpoint = read_checkpoint(newest(run), Model.open(run.config, vocab_size=257))
-    assert checkpoint.progress.step == 6
-    assert checkpoint.progress.tokens_seen == 6 * 8 * 32
-    assert checkpoint.executor.updates == 6
-    assert "cpu" in checkpoint.random
+def test_a_checkpoint_says_where_training_stood(run: Run) -> None:
+    progress = json.loads((newest(run) / "training.json").read_text())
+    assert progress["step"] == progress["updates"] == 6
+    assert progress["tokens_seen"] == 6 * 8 * 32
+    assert progress["loss_scale"] == {"value": 1.0, "good": 0}

@@ -1,0 +1,33 @@
+"""Checkpoints: folders that are complete or absent, and that say when they are damaged.
+
+A checkpoint is a model folder (Hugging Face layout, or a PEFT adapter) plus the state of training: moments,
+random numbers, progress, and the sha256 of every file. It is written while training goes on. When to save and
+what counts as best is the trainer's business.
+"""
+
+from gpubloom.engine.checkpoint.folders import (
+    best_checkpoint,
+    checkpoint_folder,
+    checkpoint_name,
+    directory_size,
+    list_checkpoints,
+    remove_leftovers,
+)
+from gpubloom.engine.checkpoint.progress import Progress, restore_random_state
+from gpubloom.engine.checkpoint.restoring import Checkpoint, read_checkpoint
+from gpubloom.engine.checkpoint.saving import Save, start_save
+
+__all__ = [
+    "Checkpoint",
+    "Progress",
+    "Save",
+    "best_checkpoint",
+    "checkpoint_folder",
+    "checkpoint_name",
+    "directory_size",
+    "list_checkpoints",
+    "read_checkpoint",
+    "remove_leftovers",
+    "restore_random_state",
+    "start_save",
+]

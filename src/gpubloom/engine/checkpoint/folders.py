@@ -1,0 +1,54 @@
+"""Where checkpoints lie and what they are called: folders that are complete or absent."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+from gpubloom.engine.shards.whole_folder import TEMPORARY
+from gpubloom.plan import TrainConfig
+
+CHECKSUMS_FILE = "checksums.json"
+PROGRESS_FILE = "training.json"
+
+_NAME = re.compile(r"step-(\d{8,})")
+
+
+def checkpoint_folder(config: TrainConfig, run_dir: Path) -> Path:
+    """checkpoints/ in the run directory, or a folder named after the run in the directory asked for."""
+    if config.checkpoint.directory is None:
+        return run_dir / "checkpoints"
+    return Path(config.checkpoint.directory).expanduser() / run_dir.name
+
+
+def checkpoint_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Complete checkpoints, oldest first."""
+    found = ((match, path) for path in folder.glob("step-*") if (match := _NAME.fullmatch(path.name)))
+    return [path for _, path in sorted((int(match[1]), path) for match, path in found)]
+
+
+def best_checkpoint(folder: Path) -> tuple[Path, float] | None:
+    """The checkpoint with the lowest evaluation loss, if any was evaluated."""
+    evaluated = []
+    for path in list_checkpoints(folder):
+        loss = json.loads((path / PROGRESS_FILE).read_text(encoding="utf-8"))["metrics"].get("eval/loss")
+        if loss is not None:
+            evaluated.append((loss, path))
+    if not evaluated:
+        return None
+    loss, path = min(evaluated)
+    return path, loss
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Deletes what a killed trainer was still writing."""
+    for path in folder.glob(f"{TEMPORARY}step-*"):
+        shutil.rmtree(path)
+
+
+def directory_size(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.iterdir())

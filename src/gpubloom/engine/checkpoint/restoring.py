@@ -1,0 +1,92 @@
+"""Continuing from a checkpoint, under whatever placement. What is damaged or does not fit is refused."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, PROGRESS_FILE
+from gpubloom.engine.checkpoint.progress import RANDOM_FILE, Progress
+from gpubloom.engine.checkpoint.saving import OPTIMIZER_STEM
+from gpubloom.engine.executors.blocks import BlockExecutor
+from gpubloom.engine.export import CONFIG_FILE
+from gpubloom.engine.model_folder import ModelFolder
+from gpubloom.engine.shards.reading import ShardFolder
+from gpubloom.engine.shards.sharding import Stretch, moment_stretches
+from gpubloom.engine.shards.whole_folder import sha256_of
+
+_ADVICE = "delete the folder to resume from the checkpoint before it."
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint of the expected model whose small files were read and verified."""
+
+    path: Path
+    progress: Progress
+    random: dict[str, Tensor]
+    _model_folder: ModelFolder
+    _checksums: dict[str, str]
+
+    def restore(self, executor: BlockExecutor) -> None:
+        """Streams weights and moments into the executor; ValueError names what is damaged."""
+
+        def flat_of(stretch: Stretch) -> Tensor:
+            flat: Tensor = getattr(executor.stores[stretch.block], stretch.part)
+            return flat
+
+        executor.settle()
+        folder = ShardFolder(self.path, self._checksums, _ADVICE)
+        folder.read(self._model_folder.stem, self._model_folder.stretches, flat_of)
+        folder.read(OPTIMIZER_STEM, moment_stretches(self._model_folder.model.blocks), flat_of)
+        executor.continue_from(self.progress.updates, self.progress.loss_scale)
+
+
+def read_checkpoint(path: Path, expected: ModelFolder) -> Checkpoint:
+    """Everything but the tensors; ValueError says what does not fit or is damaged."""
+    checksums = _checksums(path)
+    for name, checksum in checksums.items():
+        if not (path / name).is_file():
+            raise ValueError(f"{path} is damaged: {name} is missing; {_ADVICE}")
+        if not name.endswith(".safetensors") or name == RANDOM_FILE:
+            _compare(path, name, checksum)
+    settings = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
+    if differences := _differences(settings, expected.model.settings):
+        raise ValueError(f"{path} is a checkpoint of another architecture: {', '.join(differences)}.")
+    progress = json.loads((path / PROGRESS_FILE).read_text(encoding="utf-8"))
+    try:
+        found = Progress(**progress)
+    except TypeError as problem:
+        raise ValueError(f"{path} was saved by another version of GPU Bloom: {problem}.") from None
+    random = safetensors.torch.load_file(path / RANDOM_FILE)
+    return Checkpoint(path, found, random, expected, checksums)
+
+
+def _checksums(path: Path) -> dict[str, str]:
+    try:
+        recorded: dict[str, str] = json.loads((path / CHECKSUMS_FILE).read_text(encoding="utf-8"))["sha256"]
+    except (OSError, ValueError, KeyError) as problem:
+        raise ValueError(f"{path} is no complete checkpoint: no {CHECKSUMS_FILE} ({problem}).") from None
+    return recorded
+
+
+def _compare(path: Path, name: str, expected: str) -> None:
+    actual = sha256_of(path / name)
+    if actual != expected:
+        raise ValueError(
+            f"{path} is damaged: {name} has the sha256 checksum {actual[:16]}…, "
+            f"but {CHECKSUMS_FILE} says {expected[:16]}…; {_ADVICE}"
+        )
+
+
+def _differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    """Sizes and kinds in which two config.json differ; tokens and versions do not make an architecture."""
+    compared = (name for name, value in expected.items() if isinstance(value, int | float | str))
+    return [
+        f"{name} {found.get(name)} instead of {expected[name]}"
+        for name in compared
+        if not name.endswith(("_token_id", "version", "dtype")) and found.get(name) != expected[name]
+    ]

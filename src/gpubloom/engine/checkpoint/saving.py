@@ -1,0 +1,96 @@
+"""Saving while training goes on: a snapshot is taken at once, a thread brings it to disk."""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import safetensors.torch
+
+from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, PROGRESS_FILE, checkpoint_name
+from gpubloom.engine.checkpoint.progress import RANDOM_FILE, Progress, random_state
+from gpubloom.engine.executors.blocks import BlockExecutor
+from gpubloom.engine.executors.blocks.snapshot import Snapshot
+from gpubloom.engine.memory.free import free_host_bytes
+from gpubloom.engine.model_folder import ModelFolder
+from gpubloom.engine.shards.sharding import SHARD_BYTES, moment_stretches, shard
+from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
+from gpubloom.engine.shards.writing import write_shards
+
+OPTIMIZER_STEM = "optimizer"
+
+
+class Save:
+    """One checkpoint on its way to disk."""
+
+    def __init__(self, path: Path, progress: Progress, snapshot: Snapshot, write: Callable[[], None]) -> None:
+        self.path = path
+        self.progress = progress
+        self._snapshot = snapshot
+        self._write = write
+        self._problem: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that was taken beside the model."""
+        return self._snapshot.peak_bytes
+
+    def finish(self) -> None:
+        """Until the checkpoint is complete; raises why it will not be."""
+        self._thread.join()
+        if self._problem is not None:
+            raise self._problem
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except BaseException as problem:  # noqa: BLE001 - raised again by finish
+            self._problem = problem
+            self._snapshot.abandon()
+
+
+def start_save(
+    folder: Path,
+    model_folder: ModelFolder,
+    executor: BlockExecutor,
+    progress: Progress,
+    *,
+    buffer_bytes: int | None = None,
+    host_budget_gb: float | None = None,
+    shard_bytes: int = SHARD_BYTES,
+) -> Save:
+    """Begins to save the state of this moment; training may go on at once.
+
+    On any error nothing but earlier checkpoints remains. `buffer_bytes` bounds the memory that is taken
+    beside the model; by default it is half of what is free, within the process's budget if it has one.
+    """
+    path = folder / checkpoint_name(progress.step)
+    random = safetensors.torch.save(random_state())
+    moments = shard(moment_stretches(model_folder.model.blocks), OPTIMIZER_STEM, shard_bytes)
+    shardings = [model_folder.sharding(shard_bytes), moments]
+    if buffer_bytes is None:
+        buffer_bytes = min(free_host_bytes(host_budget_gb) // 2, sum(each.total_bytes for each in shardings))
+    snapshot = executor.snapshot(buffer_bytes)
+
+    def write() -> None:
+        with complete_or_absent(path) as temporary:
+            checksums = write_shards(temporary, snapshot, shardings)
+            model_folder.write_companions(temporary)
+            (temporary / RANDOM_FILE).write_bytes(random)
+            (temporary / PROGRESS_FILE).write_text(_json(asdict(progress)), encoding="utf-8")
+            checksums = sync_files(temporary, checksums)
+            (temporary / CHECKSUMS_FILE).write_text(_json({"sha256": checksums}), encoding="utf-8")
+            sync_files(temporary, checksums)
+
+    return Save(path, progress, snapshot, write)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2) + "\n"

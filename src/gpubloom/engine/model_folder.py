@@ -1,0 +1,70 @@
+"""ModelFolder: a trained model as others read it. Hugging Face's layout, or PEFT's when adapters are trained.
+
+Weights are the FP32 masters: what a checkpoint continues from and what an export hands out are the same.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpubloom.engine import adapters_on_disk
+from gpubloom.engine.data import Tokenizer
+from gpubloom.engine.executors.blocks import BlockExecutor
+from gpubloom.engine.executors.blocks.snapshot import WEIGHTS
+from gpubloom.engine.export import CONFIG_FILE, WEIGHTS_STEM
+from gpubloom.engine.memory.free import free_host_bytes
+from gpubloom.engine.model import Model
+from gpubloom.engine.models.lora import LoraBlocks
+from gpubloom.engine.shards.sharding import SHARD_BYTES, Sharding, Stretch, shard, weight_stretches
+from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
+from gpubloom.engine.shards.writing import write_shards
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What lies in a folder of this model, and how it is called there. `base` is what adapters belong to."""
+
+    model: Model
+    tokenizer: Tokenizer
+    context_length: int
+    base: str | None = None
+
+    @property
+    def stem(self) -> str:
+        """What the files of weights begin with."""
+        return adapters_on_disk.WEIGHTS_STEM if self._adapters else WEIGHTS_STEM
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """The trained tensors by their names in the folder."""
+        return weight_stretches(self.model.blocks, adapters_on_disk.PREFIX if self._adapters else "")
+
+    def sharding(self, shard_bytes: int = SHARD_BYTES) -> Sharding:
+        # PEFT reads one file; adapters are small.
+        return shard(self.stretches, self.stem, sys.maxsize if self._adapters else shard_bytes)
+
+    def write_companions(self, folder: Path) -> None:
+        """All that belongs beside the weights."""
+        settings = self.model.settings | {"dtype": "float32"}
+        (folder / CONFIG_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        self.tokenizer.save(folder, self.context_length)
+        if self._adapters is not None:
+            adapters_on_disk.write_adapter_config(folder, self._adapters, self.base)
+
+    def export(self, final: Path, executor: BlockExecutor, shard_bytes: int = SHARD_BYTES) -> None:
+        """Writes the folder with the weights of this moment, complete or not at all."""
+        sharding = self.sharding(shard_bytes)
+        snapshot = executor.snapshot(min(free_host_bytes() // 2, sharding.total_bytes), streams=(WEIGHTS,))
+        try:
+            with complete_or_absent(final) as folder:
+                checksums = write_shards(folder, snapshot, [sharding])
+                self.write_companions(folder)
+                sync_files(folder, checksums)
+        except BaseException:
+            snapshot.abandon()
+            raise
+
+    @property
+    def _adapters(self) -> LoraBlocks | None:
+        return self.model.blocks if isinstance(self.model.blocks, LoraBlocks) else None

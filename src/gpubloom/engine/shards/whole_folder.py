@@ -1,0 +1,59 @@
+"""Folders that are complete or absent: written under another name, brought to disk, then renamed."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+TEMPORARY = ".writing-"
+
+
+@contextlib.contextmanager
+def complete_or_absent(final: Path) -> Iterator[Path]:
+    """A folder to write into: it gets its name when all is well, and else is removed.
+
+    An OSError becomes a sentence that names the folder.
+    """
+    temporary = final.parent / f"{TEMPORARY}{final.name}"
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        # What is left of a process that was killed.
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        yield temporary
+        _sync(temporary)
+        temporary.rename(final)
+        _sync(final.parent)
+    except BaseException as problem:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(problem, OSError):
+            raise OSError(
+                f"{final} could not be saved: {problem.strerror or problem}. "
+                "What was saved before is intact: make room there, then resume."
+            ) from problem
+        raise
+
+
+def sync_files(folder: Path, already: Mapping[str, str]) -> dict[str, str]:
+    """Brings all files to disk; sha256 by name. Those in `already` are on disk and have theirs."""
+    checksums = dict(already)
+    for file in sorted(folder.iterdir()):
+        if file.name not in checksums:
+            checksums[file.name] = sha256_of(file)
+            _sync(file)
+    return checksums
+
+
+def sha256_of(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

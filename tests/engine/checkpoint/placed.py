@@ -1,0 +1,76 @@
+"""Small executors on the CPU under every placement, and batches to train them with."""
+
+import torch
+from torch import Tensor
+
+from gpubloom.engine.data import Batch
+from gpubloom.engine.executors.blocks import BlockExecutor
+from gpubloom.engine.executors.blocks.snapshot import PARTS
+from gpubloom.engine.hardware import choose_compute
+from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
+from gpubloom.plan import ModelShape, OptimizerConfig
+from gpubloom.plan.placement import BlockPlacement, Placement, resident, streamed
+
+LAYERS = 3
+SHAPE = ModelShape(
+    vocab_size=96,
+    hidden_size=32,
+    layers=LAYERS,
+    heads=2,
+    kv_heads=2,
+    ffn_size=64,
+    context_length=16,
+    tie_embeddings=False,
+)
+
+_HOST = BlockPlacement(state="host", weights="stream")
+_LINK = BlockPlacement(state="link", weights="stream")
+PLACEMENTS = {
+    "resident": resident(LAYERS, tied=False),
+    "streamed": streamed(LAYERS, tied=False),
+    "link": Placement(
+        embedding=BlockPlacement(state="link"), layers=(_LINK,) * LAYERS, head=BlockPlacement(state="link")
+    ),
+    "cast": Placement(
+        embedding=BlockPlacement(), layers=(BlockPlacement(weights="cast"),) * LAYERS, head=BlockPlacement()
+    ),
+    "mixed": Placement(
+        embedding=BlockPlacement(state="host"),
+        layers=(_LINK, BlockPlacement(keep=True), _HOST),
+        head=BlockPlacement(),
+    ),
+}
+
+
+def make_executor(placement: str, precision: str = "fp32", shape: ModelShape = SHAPE) -> BlockExecutor:
+    return BlockExecutor(
+        LlamaBlocks(shape),
+        RandomLlama(shape, seed=3),
+        PLACEMENTS[placement],
+        OptimizerConfig(),
+        choose_compute("cpu", precision),
+    )
+
+
+def train(executor: BlockExecutor, steps: int, first: int = 0) -> list[float]:
+    """The losses of some steps; step n always sees the same batch."""
+    losses = []
+    for step in range(first, first + steps):
+        generator = torch.Generator().manual_seed(step)
+        rows_ABT = torch.randint(0, SHAPE.vocab_size, (1, 2, SHAPE.context_length + 1), generator=generator)
+        losses.append(float(executor.forward_backward(Batch(rows_ABT[..., :-1], rows_ABT[..., 1:]))))
+        executor.optimizer_step(1e-2)
+    return losses
+
+
+def state_of(executor: BlockExecutor) -> list[Tensor]:
+    executor.settle()
+    return [getattr(store, part).clone() for store in executor.stores for part in PARTS]
+
+
+def state_bytes(executor: BlockExecutor) -> int:
+    return sum(getattr(store, part).nbytes for store in executor.stores for part in PARTS)
+
+
+def same(some: list[Tensor], others: list[Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
