@@ -97,6 +97,26 @@ def test_sigterm_is_recorded_as_preempted_and_still_ends_the_process(
     assert latest["status"] == "preempted"
 
 
+def test_sigterm_at_1000_events_a_second_loses_nothing(
+    start_script: StartScript, run_dir: Path, tmp_path: Path
+) -> None:
+    for attempt in range(1, 4):
+        note = tmp_path / f"note{attempt}"
+        process = start_script(_BUSY, str(note))
+        while not note.exists() or note.stat().st_size < 16:
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.01)
+        time.sleep(0.3 + random.random() * 0.2)
+        process.terminate()
+        assert process.wait(timeout=10) == -signal.SIGTERM
+        last_step, _ = struct.unpack("qd", note.read_bytes())
+        events = [event for event in events_of(run_dir) if event.attempt == attempt]
+        steps = [event.step for event in events if event.kind == "metric"]
+        assert steps == list(range(1, len(steps) + 1))
+        assert len(steps) >= last_step
+        assert [event.fields["status"] for event in events if event.kind == "end"] == ["preempted"]
+
+
 def test_sigterm_calls_the_handler_that_was_there_before(start_script: StartScript, run_dir: Path) -> None:
     process = start_script("""
         import signal, sys, time

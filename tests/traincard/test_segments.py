@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.traincard import Reader, Reading, Reporter, RunFiles, load_curves, segments, snapshot
+from gpubloom.traincard import Reader, Reading, Reporter, RunEvent, RunFiles, load_curves, segments, snapshot
 from gpubloom.traincard.condensed_files import condensed_bytes
 from gpubloom.traincard.layout import StreamId
 from tests.traincard.conftest import StartScript, events_of
@@ -90,7 +90,12 @@ def test_a_finished_run_is_opened_without_reading_its_lines(
     reporter.close()
     parsed: list[bytes] = []
     event = Reader._event
-    monkeypatch.setattr(Reader, "_event", lambda self, s, line: parsed.append(line) or event(self, s, line))
+
+    def note(self: Reader, stream: StreamId, line: bytes) -> RunEvent | None:
+        parsed.append(line)
+        return event(self, stream, line)
+
+    monkeypatch.setattr(Reader, "_event", note)
     reading = Reading(run_dir)
     reading.update()
     assert not parsed
@@ -181,7 +186,6 @@ def test_a_condensed_file_that_claims_more_than_the_stream_has_is_not_used(
 
 
 def test_memory_stays_bounded_however_many_series_and_points_there_are() -> None:
-    from gpubloom.traincard.reader import RunEvent
     from gpubloom.traincard.series import Curves
 
     curves = Curves(most_together=20_000)

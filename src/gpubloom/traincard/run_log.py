@@ -1,11 +1,28 @@
-"""Looks through the whole log of a run, without keeping it."""
+"""Looks through the whole log of a run without keeping it, and at the last lines that were printed."""
 
 import os
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 
 from gpubloom.traincard.reader import Reader
 from gpubloom.traincard.reading import LogLine
+
+_OUTPUT_BYTES = 64 * 1024
+_OUTPUT_LINES = 200
+
+
+def last_output(run_dir: str | os.PathLike[str]) -> list[str]:
+    """The last lines that the training process printed, where an agent or `bloom` keeps them."""
+    try:
+        with Path(run_dir, "logs", "output.log").open("rb") as file:
+            begin = max(0, file.seek(0, os.SEEK_END) - _OUTPUT_BYTES)
+            file.seek(begin)
+            lines = file.read(_OUTPUT_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    # The first line is cut wherever the reading began.
+    return lines[1 if begin else 0 :][-_OUTPUT_LINES:]
 
 
 def search_log(

@@ -11,6 +11,7 @@ from gpubloom.traincard.diagnosis import Limits, diagnose
 from gpubloom.traincard.numbers_on_disk import plain
 from gpubloom.traincard.reader import load_latest
 from gpubloom.traincard.reading import Reading
+from gpubloom.traincard.run_log import last_output
 from gpubloom.traincard.series import Curve
 from gpubloom.traincard.system_series import shorter_or_same, system_section
 from gpubloom.traincard.thinning import line_of, shorter
@@ -73,6 +74,7 @@ def snapshot(
             "lines": [asdict(line) for line in reading.log],
             "total": reading.log_total,
             "errors": reading.log_errors,
+            "output": last_output(reading.run_dir),
         },
         "failure": _failure(reading),
     }
