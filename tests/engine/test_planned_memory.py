@@ -1,0 +1,120 @@
+"""The planner counts what the block executor holds: every buffer of a run, on the device and on the host."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import Tensor
+
+from gpubloom.engine.data import Batch
+from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
+from gpubloom.engine.executors.blocks import store as store_module
+from gpubloom.engine.executors.blocks.device import Device
+from gpubloom.engine.hardware import choose_compute
+from gpubloom.engine.memory.pinned import host_buffer
+from gpubloom.engine.model import Model
+from gpubloom.plan import BlockPlacement, Hardware, OptimizerConfig, Placement, TrainConfig, predict
+from gpubloom.plan.placement import resident, streamed
+
+LAYERS, VOCABULARY = 5, 600
+# The planner is asked about a GPU: on a CPU device and host are one memory, though the buffers are the same.
+GPU = Hardware.parse("H200, 125 GiB host")
+HOST = BlockPlacement(state="host", weights="stream")
+LINK = BlockPlacement(state="link", weights="stream")
+CAST = BlockPlacement(weights="cast")
+
+
+def mixed(*layers: BlockPlacement, ends: BlockPlacement | None = None) -> Placement:
+    ends = ends or BlockPlacement()
+    return Placement(embedding=ends, layers=layers, head=ends, slots=3)
+
+
+PLACEMENTS = {
+    "resident": resident(LAYERS, tied=False),
+    "streamed": streamed(LAYERS, tied=False),
+    "linked": mixed(HOST, LINK, HOST, LINK, HOST),
+    "cast": mixed(CAST, CAST, HOST, HOST, HOST.model_copy(update={"weights": "device"})),
+    "kept": mixed(HOST, HOST, LINK, *[HOST.model_copy(update={"weights": "device", "keep": True})] * 2),
+    "ends on the host": mixed(*[HOST] * LAYERS, ends=BlockPlacement(state="host")),
+}
+
+
+class Buffers:
+    """Bytes of what was asked for and is still held."""
+
+    def __init__(self) -> None:
+        self._held: list[weakref.ref[Tensor]] = []
+
+    def note(self, tensor: Tensor) -> Tensor:
+        self._held.append(weakref.ref(tensor))
+        return tensor
+
+    @property
+    def total(self) -> int:
+        gc.collect()
+        return sum(tensor.nbytes for held in self._held if (tensor := held()) is not None)
+
+
+@pytest.fixture
+def buffers(monkeypatch: pytest.MonkeyPatch) -> tuple[Buffers, Buffers]:
+    device, host = Buffers(), Buffers()
+    empty, pinned, plain = Device.empty, Device.host, host_buffer
+    monkeypatch.setattr(Device, "empty", lambda self, *rest: device.note(empty(self, *rest)))
+    monkeypatch.setattr(Device, "host", lambda self, *rest: host.note(pinned(self, *rest)))
+    monkeypatch.setattr(store_module, "host_buffer", lambda *rest, **more: host.note(plain(*rest, **more)))
+    return device, host
+
+
+FROZEN = {
+    "resident": resident(LAYERS, tied=False),
+    "frozen and streamed": mixed(*[BlockPlacement(weights="stream")] * LAYERS),
+}
+CASES = [
+    *((name, "full", precision) for name in PLACEMENTS for precision in ("bf16", "fp32")),
+    *((name, method, "bf16") for name in FROZEN for method in ("lora", "qlora")),
+]
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize(("name", "method", "precision"), CASES)
+def test_weights_gradients_and_states_are_predicted_within_two_percent(
+    buffers: tuple[Buffers, Buffers], name: str, method: str, precision: str, accumulation: int
+) -> None:
+    config = TrainConfig.model_validate(
+        {
+            "model": {
+                "hidden_size": 256,
+                "heads": 8,
+                "kv_heads": 4,
+                "layers": LAYERS,
+                "tie_embeddings": False,
+            },
+            "method": method,
+            "precision": precision,
+            "accumulation": accumulation,
+            "batch_size": 2,
+        }
+    )
+    placement, model = (PLACEMENTS | FROZEN)[name], Model.open(config, vocab_size=VOCABULARY)
+    executor = BlockExecutor(
+        model.blocks,
+        model.source,
+        placement,
+        OptimizerConfig(),
+        choose_compute("cpu", precision),
+        ExecutorOptions(accumulation=accumulation, quantized=method == "qlora"),
+    )
+    tokens = torch.randint(VOCABULARY, (accumulation, 2, 128))
+    for _ in range(2):
+        executor.forward_backward(Batch(tokens, tokens))
+        executor.optimizer_step(1e-3)
+    executor.settle()
+    planned = predict(config, GPU, placement, shape=model.shape)
+    for held, memory in zip(buffers, (planned.gpu, planned.host), strict=True):
+        assert memory is not None
+        # Host overhead and activations are no buffers of the executor.
+        counted = memory.weights + memory.gradients + memory.optimizer
+        assert held.total == pytest.approx(counted, rel=0.02), (
+            f"{name}: {held.total:,} held, {counted:,} planned"
+        )
