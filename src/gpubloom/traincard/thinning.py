@@ -17,8 +17,8 @@ def line_of(curve: Curve, points: int) -> dict[str, list[Any]]:
     y: list[Any] = []
     t: list[float] = []
     for first, last, low, high, value, time in _joined(curve, max(1, points // 2)):
-        if low == high or low != low:
-            pairs: tuple[tuple[float, float], ...] = ((last, low),)
+        if first == last or low != low:
+            pairs: tuple[tuple[float, float], ...] = ((last, value if low == low else low),)
         # Which came first is not known; the last value tells in which direction the bucket left.
         elif abs(high - value) < abs(value - low):
             pairs = ((first, low), (last, high))
