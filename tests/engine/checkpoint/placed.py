@@ -1,14 +1,21 @@
 """Small executors on the CPU under every placement, and batches to train them with."""
 
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from gpubloom.engine.data import Batch
-from gpubloom.engine.executors.blocks import BlockExecutor
+from gpubloom.engine import Model
+from gpubloom.engine.checkpoint import Progress, read_checkpoint, start_save
+from gpubloom.engine.data import Batch, Tokenizer
+from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.executors.blocks.snapshot import PARTS
+from gpubloom.engine.export import hugging_face_config
 from gpubloom.engine.hardware import choose_compute
+from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
-from gpubloom.plan import ModelShape, OptimizerConfig
+from gpubloom.plan import ModelShape, OptimizerConfig, TokenizerConfig
 from gpubloom.plan.placement import BlockPlacement, Placement, resident, streamed
 
 LAYERS = 3
@@ -34,6 +41,12 @@ PLACEMENTS = {
     "cast": Placement(
         embedding=BlockPlacement(), layers=(BlockPlacement(weights="cast"),) * LAYERS, head=BlockPlacement()
     ),
+    # States on the device, weights in host memory: how adapters are trained.
+    "base-streamed": Placement(
+        embedding=BlockPlacement(),
+        layers=(BlockPlacement(weights="stream"),) * LAYERS,
+        head=BlockPlacement(weights="stream"),
+    ),
     "mixed": Placement(
         embedding=BlockPlacement(state="host"),
         layers=(_LINK, BlockPlacement(keep=True), _HOST),
@@ -42,14 +55,52 @@ PLACEMENTS = {
 }
 
 
-def make_executor(placement: str, precision: str = "fp32", shape: ModelShape = SHAPE) -> BlockExecutor:
+def make_model() -> Model:
+    return Model(
+        blocks=LlamaBlocks(SHAPE),
+        source=RandomLlama(SHAPE, seed=3),
+        shape=SHAPE.decoder(),
+        settings=hugging_face_config(SHAPE, None),
+    )
+
+
+def make_executor(
+    placement: str, precision: str = "fp32", model: Model | None = None, *, quantized: bool = False
+) -> BlockExecutor:
+    model = model or make_model()
     return BlockExecutor(
-        LlamaBlocks(shape),
-        RandomLlama(shape, seed=3),
+        model.blocks,
+        model.source,
         PLACEMENTS[placement],
         OptimizerConfig(),
         choose_compute("cpu", precision),
+        ExecutorOptions(quantized=quantized),
     )
+
+
+def folder_of(model: Model, base: str | None = None) -> ModelFolder:
+    tokenizer = Tokenizer.create(TokenizerConfig(), ())
+    return ModelFolder(model, tokenizer, SHAPE.context_length, base)
+
+
+def save(folder: Path, model: Model, executor: BlockExecutor, step: int, **options: Any) -> Path:
+    """Saves and waits until it is saved."""
+    progress = Progress(
+        step=step,
+        updates=executor.updates,
+        tokens_seen=0,
+        loader={},
+        data_fingerprint="",
+        metrics={},
+        loss_scale=executor.loss_scale,
+    )
+    saving = start_save(folder, folder_of(model), executor, progress, **options)
+    saving.finish()
+    return saving.path
+
+
+def restore(path: Path, model: Model, executor: BlockExecutor) -> None:
+    read_checkpoint(path, folder_of(model)).restore(executor)
 
 
 def train(executor: BlockExecutor, steps: int, first: int = 0) -> list[float]:
