@@ -19,6 +19,9 @@ export type Mark = {
   refused: string | null;
 };
 
+/** What TrainCard's diagnosis found wrong with the run: the same as on its card. */
+export type RunFinding = { kind: string; severity: string; sentence: string };
+
 export type Summary = {
   phase: string | null;
   step: number | null;
@@ -35,6 +38,7 @@ export type Summary = {
   damagedLines: number;
   error: { type: string | null; message: string | null; advice: string | null } | null;
   marks: Mark[];
+  findings: RunFinding[];
 };
 
 export function readSummary(job: Pick<Job, "summary">): Summary {
@@ -61,7 +65,13 @@ export function readSummary(job: Pick<Job, "summary">): Summary {
     damagedLines: number(summary.damagedLines) ?? 0,
     error: error && { type: text(error.type), message: text(error.message), advice: text(error.advice) },
     marks: Array.isArray(summary.marks) ? summary.marks.map(readMark) : [],
+    findings: Array.isArray(summary.findings) ? summary.findings.map(readFinding) : [],
   };
+}
+
+function readFinding(given: unknown): RunFinding {
+  const finding = record(given);
+  return { kind: text(finding.kind) ?? "", severity: text(finding.severity) ?? "", sentence: text(finding.sentence) ?? "" };
 }
 
 function readMark(given: unknown): Mark {

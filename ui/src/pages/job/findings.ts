@@ -15,6 +15,15 @@ const ADVICE: Record<string, string> = {
 
 const TIMES = ["", "once", "twice"];
 
+const TITLES: Record<string, string> = {
+  stalled: "Stalled.",
+  degraded: "Degraded.",
+  diverging: "Diverging.",
+  data_starved: "Waiting for data.",
+  throttled: "Slowed down.",
+  out_of_memory_soon: "Memory is running out.",
+};
+
 /** What somebody should know about a job before looking at its charts, most pressing first. */
 export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding[] {
   const summary = readSummary(job);
@@ -24,6 +33,10 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
     found.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.errorMessage ?? "No reason was recorded."} ${advice}` });
   }
   if (job.status === "queued") found.push(waiting(job, machinesSeen));
+  summary.findings.forEach((finding, place) => {
+    const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
+    found.push({ key: `${finding.kind}-${place}`, tone, title: TITLES[finding.kind] ?? "", text: finding.sentence });
+  });
   const refused = summary.marks.findLast((mark) => mark.kind === "applied")?.refused;
   if (refused) found.push({ key: "refused", tone: "attention", title: "A setting was refused.", text: refused });
   if (summary.restartCount > 0) {

@@ -51,6 +51,18 @@ describe("findings", () => {
     expect(found[1]?.text).toContain("8,000");
   });
 
+  it("show what was found wrong with the run, with its own sentences", () => {
+    const findings = [
+      { kind: "degraded", severity: "critical", sentence: "Rank 3 on node1 is dead.", evidence: { rank: 3 }, since: 1 },
+      { kind: "throttled", severity: "warning", sentence: "GPU 1 is slowed down by heat.", evidence: {}, since: null },
+    ];
+    const found = findingsOf(job({ summary: { findings } }), true);
+    expect(found.map(({ tone, title, text }) => [tone, title, text])).toEqual([
+      ["bad", "Degraded.", "Rank 3 on node1 is dead."],
+      ["attention", "Slowed down.", "GPU 1 is slowed down by heat."],
+    ]);
+  });
+
   it("tell a job that waits for its turn from one that waits for a worker", () => {
     expect(findingsOf(job({ status: "queued", queuePosition: 3 }), true)[0]?.text).toBe("2 jobs are ahead of it.");
     expect(keys(findingsOf(job({ status: "queued", queuePosition: 1 }), false))).toEqual(["no-worker"]);
