@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
-
 _GROUP = Path("/sys/fs/cgroup")
 
 
 def free_host_bytes(budget_gb: float | None = None) -> int:
     """What is free on the machine, within the limit of a container and the budget of this process."""
+    # Only who saves needs it; the executor can be used without.
+    import psutil  # type: ignore[import-untyped]
+
     available: int = psutil.virtual_memory().available
     if budget_gb is not None:
         available = min(available, int(budget_gb * 1e9) - psutil.Process().memory_info().rss)
