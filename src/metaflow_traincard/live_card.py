@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gpubloom.traincard.card.content import card_content
+from gpubloom.traincard.card.content import card_content, run_content
 from gpubloom.traincard.card.page import render_content
 from gpubloom.traincard.failure import error_fields
 from gpubloom.traincard.process_end import ProcessEnd
@@ -22,7 +22,7 @@ SECONDS = 4.0
 # The thread shares the interpreter with the training: points are given up before the loop is held up.
 MOST_CPU_SECONDS = 0.005
 _EXCHANGE_TURNS = 5
-_LIVE_POINTS, _FEWEST_POINTS, _FULL_POINTS = 400, 40, 2000
+_FEWEST_POINTS, _FIRST_POINTS, _MOST_POINTS = 40, 200, 400
 _LIVE_BUCKETS = 200
 _LIVE_LINES = 200
 _LAST_TURN_SECONDS = 5.0
@@ -53,10 +53,10 @@ class LiveCard:
         self._retried = retried
         self._earlier: list[str] | None = None
         self._seconds = seconds
-        self._points = _LIVE_POINTS
+        self._points = _FIRST_POINTS
         self._reading = Reading(files.run_dir, most_buckets=_LIVE_BUCKETS)
         self._turns = 0
-        self._cpu_seconds = self._write_seconds = 0.0
+        self._cost: dict[str, float] = {}
         # Reentrant, because SIGTERM may come to the thread that holds it.
         self._busy = threading.RLock()
         self._stop = threading.Event()
@@ -102,12 +102,14 @@ class LiveCard:
                 return
             self._turns += 1
             began = time.thread_time()
+            self._reading.update()
+            read = time.thread_time()
             content = self._content(full, problem)
             made = time.thread_time()
             self._write(content, page=page, everywhere=page)
-            self._cpu_seconds = time.thread_time() - began
-            self._write_seconds = time.thread_time() - made
-            self._adapt()
+            written = time.thread_time()
+            self._cost = {"read": read - began, "make": made - read, "write": written - made}
+            self._adapt(written - read)
             if full or self._turns % _EXCHANGE_TURNS == 0:
                 self._files.exchange(all_of_it=full)
         except Exception as error:  # noqa: BLE001 - no card is worth a training run; the reason is said
@@ -118,24 +120,20 @@ class LiveCard:
     def _content(self, full: bool, problem: BaseException | None) -> dict[str, Any]:
         if full:
             # Read anew, in all detail: the step is over, and nobody waits for the interpreter.
-            found = snapshot(self._files.run_dir, points=_FULL_POINTS)
+            content = run_content(self._files.run_dir, name=self._name)
         else:
-            self._reading.update()
-            found = snapshot(self._reading, points=self._points)
-        notes = () if found["ranks"] else (_SILENT,)
-        content = card_content({**found, "name": self._name}, notes=notes)
-        if not full:
-            logs = content["logs"]
-            content["logs"] = {**logs, "lines": logs["lines"][-_LIVE_LINES:]}
+            content = card_content({**snapshot(self._reading, points=self._points), "name": self._name})
+            content["logs"] = {**content["logs"], "lines": content["logs"]["lines"][-_LIVE_LINES:]}
+        if not content["ranks"]:
+            content["notes"] = [_SILENT]
         if problem is not None:
             add_failure(content, problem)
         # Said openly: what watching costs the step.
         content["live"] = {
             "updates": self._turns,
             "seconds": self._seconds,
-            "cpu_milliseconds": round(self._cpu_seconds * 1000, 2),
-            "write_milliseconds": round(self._write_seconds * 1000, 2),
             "points": self._points,
+            "last_cpu_milliseconds": {part: round(cost * 1000, 2) for part, cost in self._cost.items()},
         }
         return content
 
@@ -153,11 +151,12 @@ class LiveCard:
                 self._store.save_page(render_content(content, token=LIVE_TOKEN), card)
             self._store.save_data(content, card)
 
-    def _adapt(self) -> None:
-        if self._cpu_seconds > MOST_CPU_SECONDS:
+    def _adapt(self, cpu_seconds: float) -> None:
+        # Reading costs by what was reported, whatever is drawn of it; the rest costs by points.
+        if cpu_seconds > MOST_CPU_SECONDS:
             self._points = max(_FEWEST_POINTS, self._points * 3 // 4)
-        elif self._cpu_seconds < MOST_CPU_SECONDS / 2:
-            self._points = min(_LIVE_POINTS, self._points * 5 // 4)
+        elif cpu_seconds < MOST_CPU_SECONDS / 2:
+            self._points = min(_MOST_POINTS, self._points * 5 // 4)
 
     def _say_once(self, sentence: str) -> None:
         if not self._warned:

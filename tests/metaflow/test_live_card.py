@@ -85,6 +85,7 @@ def test_a_running_step_updates_its_card_in_place_every_few_seconds(
         _watch_to_the_end(chromium, flow, running)
 
 
+@pytest.mark.long
 def test_a_failing_step_shows_its_failure_on_the_open_page(chromium: Browser, tmp_path: Path) -> None:
     flow = Flow("training", tmp_path)
     with flow.start("run", "--seconds", "8", "--fail", "always") as running:

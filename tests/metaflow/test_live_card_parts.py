@@ -83,7 +83,7 @@ def test_a_card_gives_up_points_before_it_holds_up_the_step(
     for _ in range(12):
         card._turn()
     assert warnings == []
-    assert [one["live"]["points"] for one in store.data[:3]] == [400, 300, 225]
+    assert [one["live"]["points"] for one in store.data[:3]] == [200, 150, 112]
     assert store.data[-1]["live"]["points"] == 40
     assert max(len(m["lines"][0]["x"]) for m in store.data[-1]["metrics"]) <= 60
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.xdist_group("metaflow")
 
 def test_a_finished_step_has_a_card_and_no_process_was_started_to_update_it(tmp_path: Path) -> None:
     flow = Flow("training", tmp_path)
-    flow.run("run", "--seconds", "9")
+    flow.run("run", "--seconds", "5")
     (card,) = flow.cards()
     assert card.token == "final"
     assert card.page_data["status"]["status"] == "completed"
@@ -20,7 +20,7 @@ def test_a_finished_step_has_a_card_and_no_process_was_started_to_update_it(tmp_
     assert card.page_data["system"]["series"]
     # The run, its two tasks, and Metaflow's last page and data of both cards of the step: nothing in between.
     assert len(flow.imports.read_text().splitlines()) == 3 + 4
-    assert (next(tmp_path.glob(".metaflow/TrainingFlow/*/start/*")) / "traincard/events.jsonl").is_file()
+    assert len(list(tmp_path.glob(".metaflow/TrainingFlow/*/start/*/traincard/events.jsonl"))) == 1
 
 
 def test_a_failed_step_shows_exception_trace_last_metrics_and_likely_cause(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def _line(attempt: int, x: list[int], steps: int, value: Any) -> dict[str, Any]:
         "attempt": attempt,
         "rank": 0,
         "x": x,
-        "y": [value(step / steps) for step in x],
+        "y": [float(f"{value(step / steps):.7g}") for step in x],
         "t": [START + step / 2 for step in x],
     }
 
@@ -136,7 +136,7 @@ def _status(status: str, steps: int) -> dict[str, Any]:
 
 
 def _system(gpus: int, points: int) -> dict[str, Any]:
-    times = [START + i * 3600 / points for i in range(points)]
+    times = [round(START + i * 3600 / points, 1) for i in range(points)]
     last: dict[str, float] = {
         "cpu/utilization": 41.0,
         "ram/used": 101e9,
@@ -162,7 +162,12 @@ def _system(gpus: int, points: int) -> dict[str, Any]:
             "title": title,
             "unit": unit,
             "lines": [
-                {"host": "node-1", "gpu": gpu, "x": times, "y": [level - gpu + math.sin(t) for t in times]}
+                {
+                    "host": "node-1",
+                    "gpu": gpu,
+                    "x": times,
+                    "y": [round(level - gpu + math.sin(t), 4) for t in times],
+                }
                 for gpu in range(gpus)
             ],
             "aggregate": {"how": "mean", "x": times, "y": [level for _ in times]},

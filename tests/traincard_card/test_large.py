@@ -15,6 +15,13 @@ pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.long]
 
 SERIES, STEPS, POINTS = 20, 1_000_000, 2_000
 
+# The frame after the newest canvas: by then the charts on the screen are drawn.
+_DRAWN = """new MutationObserver((changes) => {
+  if (changes.some((one) => [...one.addedNodes].some((node) => node.querySelector?.("canvas")))) {
+    requestAnimationFrame(() => setTimeout(() => { window.drawnAt = performance.now(); }));
+  }
+}).observe(document, { childList: true, subtree: true });"""
+
 _ZOOM = """async () => {
   const tasks = [];
   new PerformanceObserver((list) => tasks.push(...list.getEntries().map((one) => one.duration)))
@@ -58,10 +65,12 @@ def test_a_card_of_a_million_steps_is_small_and_draws_and_zooms_without_a_halt(o
     html = _large_card()
     assert len(html.encode()) <= 3_000_000
     page = open_card(html)
+    page.add_init_script(_DRAWN)
+    page.reload()
     page.wait_for_selector("#metric-loss canvas")
-    drawn = page.evaluate("performance.getEntriesByType('paint').at(-1).startTime")
-    loaded = page.evaluate("performance.timing.loadEventEnd - performance.timing.navigationStart")
+    page.wait_for_timeout(1_500)
+    drawn = page.evaluate("window.drawnAt")
     tasks = page.evaluate(_ZOOM)
-    print(f"{len(html) / 1e6:.2f} MB, painted after {drawn:.0f} ms, loaded {loaded} ms, long tasks {tasks}")
-    assert max(drawn, loaded) < 1_000
+    print(f"{len(html) / 1e6:.2f} MB, drawn after {drawn:.0f} ms, tasks over 50 ms while zooming: {tasks}")
+    assert drawn < 1_000
     assert max(tasks, default=0) <= 100

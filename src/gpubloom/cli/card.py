@@ -9,7 +9,6 @@ import typer
 def card(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the page.")] = Path("card.html"),
-    points: Annotated[int, typer.Option(min=10, max=20_000, help="Points a line at most.")] = 2000,
 ) -> None:
     """Write a run's card: status, charts, system, checkpoints, logs and failure in one HTML file."""
     from gpubloom.traincard.card import CardNotBuiltError, write_card
@@ -18,7 +17,7 @@ def card(
     if not (run / "traincard").is_dir():
         _refuse(f"{run} is not a run directory: it has no traincard folder.")
     try:
-        written = write_card(run, out, points)
+        written = write_card(run, out)
     except (CardNotBuiltError, NewerProtocolError) as problem:
         _refuse(str(problem))
     except OSError as problem:

@@ -4,12 +4,35 @@ Times of single points are not drawn, so they stay behind. What a run says is ne
 and only addresses made here become links.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 _DRAWN = ("attempt", "rank", "x", "y")
+# With script and style, the page stays under 3 MB: a browser opens it at once, and it can be sent by mail.
+_MOST_BYTES = 2_800_000
+_POINTS, _FEWEST_POINTS = 2000, 50
+
+
+def run_content(
+    run_dir: Path, *, name: str | None = None, page_folder: Path | None = None, notes: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """What goes into the page of a run, with as many points as a page has room for."""
+    from gpubloom.traincard.reading import Reading
+    from gpubloom.traincard.snapshot import snapshot
+
+    reading = Reading(run_dir)
+    reading.update()
+    points = _POINTS
+    while True:
+        found = snapshot(reading, points=points)
+        named = {**found, "name": name or found["name"]}
+        content = card_content(named, run_dir=run_dir, page_folder=page_folder, notes=notes)
+        if points <= _FEWEST_POINTS or len(json.dumps(content, separators=(",", ":"))) <= _MOST_BYTES:
+            return content
+        points //= 2
 
 
 def card_content(

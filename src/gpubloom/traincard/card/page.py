@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpubloom.traincard.card.content import card_content
+from gpubloom.traincard.card.content import card_content, run_content
 from gpubloom.traincard.whole_files import replace_file
 
 STATIC = Path(__file__).parent / "static"
@@ -66,15 +66,10 @@ def render_content(content: Mapping[str, Any], token: str = RELOAD_TOKEN) -> str
     )
 
 
-def write_card(run_dir: str | os.PathLike[str], out: str | os.PathLike[str], points: int = 2000) -> Path:
+def write_card(run_dir: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
     """Writes the card of a run as it is now; the file is replaced whole, so an open browser can reload it."""
-    from gpubloom.traincard.snapshot import snapshot
-
     target = Path(out)
-    run = Path(run_dir)
-    content = card_content(snapshot(run, points=points), run_dir=run, page_folder=target.parent)
-    page = render_content(content)
-    replace_file(target, page)
+    replace_file(target, render_content(run_content(Path(run_dir), page_folder=target.parent)))
     return target
 
 

@@ -5,6 +5,7 @@ the card could not be written from within the step.
 """
 
 import os
+from pathlib import Path
 from typing import Any
 
 from metaflow.cards import MetaflowCard
@@ -52,8 +53,7 @@ class TrainCard(MetaflowCard):  # type: ignore[misc]
         return render_content(self._content(task, data))
 
     def _content(self, task: Any, data: Any) -> dict[str, Any]:
-        from gpubloom.traincard.card.content import card_content
-        from gpubloom.traincard.snapshot import snapshot
+        from gpubloom.traincard.card.content import run_content
 
         sent = (data or {}).get("user")
         run_dir = os.environ.get("BLOOM_RUN_DIR")
@@ -64,7 +64,7 @@ class TrainCard(MetaflowCard):  # type: ignore[misc]
             for sentence, holds in ((_COMPONENTS, self._has_components), (_ALONE, not run_dir))
             if holds
         )
-        return card_content({**snapshot(run_dir or "."), "name": task.pathspec}, notes=notes)
+        return run_content(Path(run_dir or "."), name=task.pathspec, notes=notes)
 
 
 CARDS = [TrainCard]
