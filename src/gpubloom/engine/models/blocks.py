@@ -51,6 +51,10 @@ class BlockModel(Protocol):
     def tied(self) -> bool:
         """Whether the head uses the embedding's block, which then also holds the head's other tensors."""
 
+    @property
+    def eager_kinds(self) -> frozenset[str]:
+        """Kinds of layers that cannot be compiled."""
+
     def parameter_name(self, block: BlockSpec, tensor: TensorSpec) -> str:
         """The name in a model folder, as Hugging Face spells it."""
 

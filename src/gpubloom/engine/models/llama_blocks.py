@@ -27,6 +27,7 @@ class LlamaBlocks:
             template = DecoderLayer(shape)
         self.templates: dict[str, nn.Module] = {_LAYER: template}
         self.tied = shape.tie_embeddings
+        self.eager_kinds: frozenset[str] = frozenset()
         layer = tuple(
             TensorSpec(name, tuple(parameter.shape)) for name, parameter in template.named_parameters()
         )

@@ -80,11 +80,12 @@ class BlockExecutor:
         self._scale = LossScale(compute)
         self._layers = range(1, 1 + len(placement.layers))
         self._head = 0 if model.tied else len(self.stores) - 1
+        kinds = {self.stores[index].spec.kind: self.stores[index].names for index in self._layers}
         self._layer_functions = {
-            self.stores[index].spec.kind: LayerFunctions(
-                model, self.stores[index].spec.kind, self.stores[index].names, compiled=options.compiled
+            kind: LayerFunctions(
+                model, kind, names, compiled=options.compiled and kind not in model.eager_kinds
             )
-            for index in self._layers
+            for kind, names in kinds.items()
         }
         self._head_functions = HeadFunctions(model, self.stores[self._head].names, compiled=options.compiled)
         self._clip_norm = optimizer.clip_norm
