@@ -97,11 +97,17 @@ class Segments:
 
     def condense_earlier(self) -> None:
         """Condenses, in a thread of its own, what earlier processes left behind when they were killed."""
-        self._save_behind(self._condense_sealed, wait=False)
+        # Nobody waits for it: it may be much, and it can be done by whoever comes next.
+        threading.Thread(target=self._condense_sealed, name="traincard-condense", daemon=True).start()
 
     def _condense_sealed(self) -> None:
+        with contextlib.suppress(OSError):
+            self._condense_all_sealed()
+
+    def _condense_all_sealed(self) -> None:
         for stream, path in self._files.sealed().items():
-            if stream.rank == self._rank and condensed_bytes(self._files, stream) < path.stat().st_size:
+            is_ours = stream.rank == self._rank and stream.attempt != self._attempt
+            if is_ours and condensed_bytes(self._files, stream) < path.stat().st_size:
                 condense(self._files, stream)
 
     def _save_behind(self, work: Callable[[], None], *, wait: bool) -> bool:
