@@ -24,7 +24,7 @@ from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.hardware import choose_compute
 from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
 from gpubloom.engine.shards.reading import ShardFolder
-from gpubloom.engine.shards.sharding import moment_stretches, shard, weight_stretches
+from gpubloom.engine.shards.sharding import SHARD_BYTES, moment_stretches, shard, weight_stretches
 from gpubloom.engine.shards.writing import write_shards
 from gpubloom.plan import ModelShape, OptimizerConfig
 from gpubloom.plan.placement import BlockPlacement, Placement
@@ -66,10 +66,10 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-def measure(executor: BlockExecutor, folder: Path, budget: float) -> None:
+def measure(executor: BlockExecutor, folder: Path, budget: float, shard_bytes: int) -> None:
     model = executor.model
     weights, moments = weight_stretches(model), moment_stretches(model)
-    shardings = [shard(weights, "model"), shard(moments, "optimizer")]
+    shardings = [shard(weights, "model", shard_bytes), shard(moments, "optimizer", shard_bytes)]
     total = sum(each.total_bytes for each in shardings)
     ours, plain = folder / "ours", folder / "plain"
     written: dict[str, str] = {}
@@ -129,12 +129,14 @@ def main() -> None:
     arguments.add_argument("--hidden", type=int, default=1024)
     arguments.add_argument("--device", default="cpu")
     arguments.add_argument("--state", choices=("device", "host", "link"), default="host")
+    arguments.add_argument("--shard-bytes", type=int, default=SHARD_BYTES)
+    arguments.add_argument("--budgets", type=float, nargs="+", default=[1.0, 0.1], help="of the state")
     arguments.add_argument("--folder", type=Path, default=None, help="where to write; needs twice the size")
     given = arguments.parse_args()
     executor = make_executor(given)
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        for budget in (1.0, 0.1):
-            measure(executor, Path(folder), budget)
+        for budget in given.budgets:
+            measure(executor, Path(folder), budget, given.shard_bytes)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ All headers are checked before the first value is read; checksums are compared w
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -14,6 +15,8 @@ from gpubloom.engine.shards.sharding import Stretch
 from gpubloom.engine.shards.tensor_file import Entry, TensorFileReader, bytes_of
 
 _PIECE_LENGTH = 8 << 20
+# One core hashes more slowly than a disk reads.
+_FILES_AT_ONCE = 4
 
 
 class ShardFolder:
@@ -38,8 +41,14 @@ class ShardFolder:
         for name in wanted:
             if name not in held:
                 raise self._damaged(f"tensor {name} is not in {' or '.join(files)}")
-        for file in files:
-            self._read(file, wanted, flat_of)
+        with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="restore") as pool:
+            readings = [pool.submit(self._read, file, wanted, flat_of) for file in files]
+            try:
+                for reading in readings:
+                    reading.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def _read(self, file: str, wanted: Mapping[str, Stretch], flat_of: Callable[[Stretch], Tensor]) -> None:
         reader, rooms = self._open(file), _Rooms()
