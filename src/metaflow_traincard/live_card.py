@@ -83,7 +83,9 @@ class LiveCard:
         """Metaflow catches what a step raises and tells the decorator; this is something after it."""
 
     def on_exit(self) -> None:
-        self._stop.set()
+        """The step ended the process by itself; Metaflow's hooks know nothing of that."""
+        if not self._stop.is_set():
+            self.finish()
 
     def on_fork_in_child(self) -> None:
         """A forked child is not this task."""
@@ -101,6 +103,8 @@ class LiveCard:
             if self._stop.is_set() and not full:
                 return
             self._turns += 1
+            if full or self._turns % _EXCHANGE_TURNS == 0:
+                self._exchange(all_of_it=full)
             began = time.thread_time()
             self._reading.update()
             read = time.thread_time()
@@ -110,12 +114,16 @@ class LiveCard:
             written = time.thread_time()
             self._cost = {"read": read - began, "make": made - read, "write": written - made}
             self._adapt(written - read)
-            if full or self._turns % _EXCHANGE_TURNS == 0:
-                self._files.exchange(all_of_it=full)
         except Exception as error:  # noqa: BLE001 - no card is worth a training run; the reason is said
             self._say_once(f"the card could not be updated: {type(error).__name__}: {error}")
         finally:
             self._busy.release()
+
+    def _exchange(self, *, all_of_it: bool) -> None:
+        try:
+            self._files.exchange(all_of_it=all_of_it)
+        except Exception as error:  # noqa: BLE001 - the card can still be written; the reason is said
+            self._say_once(f"the run's files could not be copied: {type(error).__name__}: {error}")
 
     def _content(self, full: bool, problem: BaseException | None) -> dict[str, Any]:
         if full:

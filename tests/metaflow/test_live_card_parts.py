@@ -122,6 +122,30 @@ def test_the_last_look_of_a_finished_step_is_not_overwritten(tmp_path: Path) -> 
     assert 'data-reload-token="never"' in store.pages[-1][0]
 
 
+def test_a_step_that_leaves_through_the_back_door_has_its_last_state_on_the_card(tmp_path: Path) -> None:
+    store, warnings = _Store(), []
+    card = _card(tmp_path, store, warnings)
+    card.start()
+    reporter = Reporter(tmp_path, telemetry_seconds=0)
+    reporter.close()
+    # What the interpreter calls when a step has called sys.exit().
+    card.on_exit()
+    assert store.data[-1]["status"]["status"] == "ended"
+    card.on_exit()
+    assert len(store.data) == 2
+
+
+def test_files_that_cannot_be_copied_do_not_keep_the_card_from_being_written(tmp_path: Path) -> None:
+    class Unreachable(TaskFiles):
+        def exchange(self, *, all_of_it: bool = False) -> None:
+            raise OSError("no route")
+
+    store, warnings = _Store(), []
+    LiveCard("n", Unreachable(tmp_path), store, lambda _: None, warnings.append).finish()  # type: ignore[arg-type]
+    assert len(store.data) == len(store.pages) == 1
+    assert warnings == ["the run's files could not be copied: OSError: no route"]
+
+
 def test_sigterm_leaves_the_state_of_that_moment_on_the_card(tmp_path: Path) -> None:
     store, warnings = _Store(), []
     card = _card(tmp_path, store, warnings)
