@@ -90,6 +90,8 @@ class BlockExecutor:
         self._head_functions = HeadFunctions(model, self.stores[self._head].names, compiled=options.compiled)
         self._clip_norm = optimizer.clip_norm
         self._weight_decay = optimizer.weight_decay
+        # Buffers are zeroed by the compute lane; from here on other lanes write to them.
+        self.device.compute.mark().wait_on_host()
 
     @property
     def optimizer_description(self) -> str:

@@ -88,6 +88,8 @@ class Updates:
         with device.copy_out.active():
             scale_on_host.copy_(scale, non_blocking=True)
         device.copy_out.borrows(scale)
+        # Updates on the way through the device read it when the last order may already be forgotten.
+        device.copy_in.borrows(scale)
         order = _Order(step, scale, scale_on_host, scale_ready, device.copy_out.mark(), self.may_change)
         for index, store in enumerate(self._stores):
             if store.trained.length == 0:

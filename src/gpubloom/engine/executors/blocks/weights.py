@@ -126,12 +126,17 @@ class WeightFlow:
         self.seconds_waiting_for_updates += time.perf_counter() - started
         lane = self._device.compute if store.is_cast else self._device.copy_in
         lane.wait(slot.free)
+        # Nobody need have used what was sent last, and it may have come by the other lane.
+        lane.wait(slot.filled)
         buffer = slot.buffer[: store.travelling_bytes]
         with self._timeline.span(lane, "weights", index), lane.active():
             if store.is_cast:
                 buffer.view(store.dtype).copy_(store.master)
             elif not self._updates.through_device(index, buffer, lane):
                 lane.wait(self._updates.written(index))
+                if store.heavy_home.device == buffer.device:
+                    # In fp32 what is sent is the master itself, which the compute lane may still be updating.
+                    lane.wait(self._device.compute.mark())
                 buffer.copy_(store.heavy_home, non_blocking=True)
                 self.bytes_sent += store.travelling_bytes
         slot.block, slot.filled = index, lane.mark()
