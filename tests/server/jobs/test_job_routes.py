@@ -121,6 +121,32 @@ def test_a_model_that_cannot_fit_is_refused_with_what_would(
     ).json()
     assert answer["fits"] is False
     assert "would fit" in answer["reason"]
+    assert list(answer["nearest"]["changes"]) == ["batch_size"], "only what has to change"
+    assert answer["nearest"]["plan"]["memory_total_bytes"] < 3 * 10**9
+
+
+def test_the_nearest_setting_fits_when_it_is_taken(
+    installation: Installation, ada: Browser, text: Path
+) -> None:
+    _add_machine(installation, Gpu(name="Small card", memory_bytes=8 * 10**9), memory=64 * 10**9)
+    config: dict[str, Any] = {
+        "model": {"preset": "1b"},
+        "memory": {"mode": "resident"},
+        "data": {"train_path": "corpus.txt"},
+    }
+    refused = ada.post("/api/plan", json={"config": config}).json()
+    assert refused["nearest"]["changes"]["memory.mode"] == "auto"
+    for path, value in refused["nearest"]["changes"].items():
+        part, _, field = path.rpartition(".")
+        (config[part] if part else config)[field] = value
+    taken = ada.post("/api/plan", json={"config": config}).json()
+    assert taken["fits"] is True, taken["reason"]
+    assert taken["plan"] == refused["nearest"]["plan"]
+
+
+def test_a_plan_without_a_remedy_offers_none(ada: Browser) -> None:
+    answer = ada.post("/api/plan", json={"config": {"batch_size": -1}}).json()
+    assert (answer["fits"], answer["nearest"]) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -271,12 +297,18 @@ def test_a_share_link_tells_nothing_of_the_server(
 ) -> None:
     message = "There is no file /home/ada/secret.txt."
     job = add_job(
-        installation, member, status="failed", error_message=message, summary={"error": {"message": message}}
+        installation,
+        member,
+        status="failed",
+        error_message=message,
+        summary={"error": {"message": message}},
+        config={"data": {"train_path": "/nowhere"}, "model": {"path": "/home/ada/models/llama"}},
     )
     secret = ada.post(f"/api/training-jobs/{job.id}/shares").json()["link"].partition("#token=")[2]
     shown = server.browser().get("/api/shared/job", headers={"X-Share-Token": secret})
     assert "/home/ada" not in shown.text
     assert "/nowhere" not in shown.text
+    assert shown.json()["config"]["model"]["path"] == "llama"
 
 
 def test_totals_count_what_is_there(installation: Installation, member: User, ada: Browser) -> None:

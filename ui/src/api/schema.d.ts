@@ -1498,6 +1498,25 @@ export interface components {
             /** Archivesize */
             archiveSize: number;
         };
+        /**
+         * Nearest
+         * @description The nearest setting that fits, and what to expect of it.
+         */
+        Nearest: {
+            /**
+             * Changes
+             * @description Fields of the config by their path, and their new values.
+             */
+            changes: {
+                [key: string]: unknown;
+            };
+            /** Plan */
+            plan: {
+                [key: string]: unknown;
+            };
+            /** Machine */
+            machine: string;
+        };
         /** NewApiToken */
         NewApiToken: {
             /** Name */
@@ -1604,7 +1623,7 @@ export interface components {
         };
         /**
          * PlanAnswer
-         * @description Whether it fits, and what to expect; `reason` says why not and what would.
+         * @description Whether it fits, and what to expect; `reason` says why not, `nearest` what would.
          */
         PlanAnswer: {
             /** Fits */
@@ -1617,6 +1636,7 @@ export interface components {
             } | null;
             /** Machine */
             machine: string | null;
+            nearest?: components["schemas"]["Nearest"] | null;
         };
         /**
          * PlanRequest

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.plan import (
+    DoesNotFit,
     Hardware,
     Plan,
     TrainConfig,
@@ -43,10 +44,19 @@ class Launch:
     gpus: int
 
 
+@dataclass(frozen=True)
+class Alternative:
+    """The job with the smallest change that lets it run; fields by their path, and their new values."""
+
+    changes: dict[str, Any]
+    launch: Launch
+
+
 class CannotRun(InvalidInput):
-    """No machine of this server can run the job."""
+    """No machine of this server can run the job; `nearest` is what could, if there is such."""
 
     code = "cannot_run_here"
+    nearest: Alternative | None = None
 
 
 def read_config(raw: dict[str, Any], settings: Settings, *, name: str, data_path: str | None) -> TrainConfig:
@@ -158,16 +168,37 @@ async def decide(
         tokens = await anyio.to_thread.run_sync(estimate_tokens, config.data)
     except (ValueError, OSError) as error:
         raise InvalidInput.for_field("config.data.train_path", str(error)) from error
-    reasons: list[str] = []
+    refusals: list[CannotRun] = []
     for machine in candidates:
         chosen = _place(config, machine, gpu_type)
         try:
-            expected = plan(chosen, machine, tokens_per_epoch=tokens)
+            return _launch(chosen, machine, tokens)
         except ValueError as refusal:
-            reasons.append(str(refusal))
-            continue
-        return Launch(chosen, expected, machine.name, gpus=0 if expected.device == "cpu" else 1)
-    raise CannotRun(reasons[0])
+            refused = CannotRun(str(refusal))
+            if isinstance(refusal, DoesNotFit) and refusal.nearest is not None:
+                refused.nearest = Alternative(
+                    _differences(chosen.model_dump(mode="json"), refusal.nearest.model_dump(mode="json")),
+                    _launch(refusal.nearest, machine, tokens),
+                )
+            refusals.append(refused)
+    raise refusals[0]
+
+
+def _launch(config: TrainConfig, machine: Hardware, tokens: int | None) -> Launch:
+    expected = plan(config, machine, tokens_per_epoch=tokens)
+    return Launch(config, expected, machine.name, gpus=0 if expected.device == "cpu" else 1)
+
+
+def _differences(before: dict[str, Any], after: dict[str, Any], inside: str = "") -> dict[str, Any]:
+    """Fields that differ, by their path: {"memory.mode": "auto"}."""
+    found: dict[str, Any] = {}
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            found.update(_differences(old, value, f"{inside}{name}."))
+        elif value != old:
+            found[inside + name] = value
+    return found
 
 
 def _with_gpu(machines: list[Hardware], gpu_type: str) -> list[Hardware]:

@@ -16,7 +16,7 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, still_valid
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.launch import check_files, decide, live_machines, read_config
+from gpubloom.server.jobs.launch import CannotRun, check_files, decide, live_machines, read_config
 from gpubloom.server.jobs.logs import read_output, search_output
 from gpubloom.server.jobs.metrics import read_curves, read_rows
 from gpubloom.server.jobs.present import job_out
@@ -33,6 +33,7 @@ from gpubloom.server.jobs.schemas import (
     Machine,
     Machines,
     MetricRow,
+    Nearest,
     NewJob,
     PlanAnswer,
     PlanRequest,
@@ -81,10 +82,19 @@ async def plan_job(
         await check_files(config, settings)
         launch = await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
     except InvalidInput as refusal:
-        return PlanAnswer(fits=False, reason=refusal.detail, plan=None, machine=None)
+        return PlanAnswer(
+            fits=False, reason=refusal.detail, plan=None, machine=None, nearest=_nearest(refusal)
+        )
     return PlanAnswer(
         fits=True, reason=None, plan=launch.plan.model_dump(mode="json"), machine=launch.machine
     )
+
+
+def _nearest(refusal: InvalidInput) -> Nearest | None:
+    if not isinstance(refusal, CannotRun) or refusal.nearest is None:
+        return None
+    found, launch = refusal.nearest, refusal.nearest.launch
+    return Nearest(changes=found.changes, plan=launch.plan.model_dump(mode="json"), machine=launch.machine)
 
 
 @router.post("/training-jobs", status_code=201)

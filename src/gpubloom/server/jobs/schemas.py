@@ -31,13 +31,22 @@ class NewJob(PlanRequest):
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] = 5
 
 
+class Nearest(Schema):
+    """The nearest setting that fits, and what to expect of it."""
+
+    changes: dict[str, Any] = Field(description="Fields of the config by their path, and their new values.")
+    plan: dict[str, Any]
+    machine: str
+
+
 class PlanAnswer(Schema):
-    """Whether it fits, and what to expect; `reason` says why not and what would."""
+    """Whether it fits, and what to expect; `reason` says why not, `nearest` what would."""
 
     fits: bool
     reason: str | None
     plan: dict[str, Any] | None
     machine: str | None
+    nearest: Nearest | None = None
 
 
 class Extension(Schema):

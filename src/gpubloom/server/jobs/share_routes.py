@@ -4,7 +4,8 @@ The secret travels in a header, never in an address that a log could keep. It ha
 guessing needs no limit.
 """
 
-from typing import Annotated
+from pathlib import PurePath
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query
@@ -92,13 +93,22 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
     out = await job_out(session, settings, *shared)
     return out.model_copy(
         update={
-            "config": {name: value for name, value in out.config.items() if name != "data"},
+            "config": _without_paths(out.config),
             "summary": {
                 name: value for name, value in out.summary.items() if name not in {"error", "findings"}
             },
             "error_message": None,
         }
     )
+
+
+def _without_paths(config: dict[str, Any]) -> dict[str, Any]:
+    """Where data and models lie stays here; the name of the model's folder says which model it is."""
+    shown = {name: value for name, value in config.items() if name != "data"}
+    model = shown.get("model")
+    if isinstance(model, dict) and isinstance(model.get("path"), str):
+        shown["model"] = {**model, "path": PurePath(model["path"]).name}
+    return shown
 
 
 @public_router.get("/metrics")
