@@ -80,8 +80,8 @@ function notices(data: CardData): HTMLElement[] {
   if (restarted) {
     const from = restarted.step === null ? "from the beginning" : `from step ${countText(restarted.step)}`;
     const repeated = restarted.repeated_steps ? `; ${countText(restarted.repeated_steps)} steps repeated` : "";
-    const why = restarted.reason ? ` after: ${short(restarted.reason)}` : "";
-    found.push(notice("info", status.restart_count > 1 ? `Restarted ${countText(status.restart_count)} times.` : "Restarted once.", `Attempt ${restarted.attempt} went on ${from}${repeated}${why}.`));
+    const why = restarted.reason ? ` The attempt before it: ${short(restarted.reason)}.` : "";
+    found.push(notice("info", status.restart_count > 1 ? `Restarted ${countText(status.restart_count)} times.` : "Restarted once.", `Attempt ${restarted.attempt} went on ${from}${repeated}.${why}`));
   }
   const dropped = Object.entries(status.dropped).map(([kind, count]) => `${countText(count)} ${kind}`);
   if (dropped.length > 0) found.push(notice("warning", "Not all was recorded.", `Dropped: ${dropped.join(", ")}.`));
