@@ -20,11 +20,11 @@ from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.plan import Calibration, Hardware, detect_hardware
 
 # Another way of measuring makes old figures worthless.
-_VERSION = 1
+_VERSION = 2
 _SECONDS_EACH = 0.12
 _COPY_BYTES = 256 * 2**20
 _PRODUCT_SIZE = {"cuda": 8_192, "cpu": 1_024}
-_ADAM_ELEMENTS = 1 << 24
+_ADAM_ELEMENTS = 1 << 26
 
 
 def calibrated(hardware: Hardware, device: torch.device, *, threads: int, fresh: bool = False) -> Hardware:

@@ -10,7 +10,7 @@ GIGABYTE = 1_000_000_000
 # A process with torch loaded; with CUDA its libraries and a driver context on top. Source: /proc of idle
 # processes.
 HOST_OVERHEAD_BYTES = 500_000_000
-HOST_OVERHEAD_WITH_GPU_BYTES = 3 * GIGABYTE
+HOST_OVERHEAD_WITH_GPU_BYTES = 1_850_000_000
 # The driver's context and kernels: in the GPU's memory, but not in what torch reserves. Source: nvidia-smi of
 # a process that holds one tensor.
 GPU_CONTEXT_BYTES = 600_000_000
@@ -43,9 +43,9 @@ HALF_RATE_TOKENS = 250
 # Flash attention against the matrix rate.
 ATTENTION_EFFICIENCY = 0.55
 # How often the working set of a layer crosses the GPU's memory beside the products, compiled; not compiled it
-# is more. Source: the sketch's 1.5B against its 7B rows.
-FORWARD_PASSES = 2.0
-BACKWARD_PASSES = 4.5
+# is more. Source: traces of nine rows of bench/engine.py on an H200, 1.5B to 7B.
+FORWARD_PASSES = 0.6
+BACKWARD_PASSES = 2.6
 EAGER_PASSES = 1.7
 # Starting the kernels of one layer, when they are too short to hide it.
 LAYER_SECONDS = 60e-6
@@ -57,7 +57,8 @@ UPDATE_BYTES = 28
 # Waiting for the gradient norm before the first update may begin, and what a step costs in Python.
 STEP_SECONDS = 4e-3
 # Host memory serves the optimizer and the link at once: together at most so much of the optimizer's rate.
-HOST_MEMORY_OVER_ADAM = 1.7
+# Source: the same traces, 7B: 181 GB/s together where the optimizer alone had 143.
+HOST_MEMORY_OVER_ADAM = 1.25
 # Copies and host updates slow the GPU's own work a little while they run beside it.
 OVERLAP_COST = 0.03
 # Streaming through two slots instead of four: copies and products wait for each other.

@@ -40,7 +40,8 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
 
     # What is updated on its way through the device is there already: its weights need not be sent.
     up = at.streamed_weights + at.filled_weights + (12 - c) * at.link_state + ends_weights
-    down = (12 + c) * at.link_state + inputs
+    # Copies for computing go home only where the backward pass sends them again.
+    down = (12 + (c if at.streamed_weights else 0)) * at.link_state + inputs
     adam = costs.UPDATE_BYTES * on_host
     forward = Lanes(
         "forward",

@@ -131,6 +131,10 @@ class BlockExecutor:
             )
             self._updates.order(step, scale)
             self.weights.forget()
+        elif self.placement.share_gradients:
+            # The gradient that is not used has overwritten weights in host memory.
+            self.settle()
+            self.weights_changed()
         return norm
 
     def tune(self, *, weight_decay: float, clip_norm: float) -> None:
@@ -206,7 +210,14 @@ class BlockExecutor:
             dequantize = torch.compile(dequantize_flat, dynamic=False) if fast else dequantize_flat
         for spec, place in zip(self.model.blocks, places, strict=True):
             is_layer = spec.kind not in {"embedding", "head"}
-            store = BlockStore(spec, place, self.device, dtype, dequantize=dequantize if is_layer else None)
+            store = BlockStore(
+                spec,
+                place,
+                self.device,
+                dtype,
+                dequantize=dequantize if is_layer else None,
+                share_gradient=self.placement.share_gradients,
+            )
             needed = store.trained.length + store.frozen.length
             if staging is None or len(staging) < needed:
                 staging = None

@@ -18,7 +18,6 @@ from gpubloom.engine.models.blocks import BlockSpec, Weights, WeightSource
 from gpubloom.engine.quantize.nf4 import FlatNf4, dequantize_flat, quantize
 from gpubloom.plan.placement import BlockPlacement
 
-
 Dequantize = Callable[[Tensor, Tensor, Sequence[int]], None]
 
 
@@ -33,8 +32,13 @@ class BlockStore:
         dtype: torch.dtype,
         *,
         dequantize: Dequantize | None = None,
+        share_gradient: bool = False,
     ) -> None:
-        """With `dequantize`, the frozen matrices are kept in four bits."""
+        """With `dequantize`, frozen matrices are kept in four bits.
+
+        With `share_gradient`, a gradient in host memory overwrites the weights there, which nobody needs
+        between the backward pass and the update.
+        """
         self.spec = spec
         self.placement = placement
         self.trained = Layout.of(spec.trained)
@@ -47,6 +51,8 @@ class BlockStore:
         self._device = device
         self._allocate_state()
         self._allocate_weights()
+        shares = share_gradient and placement.state == "host" and dtype != torch.float32
+        self.gradient = self.heavy_home.view(dtype) if shares else self._allocate_gradient()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -148,10 +154,11 @@ class BlockStore:
             self.master = self._host(length, torch.float32, travels=travels)
             self.first = self._host(length, torch.float32, travels=place == "link")
             self.second = self._host(length, torch.float32, travels=place == "link")
-        # Where the optimizer reads the gradient: beside the state, or on the device if it is updated there.
-        self.gradient = (
-            device.host(length, self.dtype) if place == "host" else device.empty(length, self.dtype)
-        )
+
+    def _allocate_gradient(self) -> Tensor:
+        """Where the optimizer reads it: beside the state, or on the device if it is updated there."""
+        length, on_host = self.trained.length, self.placement.state == "host"
+        return self._device.host(length, self.dtype) if on_host else self._device.empty(length, self.dtype)
 
     def _allocate_weights(self) -> None:
         """`heavy_home`: where the heavy weights rest between uses, as bytes; empty when they are cast."""

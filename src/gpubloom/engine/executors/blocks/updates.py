@@ -21,6 +21,8 @@ from gpubloom.engine.optimizer.device import DeviceAdamW
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 
 _STAGING_SETS = 2
+# While the last cores finish one block, the others begin with the next.
+_BLOCKS_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class Updates:
         self._queue: queue.SimpleQueue[tuple[int, _Order, threading.Event] | None] | None = None
         if device.is_gpu and any(store.placement.state == "host" for store in stores):
             self._queue = queue.SimpleQueue()
-            threading.Thread(target=self._work, name="host-optimizer", daemon=True).start()
+            for _ in range(_BLOCKS_AT_ONCE):
+                threading.Thread(target=self._work, name="host-optimizer", daemon=True).start()
 
     def order(self, step: AdamWStep, scale: Tensor) -> None:
         """Updates all blocks with the gradients they hold, multiplied by `scale` (on the device)."""
@@ -140,8 +143,11 @@ class Updates:
         """When the device will have written a block's weights back to host memory."""
         return self._written.get(index)
 
-    def through_device(self, index: int, weights: Tensor, lane: Lane) -> bool:
-        """If a block waits for its update on the device: does it, and leaves the new weights in `weights`."""
+    def through_device(self, index: int, weights: Tensor, lane: Lane, *, copy_home: bool) -> bool:
+        """If a block waits for its update on the device: does it, and leaves the new weights in `weights`.
+
+        The copy in the precision of computing goes home only if somebody will send it from there again.
+        """
         order = self._through_device.pop(index, None)
         if order is None:
             return False
@@ -167,7 +173,7 @@ class Updates:
         out.wait(lane.mark())
         with self._timeline.span(out, "state", index), out.active():
             torch._foreach_copy_(at_home, state, non_blocking=True)
-            if store.heavy_home.data_ptr() != store.master.data_ptr():
+            if copy_home and store.heavy_home.data_ptr() != store.master.data_ptr():
                 store.heavy_home.view(store.dtype).copy_(copy, non_blocking=True)
         staging.free = self._written[index] = out.mark()
         return True
@@ -179,14 +185,15 @@ class Updates:
                 spare = self._device.empty(store.travelling_bytes, torch.uint8)
                 # Made by the compute lane, used by another.
                 self._device.copy_in.wait(self._device.compute.mark())
-                self.through_device(index, spare, self._device.copy_in)
+                self.through_device(index, spare, self._device.copy_in, copy_home=True)
                 self._device.copy_in.borrows(spare)
             self.wait(index)
         self._device.copy_out.mark().wait_on_host()
 
     def close(self) -> None:
         if self._queue is not None:
-            self._queue.put(None)
+            for _ in range(_BLOCKS_AT_ONCE):
+                self._queue.put(None)
 
     def _update_on_device(self, index: int, order: _Order) -> None:
         order.may_change(index)

@@ -132,7 +132,7 @@ class WeightFlow:
         with self._timeline.span(lane, "weights", index), lane.active():
             if store.is_cast:
                 buffer.view(store.dtype).copy_(store.master)
-            elif not self._updates.through_device(index, buffer, lane):
+            elif not self._updates.through_device(index, buffer, lane, copy_home=index not in self._own):
                 lane.wait(self._updates.written(index))
                 if store.heavy_home.device == buffer.device:
                     # In fp32 what is sent is the master itself, which the compute lane may still be updating.

@@ -29,7 +29,10 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Arrays:
-    """Flat, contiguous, equally long, on the CPU, none the same memory as another."""
+    """Flat, contiguous, equally long, on the CPU, none the same memory as another.
+
+    But a copy may overwrite the gradient, if it is of the same type.
+    """
 
     master: Tensor
     first: Tensor
@@ -48,10 +51,17 @@ class Arrays:
             raise ValueError("The host AdamW takes FP32 masters and moments only.")
         if self.kind not in KINDS:
             raise ValueError(f"The host AdamW has no kernel for {kind_name(self.kind)}: gradient, copy.")
-        if len(self.master) > 0 and len({tensor.data_ptr() for tensor in given}) != len(given):
+        places = [self.master.data_ptr(), self.first.data_ptr(), self.second.data_ptr()]
+        places.append(self.gradient.data_ptr())
+        if self.copy is not None and not self._copy_overwrites_gradient(self.copy):
+            places.append(self.copy.data_ptr())
+        if len(self.master) > 0 and len(set(places)) != len(places):
             raise ValueError(
                 "The host AdamW was given the same memory twice; a master needs no copy of itself."
             )
+
+    def _copy_overwrites_gradient(self, copy: Tensor) -> bool:
+        return copy.dtype == self.gradient.dtype and copy.data_ptr() == self.gradient.data_ptr()
 
     @property
     def kind(self) -> Kind:
