@@ -6,7 +6,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gpubloom.engine.models.blocks import BlockSpec, Tables, TensorSpec, Weights
-from gpubloom.engine.models.transformer import DecoderLayer, initial_deviation, rotary_tables
+from gpubloom.engine.models.transformer import (
+    DecoderLayer,
+    document_tables,
+    initial_deviation,
+    rotary_tables,
+)
 from gpubloom.plan import ModelShape
 
 _EMBEDDING, _NORM, _HEAD = "weight", "norm.weight", "head.weight"
@@ -49,7 +54,8 @@ class LlamaBlocks:
         return f"model.{block.name}.{tensor.name}" if block.kind == _LAYER else _NAMES[tensor.name]
 
     def tables(self, tokens_BT: Tensor, documents_BT: Tensor | None) -> Tables:
-        assert documents_BT is None, "packed documents come with the data, not yet with this model"
+        if documents_BT is not None:
+            return document_tables(self.shape, documents_BT)
         return rotary_tables(self.shape, tokens_BT.shape[1], tokens_BT.device)
 
     def embed(self, weights: Weights, tokens_BT: Tensor, tables: Tables) -> Tensor:

@@ -15,9 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gpubloom.engine.models.documents import document_starts, same_document
 from gpubloom.plan import ModelShape
 
 _INIT_STD = 0.02
+
+# Cosine and sine of every position's rotation; for packed documents also what each position may see.
+LayerTables = tuple[Tensor, ...]
 
 
 class Embedding(nn.Module):
@@ -64,15 +68,24 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(shape.hidden_size, kv_size, bias=False)
         self.o_proj = nn.Linear(shape.hidden_size, shape.hidden_size, bias=False)
 
-    def forward(
-        self, x_BTD: Tensor, rotary: tuple[Tensor, Tensor], cache: LayerCache | None = None
-    ) -> Tensor:
-        q_BNTH = rotate(self._heads(self.q_proj(x_BTD)), rotary)
-        k_BKTH = rotate(self._heads(self.k_proj(x_BTD)), rotary)
+    def forward(self, x_BTD: Tensor, tables: LayerTables, cache: LayerCache | None = None) -> Tensor:
+        cos, sin, *masks = tables
+        q_BNTH = rotate(self._heads(self.q_proj(x_BTD)), (cos, sin))
+        k_BKTH = rotate(self._heads(self.k_proj(x_BTD)), (cos, sin))
         v_BKTH = self._heads(self.v_proj(x_BTD))
+        if masks:
+            assert cache is None, "packed documents are for training"
+            y_BNTH = _attend_within(masks[0], q_BNTH, k_BKTH, v_BKTH)
+        else:
+            y_BNTH = self._attend_causally(q_BNTH, k_BKTH, v_BKTH, cache)
+        out: Tensor = self.o_proj(y_BNTH.transpose(1, 2).flatten(2))
+        return out
+
+    @staticmethod
+    def _attend_causally(q_BNTH: Tensor, k_BKTH: Tensor, v_BKTH: Tensor, cache: LayerCache | None) -> Tensor:
         if cache is not None:
             k_BKTH, v_BKTH = cache.extend(k_BKTH, v_BKTH)
-        y_BNTH = F.scaled_dot_product_attention(
+        return F.scaled_dot_product_attention(
             q_BNTH,
             k_BKTH,
             v_BKTH,
@@ -80,8 +93,6 @@ class Attention(nn.Module):
             is_causal=q_BNTH.shape[2] == k_BKTH.shape[2],
             enable_gqa=q_BNTH.shape[1] != k_BKTH.shape[1],
         )
-        out: Tensor = self.o_proj(y_BNTH.transpose(1, 2).flatten(2))
-        return out
 
     def _heads(self, x_BTD: Tensor) -> Tensor:
         rows, length, _ = x_BTD.shape
@@ -112,10 +123,8 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(shape.hidden_size, eps=shape.norm_eps)
         self.mlp = FeedForward(shape)
 
-    def forward(
-        self, x_BTD: Tensor, rotary: tuple[Tensor, Tensor], cache: LayerCache | None = None
-    ) -> Tensor:
-        x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), rotary, cache)
+    def forward(self, x_BTD: Tensor, tables: LayerTables, cache: LayerCache | None = None) -> Tensor:
+        x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), tables, cache)
         out: Tensor = x_BTD + self.mlp(self.post_attention_layernorm(x_BTD))
         return out
 
@@ -196,11 +205,30 @@ def rotary_tables(
     return angles_TH.cos(), angles_TH.sin()
 
 
+def document_tables(shape: ModelShape, documents_BT: Tensor) -> LayerTables:
+    """Tables of rows with several documents: positions start again at each, and none sees another."""
+    length = documents_BT.shape[1]
+    cos_TH, sin_TH = rotary_tables(shape, length, documents_BT.device)
+    places_T = torch.arange(length, device=documents_BT.device)
+    positions_BT = places_T - document_starts(documents_BT)
+    seen_TT = places_T[:, None] >= places_T[None, :]
+    mask_B1TT = same_document(documents_BT) & seen_TT
+    return cos_TH[positions_BT][:, None], sin_TH[positions_BT][:, None], mask_B1TT
+
+
+def _attend_within(mask_B1TT: Tensor, q_BNTH: Tensor, k_BKTH: Tensor, v_BKTH: Tensor) -> Tensor:
+    # Fused kernels that take a mask do not share key-value heads between heads.
+    groups = q_BNTH.shape[1] // k_BKTH.shape[1]
+    if groups > 1:
+        k_BKTH, v_BKTH = (heads.repeat_interleave(groups, dim=1) for heads in (k_BKTH, v_BKTH))
+    return F.scaled_dot_product_attention(q_BNTH, k_BKTH, v_BKTH, attn_mask=mask_B1TT)
+
+
 def rotate(x_BNTH: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
     """Rotates the pairs (i, i + H/2) of each head: the convention of Hugging Face's Llama."""
-    cos_TH, sin_TH = (table.to(x_BNTH.dtype) for table in rotary)
+    cos, sin = (table.to(x_BNTH.dtype) for table in rotary)
     first, second = x_BNTH.chunk(2, dim=-1)
-    return x_BNTH * cos_TH + torch.cat((-second, first), dim=-1) * sin_TH
+    return x_BNTH * cos + torch.cat((-second, first), dim=-1) * sin
 
 
 def loss_of(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:

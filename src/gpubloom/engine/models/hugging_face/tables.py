@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpubloom.engine.models.documents import document_starts, same_document
 from gpubloom.engine.models.hugging_face.attention import Window
 from gpubloom.engine.models.hugging_face.recording import (
     LayerArguments,
@@ -59,7 +60,7 @@ class TableMaker:
         length, device = tokens_BT.shape[1], tokens_BT.device
         positions_BT = torch.arange(length, device=device)[None]
         if documents_BT is not None:
-            positions_BT = positions_BT - _starts(documents_BT)
+            positions_BT = positions_BT - document_starts(documents_BT)
         like = torch.empty(0, device=device)
         made = [table for call in self._calls_on(device) for table in call(like, positions_BT)]
         masks = [_mask(window, length, device, documents_BT) for window in self._windows]
@@ -94,14 +95,6 @@ def _follows_precision(call: TableCall) -> bool:
     return all(table.dtype == torch.bfloat16 for table in made)
 
 
-def _starts(documents_BT: Tensor) -> Tensor:
-    """Where each position's document starts in its row. A document is a run of equal ids."""
-    places_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
-    first_BT = torch.ones_like(documents_BT, dtype=torch.bool)
-    first_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
-    return torch.where(first_BT, places_T, 0).cummax(dim=1).values
-
-
 def _mask(window: Window, length: int, device: torch.device, documents_BT: Tensor | None) -> Tensor:
     """True where a position may look, (B or 1, 1, T, T); empty when that is simply everything before."""
     short = window.size is not None and length > window.size
@@ -114,5 +107,4 @@ def _mask(window: Window, length: int, device: torch.device, documents_BT: Tenso
         seen_TT &= distance_TT < window.size
     if documents_BT is None:
         return seen_TT[None, None]
-    starts_BT = _starts(documents_BT)
-    return (starts_BT[:, None, :, None] == starts_BT[:, None, None, :]) & seen_TT
+    return same_document(documents_BT) & seen_TT
