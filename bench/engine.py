@@ -13,7 +13,6 @@ activation checkpointing and fused AdamW on FP32 weights under bf16 autocast.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -99,6 +98,7 @@ def _engine(size: str, rows: int, mode: str, options: argparse.Namespace) -> dic
     losses += [step(number).item() for number in range(WARM_UP, WARM_UP + options.steps)]
     torch.cuda.synchronize()
     seconds = (time.perf_counter() - began) / options.steps
+    measures = executor.last_step()
     executor.settle()
     if options.trace is not None:
         _trace(executor, step, options.trace / f"trace-{size}-{rows}-{mode}.json")
@@ -111,6 +111,8 @@ def _engine(size: str, rows: int, mode: str, options: argparse.Namespace) -> dic
         "gpu_allocated_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2),
         "host_gb": _host_gb(),
         "predicted_host_gb": round(plan.host.total / 1e9, 2) if plan.host else None,
+        "waiting_for_weights_s": round(measures.waiting_for_weights, 3) if measures else None,
+        "waiting_for_optimizer_s": round(measures.waiting_for_optimizer, 3) if measures else None,
         "limited_by": plan.limited_by,
         "placement": plan.placement_text,
         "load_s": round(loaded, 1),
@@ -207,8 +209,9 @@ def _trace(executor: Any, step: Any, path: Path) -> None:
 
 def _host_gb() -> float:
     """What this process has in memory now; host buffers live as long as the executor, so now is the peak."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return round(pages * resource.getpagesize() / 1e9, 2)
+    from gpubloom.engine.memory.process import resident_bytes
+
+    return round(resident_bytes() / 1e9, 2)
 
 
 def _clean_up() -> None:

@@ -13,6 +13,7 @@ import torch
 from gpubloom.engine.calibrate import calibrated
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.hardware import Compute, choose_compute
+from gpubloom.engine.memory.process import resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.plan import Hardware, Plan, TrainConfig, detect_hardware, plan
 
@@ -28,6 +29,20 @@ class Placed:
     peak_flops: float | None
     flops_per_token: float
     notes: tuple[str, ...]
+
+    def metrics(self, tokens_per_second: float) -> dict[str, float]:
+        """How well the device is used, and memory beside what was planned; nothing on a CPU."""
+        if self.compute.device.type != "cuda":
+            return {}
+        flops = self.flops_per_token * tokens_per_second
+        found = {
+            "engine/tflops": flops / 1e12,
+            "engine/gpu_reserved_bytes": float(torch.cuda.memory_reserved(self.compute.device)),
+            "engine/host_bytes": float(resident_bytes()),
+        }
+        if self.peak_flops is not None:
+            found["engine/mfu"] = flops / self.peak_flops
+        return found
 
     def facts(self) -> dict[str, object]:
         """What a person should know about where this run happens."""

@@ -132,9 +132,13 @@ class Trainer:
                 "grad_norm": grad_norm,
                 "tokens_per_second": batch.token_count / seconds,
                 "tokens_seen": self.tokens_seen,
+                **self.placed.metrics(batch.token_count / seconds),
             },
             step=self.step,
         )
+        # What a step waited for is known when the next one has begun.
+        if (last := self.executor.last_step()) is not None:
+            self.reporter.metrics(last.metrics(seconds), step=self.step - 1)
         self.reporter.progress(
             self.step,
             self.total_steps,

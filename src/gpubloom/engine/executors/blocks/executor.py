@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.data import Batch
-from gpubloom.engine.executors.blocks.device import Device
+from gpubloom.engine.executors.blocks.device import Device, Mark
 from gpubloom.engine.executors.blocks.functions import (
     IGNORED,
     HeadFunctions,
@@ -25,6 +25,7 @@ from gpubloom.engine.executors.blocks.functions import (
 from gpubloom.engine.executors.blocks.gradients import GradientFlow, Sum
 from gpubloom.engine.executors.blocks.inputs import LayerInputs
 from gpubloom.engine.executors.blocks.loss_scale import LossScale
+from gpubloom.engine.executors.blocks.measures import StepMeasures
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
 from gpubloom.engine.executors.blocks.store import BlockStore, Dequantize
 from gpubloom.engine.executors.blocks.timeline import Timeline
@@ -88,6 +89,7 @@ class BlockExecutor:
             for kind, names in kinds.items()
         }
         self._head_functions = HeadFunctions(model, self.stores[self._head].names, compiled=options.compiled)
+        self._last: tuple[list[tuple[Mark, Mark]], float, int, int] | None = None
         self._clip_norm = optimizer.clip_norm
         self._weight_decay = optimizer.weight_decay
         # Buffers are zeroed by the compute lane; from here on other lanes write to them.
@@ -99,6 +101,7 @@ class BlockExecutor:
 
     def forward_backward(self, batch: Batch) -> Tensor:
         """Mean loss over all targets of the step, on the device; leaves the step's gradient behind."""
+        self._begin_step()
         tokens_ABT, targets_ABT, tables = self._rows(batch)
         self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
         kept: dict[int, list[Kept]] = {}
@@ -136,6 +139,13 @@ class BlockExecutor:
             self.settle()
             self.weights_changed()
         return norm
+
+    def last_step(self) -> StepMeasures | None:
+        """Of the step before the present one; ask after the present step's loss has been read."""
+        if self._last is None or not self.device.is_gpu:
+            return None
+        waits, blocked, bytes_in, bytes_out = self._last
+        return StepMeasures.of(self.timeline.seconds(waits), blocked, bytes_in, bytes_out)
 
     def tune(self, *, weight_decay: float, clip_norm: float) -> None:
         self._weight_decay = weight_decay
@@ -196,6 +206,13 @@ class BlockExecutor:
         for store in self.stores:
             store.copy_master()
         self.weights.forget()
+
+    def _begin_step(self) -> None:
+        waits, flow, gradients = self.timeline.end_step(), self.weights, self.gradients
+        # Marks of a step are all reached when the next step's loss is; until then they are put aside.
+        if self.updates:
+            self._last = (waits, flow.seconds_blocked, flow.bytes_sent, gradients.bytes_sent)
+        flow.seconds_blocked, flow.bytes_sent, gradients.bytes_sent = 0.0, 0, 0
 
     def _make_stores(self, source: WeightSource, dtype: torch.dtype) -> list[BlockStore]:
         """Block by block: no more than one block's weights exist twice at any time."""

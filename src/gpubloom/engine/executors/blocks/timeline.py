@@ -53,9 +53,14 @@ class Timeline:
         yield
         self._waits.append((before, self._device.compute.mark(timed=True)))
 
-    def take_waited(self) -> float:
-        """Seconds that the compute lane waited since the last call. All marks must have been reached."""
+    def end_step(self) -> list[tuple[Mark, Mark]]:
+        """The waits since the last call, to be measured with `seconds` once they are over."""
         waits, self._waits = self._waits, []
+        return waits
+
+    @staticmethod
+    def seconds(waits: list[tuple[Mark, Mark]]) -> float:
+        """How long the compute lane waited. All marks must have been reached."""
         return sum(begin.seconds_until(end) for begin, end in waits)
 
     @contextmanager

@@ -56,7 +56,7 @@ class WeightFlow:
         self._order: list[int] = []
         self._position = 0
         self.bytes_sent = 0
-        self.seconds_waiting_for_updates = 0.0
+        self.seconds_blocked = 0.0
 
     def begin(self, order: Sequence[int]) -> None:
         """Announces the blocks of a pass, in the order of their use, and sends the first ones."""
@@ -123,7 +123,7 @@ class WeightFlow:
         store = self._stores[index]
         started = time.perf_counter()
         self._updates.wait(index)
-        self.seconds_waiting_for_updates += time.perf_counter() - started
+        self.seconds_blocked += time.perf_counter() - started
         lane = self._device.compute if store.is_cast else self._device.copy_in
         lane.wait(slot.free)
         # Nobody need have used what was sent last, and it may have come by the other lane.
@@ -132,7 +132,9 @@ class WeightFlow:
         with self._timeline.span(lane, "weights", index), lane.active():
             if store.is_cast:
                 buffer.view(store.dtype).copy_(store.master)
-            elif not self._updates.through_device(index, buffer, lane, copy_home=index not in self._own):
+            elif self._updates.through_device(index, buffer, lane, copy_home=index not in self._own):
+                self.bytes_sent += 3 * store.master.nbytes
+            else:
                 lane.wait(self._updates.written(index))
                 if store.heavy_home.device == buffer.device:
                     # In fp32 what is sent is the master itself, which the compute lane may still be updating.
