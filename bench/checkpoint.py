@@ -4,7 +4,8 @@
 
 Ours streams weights and both moments from the blocks to shards with sha256 and fsync, within a memory budget;
 plain is safetensors' save_file of the same tensors plus fsync, without checksums and from memory that already
-holds them. Both take turns. One JSON line for each budget.
+holds them. Both take turns. Then steps are trained while a checkpoint is written, beside steps without one,
+and what was written is compared with the state at the moment of the call. One JSON line for each budget.
 """
 
 import argparse
@@ -15,21 +16,27 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
+from torch import Tensor
 
-from gpubloom.engine.executors.blocks import BlockExecutor
+from gpubloom.engine.data import Batch
+from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
+from gpubloom.engine.executors.blocks.snapshot import PARTS, Part
 from gpubloom.engine.hardware import choose_compute
 from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
 from gpubloom.engine.shards.reading import ShardFolder
-from gpubloom.engine.shards.sharding import SHARD_BYTES, moment_stretches, shard, weight_stretches
+from gpubloom.engine.shards.sharding import SHARD_BYTES, Sharding, moment_stretches, shard, weight_stretches
 from gpubloom.engine.shards.writing import write_shards
 from gpubloom.plan import ModelShape, OptimizerConfig
 from gpubloom.plan.placement import BlockPlacement, Placement
 
 VOCABULARY = 32_000
+CONTEXT = 128
 REPEATS = 3
 
 
@@ -41,7 +48,7 @@ def make_executor(given: argparse.Namespace) -> BlockExecutor:
         heads=given.hidden // 64,
         kv_heads=given.hidden // 64,
         ffn_size=4 * given.hidden,
-        context_length=1024,
+        context_length=CONTEXT,
         tie_embeddings=False,
     )
     place = BlockPlacement(state=given.state, weights="device" if given.state == "device" else "stream")
@@ -52,6 +59,7 @@ def make_executor(given: argparse.Namespace) -> BlockExecutor:
         placement,
         OptimizerConfig(),
         choose_compute(given.device, "auto"),
+        ExecutorOptions(threads=max(1, len(os.sched_getaffinity(0)) - 1)),
     )
     for store in executor.stores:
         # Pages that were never touched would be read for free.
@@ -64,6 +72,49 @@ def seconds(work: Callable[[], Any]) -> float:
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
+
+
+def train_step(executor: BlockExecutor) -> None:
+    rows = torch.randint(0, VOCABULARY, (1, 1, CONTEXT + 1))
+    float(executor.forward_backward(Batch(rows[..., :-1], rows[..., 1:])))
+    executor.optimizer_step(1e-5)
+
+
+def measure_training(
+    executor: BlockExecutor, folder: Path, budget: int, shardings: list[Sharding]
+) -> dict[str, object]:
+    """How long steps take alone and while a checkpoint is written, and whether that one is exact."""
+    alone = [seconds(lambda: train_step(executor)) for _ in range(6)][2:]
+    snapshot = executor.snapshot(budget)
+    executor.settle()
+    expected = {
+        (block, part): getattr(store, part).cpu().clone()
+        for block, store in enumerate(executor.stores)
+        for part in PARTS
+    }
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write_shards, folder, snapshot, shardings)
+        meanwhile = []
+        while not writing.done() or not meanwhile:
+            meanwhile.append(seconds(lambda: train_step(executor)))
+    writing.result()
+    return {
+        "step_milliseconds": round(1_000 * statistics.median(alone), 1),
+        "step_while_writing_milliseconds": round(1_000 * statistics.median(meanwhile), 1),
+        "longest_step_while_writing_milliseconds": round(1_000 * max(meanwhile), 1),
+        "steps_while_writing": len(meanwhile),
+        "exact": all(_is_exact(folder, each, expected) for each in shardings),
+    }
+
+
+def _is_exact(folder: Path, sharding: Sharding, expected: dict[tuple[int, Part], Tensor]) -> bool:
+    for each in sharding.shards:
+        tensors = safetensors.torch.load_file(folder / each.file)
+        for stretch in each.stretches:
+            state = expected[stretch.block, stretch.part][stretch.start : stretch.start + stretch.length]
+            if not torch.equal(tensors[stretch.name].flatten(), state):
+                return False
+    return True
 
 
 def measure(executor: BlockExecutor, folder: Path, budget: float, shard_bytes: int) -> None:
@@ -119,6 +170,7 @@ def measure(executor: BlockExecutor, folder: Path, budget: float, shard_bytes: i
         "times_save_file": round(plain_s / write_s, 2),
         "read_gigabytes_per_second": round(total / read_s / 1e9, 2),
         "start_milliseconds": round(1_000 * max(held_up), 2),
+        **measure_training(executor, ours, int(budget * total), shardings),
     }
     print(json.dumps(line), flush=True)
 
