@@ -88,6 +88,7 @@ def _engine(size: str, rows: int, mode: str, options: argparse.Namespace) -> dic
         batch = Batch(tokens[None, :, :-1].contiguous(), tokens[None, :, 1:].contiguous())
         loss = executor.forward_backward(batch)
         executor.optimizer_step(1e-4 if options.fixed_batch else 1e-5)
+        print(f"step {number}, {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
         return loss
 
     began = time.perf_counter()

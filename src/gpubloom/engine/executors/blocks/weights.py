@@ -115,6 +115,9 @@ class WeightFlow:
             if self._slot_of(index) is None:
                 needed = wait_for_next and index == self._order[self._position]
                 if not needed and not self._updates.is_done(index):
+                    if index in self._own:
+                        # Its buffer waits for it; those behind it need not.
+                        continue
                     return
                 self._send(index, self._own.get(index) or self._spare(soon))
 
