@@ -12,7 +12,7 @@ from gpubloom.engine.data import Batch, Tokenizer
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.executors.blocks.snapshot import PARTS
 from gpubloom.engine.export import hugging_face_config
-from gpubloom.engine.hardware import choose_compute
+from gpubloom.engine.hardware import Compute
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
 from gpubloom.plan import ModelShape, OptimizerConfig, TokenizerConfig
@@ -73,7 +73,7 @@ def make_executor(
         model.source,
         PLACEMENTS[placement],
         OptimizerConfig(),
-        choose_compute("cpu", precision),
+        Compute(torch.device("cpu"), precision, "asked for"),  # type: ignore[arg-type]
         ExecutorOptions(quantized=quantized),
     )
 

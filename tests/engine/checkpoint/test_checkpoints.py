@@ -96,4 +96,4 @@ def test_a_checkpoint_says_where_training_stood(run: Run) -> None:
     progress = json.loads((newest(run) / "training.json").read_text())
     assert progress["step"] == progress["updates"] == 6
     assert progress["tokens_seen"] == 6 * 8 * 32
-    assert progress["loss_scale"] == {"value": 1.0, "good": 0}
+    assert progress["loss_scale"] == {}

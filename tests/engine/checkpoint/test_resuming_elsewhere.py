@@ -69,11 +69,20 @@ def test_models_of_transformers_continue_with_the_same_bits_under_another_placem
     assert same(state_of(other), state_of(executor))
 
 
-def test_fp16_continues_with_its_loss_scale(tmp_path: Path) -> None:
-    model, executor, other = make_model(), make_executor("resident", "fp32"), make_executor("resident")
-    executor._scale.restore({"value": 512.0, "good": 7})
-    restore(save(tmp_path, model, executor, step=1), model, other)
-    assert other.loss_scale == {"value": 512.0, "good": 7}
+def test_fp16_continues_with_its_loss_scale_and_other_precisions_without(tmp_path: Path) -> None:
+    model = make_model()
+    half, whole = make_executor("resident", "fp16"), make_executor("resident", "fp32")
+    half._scale.restore({"value": 512.0, "good": 7})
+    from_half = save(tmp_path, model, half, step=1)
+    from_whole = save(tmp_path, model, whole, step=2)
+    again = make_executor("streamed", "fp16")
+    restore(from_half, model, again)
+    assert again.loss_scale == {"value": 512.0, "good": 7}
+    restore(from_half, model, whole)
+    assert (whole.loss_scale, whole._scale.value) == ({}, 1.0)
+    other = make_executor("resident", "fp16")
+    restore(from_whole, model, other)
+    assert other.loss_scale == {"value": 65_536.0, "good": 0}
 
 
 def test_an_export_in_shards_is_read_by_transformers_and_by_this_engine(tmp_path: Path) -> None:

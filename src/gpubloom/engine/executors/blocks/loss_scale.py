@@ -42,7 +42,10 @@ class LossScale:
         return True
 
     def state(self) -> dict[str, float]:
-        return {"value": self.value, "good": self._good}
+        """Empty when nothing is scaled."""
+        return {"value": self.value, "good": self._good} if self._used else {}
 
     def restore(self, state: dict[str, float]) -> None:
-        self.value, self._good = state["value"], int(state["good"])
+        # A run may continue on another machine in another precision.
+        if self._used and state:
+            self.value, self._good = state["value"], int(state["good"])
