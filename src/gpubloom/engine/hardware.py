@@ -19,7 +19,7 @@ class Compute:
         return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
 
 
-def choose_compute(device: str, precision: str) -> Compute:
+def choose_compute(device: str, precision: Literal["auto", "fp32", "bf16", "fp16"]) -> Compute:
     """The compute a config asks for on this machine. A GPU that was asked for is never replaced by a CPU."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -28,8 +28,8 @@ def choose_compute(device: str, precision: str) -> Compute:
         raise ValueError(
             f"device {device} was asked for, but torch sees {torch.cuda.device_count()} GPUs on this machine."
         )
-    if precision == "fp32":
-        return Compute(chosen, "fp32", "fp32: asked for")
+    if precision in ("fp32", "fp16"):
+        return Compute(chosen, precision, f"{precision}: asked for")
     if chosen.type == "cpu":
         if precision == "bf16":
             return Compute(chosen, "bf16", "bf16: asked for")
@@ -38,5 +38,7 @@ def choose_compute(device: str, precision: str) -> Compute:
     if torch.cuda.get_device_capability(chosen)[0] >= 8:
         return Compute(chosen, "bf16", f"bf16: {name} supports it")
     if precision == "bf16":
-        raise ValueError(f"precision bf16 was asked for, but {name} does not support it; use precision fp32.")
-    return Compute(chosen, "fp32", f"fp32: {name} has no bf16")
+        raise ValueError(
+            f"precision bf16 was asked for, but {name} does not support it; use precision fp16 or fp32."
+        )
+    return Compute(chosen, "fp16", f"fp16 with loss scaling: {name} has no bf16")
