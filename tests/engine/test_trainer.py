@@ -5,8 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from gpubloom.engine.checkpoint import list_checkpoints
+from gpubloom.engine.data import Batch
+from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.live_settings import LiveSettings
 from gpubloom.engine.trainer import Trainer
 from gpubloom.plan import TrainConfig
@@ -169,6 +172,27 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(
     latest = json.loads((run.folder / "traincard" / "latest.json").read_text())
     assert latest["status"] == "failed"
     assert latest["error"]["cause"] == "nan_loss"
+    assert names(run)[-1] == "step-00000003"
+
+
+def test_a_gpu_out_of_memory_names_the_plan_the_checkpoint_and_what_to_change(
+    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(max_steps=60, checkpoint={"every_steps": 1})
+    original = BlockExecutor.forward_backward
+
+    def too_much(self: BlockExecutor, batch: Batch) -> torch.Tensor:
+        if self.updates == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return original(self, batch)
+
+    monkeypatch.setattr(BlockExecutor, "forward_backward", too_much)
+    advice = r"at step 4; .* resume from .*step-00000003 with a smaller batch_size"
+    with pytest.raises(torch.OutOfMemoryError, match=advice):
+        run.train()
+    latest = json.loads((run.folder / "traincard" / "latest.json").read_text())
+    assert latest["status"] == "failed"
+    assert latest["error"]["cause"] == "gpu_out_of_memory"
     assert names(run)[-1] == "step-00000003"
 
 

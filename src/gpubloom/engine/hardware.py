@@ -28,6 +28,9 @@ def choose_compute(device: str, precision: Literal["auto", "fp32", "bf16", "fp16
         raise ValueError(
             f"device {device} was asked for, but torch sees {torch.cuda.device_count()} GPUs on this machine."
         )
+    if chosen.type == "cuda":
+        # Always by number: some of torch's calls take no other.
+        chosen = torch.device("cuda", chosen.index or 0)
     if precision in ("fp32", "fp16"):
         return Compute(chosen, precision, f"{precision}: asked for")
     if chosen.type == "cpu":

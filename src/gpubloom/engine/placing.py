@@ -6,6 +6,7 @@ prediction.
 
 import importlib.util
 import os
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -100,8 +101,12 @@ def place(config: TrainConfig, model: Model) -> Placed:
 
 
 def _prepare_gpu(config: TrainConfig, device: torch.device) -> None:
+    torch.cuda.set_device(device)
     # Blocks of memory that can grow do not fragment: what is reserved stays close to what is used.
-    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    with warnings.catch_warnings():
+        # Newer versions of torch warn that the call will move; the old name works in all that we support.
+        warnings.simplefilter("ignore")
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
     if config.memory.gpu_budget_gb is not None:
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(

@@ -119,7 +119,7 @@ class Trainer:
         started = time.perf_counter()
         self.step += 1
         learning_rate = self.schedule.learning_rate(self.settings.learning_rate, self.step)
-        loss = float(self.executor.forward_backward(batch))
+        loss = self._forward_backward(batch)
         if not math.isfinite(loss):
             raise FloatingPointError(self._not_finite(loss))
         grad_norm = self.executor.optimizer_step(learning_rate)
@@ -149,6 +149,12 @@ class Trainer:
         patience = 60.0 if self._saving is None else _PATIENCE_SECONDS
         self.reporter.heartbeat(expect_next_in=max(patience, 10 * seconds))
         return loss
+
+    def _forward_backward(self, batch: Batch) -> float:
+        try:
+            return float(self.executor.forward_backward(batch))
+        except torch.OutOfMemoryError as problem:
+            raise torch.OutOfMemoryError(self._out_of_memory()) from problem
 
     def evaluate(self) -> Evaluation | None:
         """Loss, perplexity and accuracy on the evaluation split; None when there is none."""
@@ -304,8 +310,19 @@ class Trainer:
             self.reporter.log(note, level="warning")
 
     def _not_finite(self, loss: float) -> str:
+        return f"The loss is {loss} at step {self.step}, not finite: {self._go_on()} a lower learning_rate."
+
+    def _out_of_memory(self) -> str:
+        planned = (self.placed.plan.gpu_reserved_bytes or 0) / 1e9
+        return (
+            f"The GPU ran out of memory at step {self.step}; {planned:.1f} GB were planned for this run, and "
+            f"another process may hold some of the rest. Free it, or {self._go_on()} a smaller batch_size, "
+            "a lower memory.gpu_budget_gb, or memory stream."
+        )
+
+    def _go_on(self) -> str:
+        """The beginning of an advice; a checkpoint that is on its way to disk is waited for."""
         with contextlib.suppress(OSError):
             self.finish_saving()
         saved = list_checkpoints(self.checkpoints)
-        advice = f"resume from {saved[-1]} with" if saved else "start again with"
-        return f"The loss is {loss} at step {self.step}, not finite: {advice} a lower learning_rate."
+        return f"resume from {saved[-1]} with" if saved else "start again with"

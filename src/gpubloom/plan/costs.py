@@ -20,8 +20,9 @@ GPU_WORKSPACE_BYTES = 400_000_000
 RESERVED_OVER_ALLOCATED = 1.02
 # Never plan to the last byte: drivers, displays and other processes need some.
 USABLE_GPU_FRACTION = 0.97
-HOST_RESERVE_FRACTION = 0.05
-HOST_RESERVE_AT_MOST_BYTES = 8 * GIGABYTE
+# On the host also page tables, pinned bookkeeping and torch's compile workers.
+HOST_RESERVE_FRACTION = 0.10
+HOST_RESERVE_AT_MOST_BYTES = 14 * GIGABYTE
 # Activations of a layer, in multiples of its widths (the executor's facts): what a kept layer saves per token
 # when compiled, how much more when not, and the largest set that a backward pass works on.
 EAGER_OVER_COMPILED = 2.0

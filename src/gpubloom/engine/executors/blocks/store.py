@@ -39,6 +39,7 @@ class BlockStore:
         With `share_gradient`, a gradient in host memory overwrites the weights there, which nobody needs
         between the backward pass and the update.
         """
+        assert not spec.frozen or placement.state == "device", "adapters are small and stay on the device"
         self.spec = spec
         self.placement = placement
         self.trained = Layout.of(spec.trained)
