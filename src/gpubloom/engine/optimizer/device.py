@@ -11,8 +11,13 @@ from torch import Tensor
 
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 
-# Uncompiled, whole-array temporaries would need several times the memory of the state itself.
+# Uncompiled, whole-array temporaries would need several times the memory of the state itself. Compiled, torch
+# tries variants of the kernel on its first call and saves what they overwrite in pinned host memory, which it
+# rounds up to powers of two and never gives back.
 _PIECE = 1 << 24
+_COMPILED_PIECE = 1 << 26
+# Norms and biases are not.
+_WORTH_COMPILING = 1 << 20
 
 
 class DeviceAdamW:
@@ -22,7 +27,8 @@ class DeviceAdamW:
         self._host = host if device.type == "cpu" else None
         self._compiled: Callable[..., None] | None = None
         if compiled and self._host is None:
-            self._compiled = torch.compile(_update, dynamic=False, fullgraph=True)
+            # Of any length: one program for all blocks and pieces.
+            self._compiled = torch.compile(_update, dynamic=True, fullgraph=True)
 
     @torch.no_grad()
     def update(
@@ -47,12 +53,12 @@ class DeviceAdamW:
             dtype=torch.float32,
         ).to(master.device, non_blocking=True)
         constants = (step.beta1, step.beta2, step.eps)
-        if self._compiled is not None and len(master) > _PIECE // 16:
-            self._compiled(master, first, second, gradient, copy, numbers, scale, constants)
-            return
-        for start in range(0, len(master), _PIECE):
-            piece = slice(start, start + _PIECE)
-            _update(
+        fast = self._compiled is not None and len(master) >= _WORTH_COMPILING
+        update, size = (self._compiled, _COMPILED_PIECE) if fast else (_update, _PIECE)
+        assert update is not None
+        for start in range(0, len(master), size):
+            piece = slice(start, start + size)
+            update(
                 master[piece],
                 first[piece],
                 second[piece],
