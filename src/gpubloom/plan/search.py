@@ -249,8 +249,14 @@ class _Search:
         return (False, True) if possible else (False,)
 
     def _chunks(self) -> list[int]:
-        """A smaller chunk helps only while the loss is what needs most."""
+        """A smaller chunk helps only while the loss is what needs most.
+
+        On a CPU it is always the same one: sums over chunks round differently, and there placements give
+        the same bits.
+        """
         work = self._timed.work
+        if not work.on_gpu:
+            return [_CHUNKS[0]]
         helps = [loss_bytes(work, larger) > work.working for larger in _CHUNKS[:-1]]
         return [_CHUNKS[0], *(chunk for chunk, does in zip(_CHUNKS[1:], helps, strict=True) if does)]
 
