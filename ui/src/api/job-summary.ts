@@ -1,11 +1,6 @@
-/** Typed readings of what a job carries as free JSON: what its run says about itself, and its plan. */
+/** A typed reading of what a job's run says about itself, which the job carries as free JSON. */
+import { type Json, number, record, text } from "./free-json";
 import type { Job } from "./types";
-
-type Json = Record<string, unknown>;
-
-const record = (value: unknown): Json => (typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {});
-const number = (value: unknown): number | null => (typeof value === "number" && Number.isFinite(value) ? value : null);
-const text = (value: unknown): string | null => (typeof value === "string" ? value : null);
 
 function numbersIn(value: unknown): Record<string, number> {
   return Object.fromEntries(Object.entries(record(value)).flatMap(([name, item]) => (typeof item === "number" ? [[name, item]] : [])));
@@ -82,50 +77,6 @@ function readMark(given: unknown): Mark {
     step: number(mark.step) ?? 0,
     settings: numbersIn(mark.settings),
     refused: mark.refused ? String(mark.refused) : null,
-  };
-}
-
-export const MEMORY_KINDS = ["weights", "gradients", "optimizer", "activations", "overhead"] as const;
-export type MemoryKind = (typeof MEMORY_KINDS)[number];
-
-export type Plan = {
-  device: string;
-  placementText: string | null;
-  precision: string;
-  precisionReason: string | null;
-  parameters: number | null;
-  memory: Record<MemoryKind, number>;
-  memoryTotal: number;
-  memoryLimit: number;
-  tokensPerStep: number | null;
-  tokensPerSecond: number | null;
-  steps: number | null;
-  seconds: number | null;
-  assumptions: string[];
-};
-
-/** Null for a plan this page does not understand: it may come from a newer server. */
-export function readPlan(given: Json | null | undefined): Plan | null {
-  const plan = record(given);
-  const total = number(plan.memory_total_bytes);
-  const limit = number(plan.memory_limit_bytes);
-  if (total === null || limit === null) return null;
-  const memory = record(plan.memory);
-  const kinds = MEMORY_KINDS.map((kind) => [kind, number(memory[kind]) ?? 0] as const);
-  return {
-    device: text(plan.device) ?? "",
-    placementText: text(plan.placement_text),
-    precision: text(plan.precision) ?? "",
-    precisionReason: text(plan.precision_reason),
-    parameters: number(plan.parameters),
-    memory: Object.fromEntries(kinds) as Record<MemoryKind, number>,
-    memoryTotal: total,
-    memoryLimit: limit,
-    tokensPerStep: number(plan.tokens_per_step),
-    tokensPerSecond: number(plan.tokens_per_second),
-    steps: number(plan.steps),
-    seconds: number(plan.seconds),
-    assumptions: Array.isArray(plan.assumptions) ? plan.assumptions.map(String) : [],
   };
 }
 

@@ -1,5 +1,7 @@
 import { memo, useEffect, useRef } from "react";
+import { cn } from "@/components/class-names";
 import { type LineLook, pictureOf } from "@/curves/columns";
+import { stackedRead } from "@/curves/stack";
 import { useChartsView } from "./charts-view";
 import { describeChart } from "./describe";
 import { type Hovered, Plot, type PlotSettings } from "./plot";
@@ -9,6 +11,10 @@ export type ChartLook = {
   lines: readonly LineLook[];
   axis: "step" | "time";
   height: number;
+  /** Grows with the card, which may stand beside a taller one. */
+  fills?: boolean;
+  /** Takes two places in a grid. */
+  wide?: boolean;
   format: (value: number) => string;
   range?: PlotSettings["range"];
   /** Whether smoothing applies; a learning rate is exact. */
@@ -54,13 +60,14 @@ export const ChartCanvas = memo(function ChartCanvas({ look, onHover }: ChartCan
     });
 
     const read = (name: string) => store.curve(name);
+    const drawn = lines.some((line) => line.below) ? stackedRead(lines, read) : read;
     let onScreen = false;
     let stale = true;
     const draw = () => {
       stale = true;
       if (!onScreen) return;
       stale = false;
-      plot.draw(pictureOf(lines, read, { smoothing: latest.current.weight, positiveOnly: logarithmic }));
+      plot.draw(pictureOf(lines, drawn, { smoothing: latest.current.weight, positiveOnly: logarithmic }));
       box.setAttribute("aria-label", describeChart(look, read, latest.current.marks));
     };
     redraw.current = draw;
@@ -69,7 +76,7 @@ export const ChartCanvas = memo(function ChartCanvas({ look, onHover }: ChartCan
       onScreen = entries.at(-1)?.isIntersecting ?? false;
       if (onScreen && stale) draw();
     });
-    const measured = new ResizeObserver(() => plot.resize(box.clientWidth));
+    const measured = new ResizeObserver(() => plot.resize(box.clientWidth, box.clientHeight));
     watched.observe(box);
     measured.observe(box);
     const stop = store.subscribe(draw);
@@ -82,5 +89,10 @@ export const ChartCanvas = memo(function ChartCanvas({ look, onHover }: ChartCan
     };
   }, [store, look, logarithmic]);
 
-  return <div ref={place} role="img" aria-label={look.title} className="w-full touch-pan-y overflow-hidden" style={{ height: look.height }} />;
+  // The plot lies on top of its place, so that its own size never holds the card open.
+  return (
+    <div className={cn("relative w-full", look.fills && "grow")} style={{ minHeight: look.height }}>
+      <div ref={place} role="img" aria-label={look.title} className="absolute inset-0 touch-pan-y overflow-hidden" />
+    </div>
+  );
 });

@@ -4,6 +4,7 @@ import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
 import type { LineLook } from "@/curves/columns";
+import { ownValue } from "@/curves/stack";
 import { countText } from "@/text/numbers";
 import { ChartCanvas, type ChartLook } from "./chart-canvas";
 import { ChartTable } from "./chart-table";
@@ -20,13 +21,15 @@ export function ChartCard({ look, className, children }: ChartCardProps) {
 
   return (
     <Card className={cn("flex flex-col", className)}>
-      <div className="mb-2 flex flex-wrap items-center gap-x-3.5 gap-y-1">
-        <h2 className="mr-auto text-[13px] font-[590]">{look.title}</h2>
-        {hovered && <span className="text-xs text-dim tabular-nums">{placeText(look.axis, hovered.x)}</span>}
-        {look.lines.map((line) => (
-          <Value key={line.name} line={line} look={look} hovered={hovered} named={look.lines.length > 1} />
-        ))}
-        {children}
+      <div className="mb-2 flex items-start gap-x-2">
+        <div className="flex min-w-0 grow flex-wrap items-center gap-x-3.5 gap-y-1">
+          <h2 className="mr-auto text-[13px] font-[590]">{look.title}</h2>
+          {hovered && <span className="text-xs text-dim tabular-nums">{placeText(look.axis, hovered.x)}</span>}
+          {look.lines.map((line) => (
+            <Value key={line.name} line={line} look={look} hovered={hovered} named={look.lines.length > 1} />
+          ))}
+          {children}
+        </div>
         <Button look="ghost" size="icon" className="-my-1 -mr-1.5 size-7 max-sm:size-9" aria-label={`Show ${look.title} as a table`} title="Show as a table" onClick={() => setAsTable(true)}>
           <Table2 aria-hidden />
         </Button>
@@ -42,7 +45,7 @@ type ValueProps = { line: LineLook; look: ChartLook; hovered: Hovered | null; na
 function Value({ line, look, hovered, named }: ValueProps) {
   const { store } = useChartsView();
   const last = useSyncExternalStore(store.subscribe, () => store.curve(line.name)?.value.at(-1));
-  const value = hovered ? hovered.values.get(line.label) : last;
+  const value = hovered ? ownValue(line, look.lines, hovered.values) : last;
   if (last === undefined) return null;
   return (
     <span className="flex items-center gap-1.5 text-xs text-dim tabular-nums">

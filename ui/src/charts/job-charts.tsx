@@ -47,6 +47,8 @@ export function JobCharts({ store, marks, fetchRange, waiting, beside }: JobChar
         </div>
       )}
       <ChartGrid label="More training charts" looks={looks.training} />
+      {looks.engine.length > 0 && <h2 className="mt-6 text-[13px] font-[590]">Engine</h2>}
+      <ChartGrid label="Engine charts" looks={looks.engine} />
       {looks.system.length > 0 && <h2 className="mt-6 text-[13px] font-[590]">System</h2>}
       <ChartGrid label="System charts" looks={looks.system} />
     </ChartsViewContext>
@@ -58,7 +60,7 @@ function ChartGrid({ label, looks }: { label: string; looks: ReturnType<typeof l
   return (
     <section aria-label={label} className="mt-2 grid gap-3.5 sm:grid-cols-2 lg:grid-cols-3">
       {looks.map((look) => (
-        <ChartCard key={look.title} look={look} />
+        <ChartCard key={look.title} look={look} className={look.wide ? "sm:col-span-2" : undefined} />
       ))}
     </section>
   );

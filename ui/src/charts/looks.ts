@@ -1,4 +1,6 @@
 /** The charts of a run: which curves they show, in which colours and units. */
+import { ENGINE_MEMORY, STEP_PARTS } from "@/curves/engine-names";
+import { secondsText } from "@/text/duration";
 import { bytesText, countText, metricText } from "@/text/numbers";
 import type { ChartLook } from "./chart-canvas";
 
@@ -16,6 +18,7 @@ export const LOSS: ChartLook = {
   title: "Loss",
   axis: "step",
   height: 300,
+  fills: true,
   smoothed: true,
   mayBeLogarithmic: true,
   format: metricText,
@@ -47,8 +50,52 @@ const STEP_CHARTS: ChartLook[] = [
   }),
 ];
 
+const engine = (title: string, lines: ChartLook["lines"], look: Partial<ChartLook> = {}): ChartLook => ({
+  title,
+  axis: "step",
+  height: SMALL,
+  format: metricText,
+  range: { from: 0 },
+  lines,
+  ...look,
+});
+
+const gigabytes = (value: number) => `${Number(value.toPrecision(3))} GB/s`;
+
+const ENGINE_CHARTS: ChartLook[] = [
+  engine(
+    "One step",
+    [
+      { name: STEP_PARTS.computing, label: "computing", colour: TEAL, fill: true },
+      { name: STEP_PARTS.weights, label: "waiting for weights", colour: AMBER, below: STEP_PARTS.computing },
+      { name: STEP_PARTS.optimizer, label: "waiting for the optimizer", colour: VIOLET, below: STEP_PARTS.weights },
+    ],
+    { format: secondsText, wide: true },
+  ),
+  engine(
+    "Host–GPU link",
+    [
+      { name: "engine/link_in_gb_per_second", label: "in", colour: BLUE },
+      { name: "engine/link_out_gb_per_second", label: "out", colour: AMBER },
+    ],
+    { format: gigabytes },
+  ),
+  small("TFLOP/s", "engine/tflops", TEAL, { range: { from: 0 }, smoothed: true }),
+  small("MFU, of the GPU’s peak", "engine/mfu", GREEN, { range: { from: 0 }, smoothed: true, format: share }),
+  engine(
+    "Memory in use",
+    [
+      { name: ENGINE_MEMORY.GPU, label: "GPU", colour: VIOLET },
+      { name: ENGINE_MEMORY.Host, label: "host", colour: BLUE },
+    ],
+    { format: bytesText },
+  ),
+];
+
+const namesIn = (looks: readonly ChartLook[]) => looks.flatMap((look) => look.lines.map((line) => line.name));
+
 /** Curves that are in one of the charts above, or say nothing that needs one. */
-const PLACED = new Set(["train/loss", "eval/loss", "train/tokens_seen", ...STEP_CHARTS.flatMap((look) => look.lines.map((line) => line.name))]);
+const PLACED = new Set(["train/loss", "eval/loss", "train/tokens_seen", ...namesIn(STEP_CHARTS), ...namesIn(ENGINE_CHARTS)]);
 
 const time = (title: string, name: string, colour: string, look: Partial<ChartLook> = {}): ChartLook =>
   small(title, name, colour, { axis: "time", range: { from: 0 }, ...look });
@@ -73,7 +120,7 @@ const MACHINE_CHARTS: ChartLook[] = [
 const has = (names: ReadonlySet<string>) => (look: ChartLook) => look.lines.some((line) => names.has(line.name));
 
 /** The charts for the curves a run has. What it reports beyond the usual gets charts of its own. */
-export function looksFor(names: readonly string[]): { training: ChartLook[]; system: ChartLook[] } {
+export function looksFor(names: readonly string[]): Record<"training" | "engine" | "system", ChartLook[]> {
   const known = new Set(names);
   const own = names
     .filter((name) => !name.startsWith("system/") && !PLACED.has(name))
@@ -82,6 +129,7 @@ export function looksFor(names: readonly string[]): { training: ChartLook[]; sys
   const gpus = [...new Set(names.flatMap((name) => /^system\/gpu\/(\d+)\//.exec(name)?.[1] ?? []))].toSorted((a, b) => Number(a) - Number(b));
   return {
     training: [...STEP_CHARTS.filter(has(known)), ...own],
+    engine: ENGINE_CHARTS.filter(has(known)),
     system: [...gpus.flatMap(gpuCharts), ...MACHINE_CHARTS].filter(has(known)),
   };
 }

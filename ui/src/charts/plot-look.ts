@@ -26,9 +26,14 @@ export function seriesLook({ line, role, repeated }: Column, alone: boolean): uP
   };
 }
 
-/** Pairs of low and high columns, as uPlot wants them: series numbers, the upper one first. */
+/** Areas between two columns, as uPlot wants them: series numbers, the upper one first. */
 export function bandsOf(columns: readonly Column[]): uPlot.Band[] {
-  return columns.flatMap((column, index) =>
-    column.role === "low" ? [{ series: [index + 2, index + 1] as [number, number], fill: faded(column.line.colour, 0.16) }] : [],
-  );
+  return columns.flatMap((column, index) => {
+    if (column.role === "low") return [{ series: [index + 2, index + 1] as [number, number], fill: faded(column.line.colour, 0.16) }];
+    const base = column.line.below === undefined ? -1 : columns.findIndex((other) => isBelow(other, column));
+    return base === -1 ? [] : [{ series: [index + 1, base + 1] as [number, number], fill: faded(column.line.colour, 0.3) }];
+  });
 }
+
+const isBelow = (other: Column, column: Column) =>
+  other.line.name === column.line.below && other.role === column.role && other.attempt === column.attempt && other.repeated === column.repeated;

@@ -55,8 +55,8 @@ export class Plot {
     this.#plot = new uPlot(this.#options(picture), picture.data as uPlot.AlignedData, this.#place);
   }
 
-  resize(width: number) {
-    if (width > 0) this.#plot?.setSize({ width, height: this.#settings.height });
+  resize(width: number, height = this.#settings.height) {
+    if (width > 0 && height > 0) this.#plot?.setSize({ width, height });
   }
 
   destroy() {
@@ -69,7 +69,7 @@ export class Plot {
     const alone = picture.data[0].length === 1;
     return {
       width: this.#place.clientWidth || 300,
-      height: settings.height,
+      height: this.#place.clientHeight || settings.height,
       padding: [8, 14, 0, 0],
       legend: { show: false },
       series: [{}, ...picture.columns.map((column) => seriesLook(column, alone))],

@@ -11,6 +11,8 @@ export type LineLook = {
   dots?: boolean;
   /** The area below is tinted. */
   fill?: boolean;
+  /** The line it stands on, by name: drawn on top of it, with the area between them tinted. */
+  below?: string;
 };
 
 export type ColumnRole = "low" | "high" | "raw" | "main";

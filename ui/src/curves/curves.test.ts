@@ -4,7 +4,9 @@ import { type CurvePoints, splitByAttempt, withDetail } from "./attempts";
 import { chartMarks } from "./chart-marks";
 import { pictureOf } from "./columns";
 import { CurveStore } from "./curve-store";
+import { recentMedian } from "./recent";
 import { smooth } from "./smooth";
+import { ownValue, stackedRead } from "./stack";
 
 function curve(points: [x: number, value: number, attempt?: number][], name = "train/loss"): CurvePoints & Curve {
   const value = points.map((point) => point[1]);
@@ -162,5 +164,40 @@ describe("marks", () => {
       { step: 30, label: "clip norm 0.5" },
       { step: 8000, label: "resumed from 8,000" },
     ]);
+  });
+});
+
+describe("lines that stand on one another", () => {
+  const parts = [
+    { name: "a", label: "a", colour: "#fff" },
+    { name: "b", label: "b", colour: "#fff", below: "a" },
+    { name: "c", label: "c", colour: "#fff", below: "b" },
+  ];
+  const drawn = stackedRead(parts, read([curve([[1, 2], [2, 3]], "a"), curve([[1, 1], [2, 1]], "b"), curve([[1, 5], [2, 7]], "c")]));
+
+  it("are drawn on top of what is below them", () => {
+    expect(["a", "b", "c"].map((name) => drawn(name)?.value)).toEqual([[2, 3], [3, 4], [8, 11]]);
+  });
+
+  it("are matched by step and attempt, not by order", () => {
+    const heights = stackedRead(parts, read([curve([[1, 2], [5, 9, 2], [2, 3]], "a"), curve([[2, 1], [5, 1, 2]], "b")]));
+    expect(heights("b")?.value).toEqual([4, 10]);
+  });
+
+  it("tell their own values under the cursor", () => {
+    const heights = new Map([["a", 2], ["b", 3], ["c", 8]]);
+    expect(parts.map((line) => ownValue(line, parts, heights))).toEqual([2, 1, 5]);
+    expect(parts.map((line) => ownValue(line, parts, new Map()))).toEqual([undefined, undefined, undefined]);
+  });
+});
+
+describe("the recent value of a curve", () => {
+  it("is not moved by one slow step", () => {
+    expect(recentMedian([100, 101, 3, 99])).toBe(99.5);
+    expect(recentMedian([])).toBeNull();
+  });
+
+  it("forgets the beginning", () => {
+    expect(recentMedian([...Array.from({ length: 50 }, () => 1), ...Array.from({ length: 20 }, () => 8)])).toBe(8);
   });
 });

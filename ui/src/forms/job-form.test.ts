@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { ApiProblem } from "@/api/problem";
-import { configOf, parseConfig, valueAt, valuesOf, withValue } from "./job-config";
+import { configOf, parseConfig, valuesOf, withValue } from "./job-config";
+import { CONFIG_GROUPS, type ConfigValues, fieldsOf, isSet, missingIn, valueAt } from "./job-fields";
 import { NEW_PROJECT, OTHER_GPU, STARTING_CONFIG, jobFailure, jobRules, newJobBody, startingValues } from "./job-rules";
 import { parseNumber } from "./number-rules";
 
@@ -44,6 +45,74 @@ describe("a config as form and as JSON", () => {
     expect(parseConfig("[1]").mistake).toContain("object");
     expect(parseConfig('{"epochs": ').mistake).toContain("not valid JSON");
     expect(parseConfig("  ")).toEqual({ config: {}, mistake: null });
+  });
+});
+
+const changed = (config: Record<string, unknown>, change: Record<string, string>) =>
+  Object.entries(change).reduce((values, [path, value]) => withValue(values, path, value) as ConfigValues, valuesOf(config));
+
+const adaptersFor = (targets: string) => configOf(changed({}, { method: "lora", "lora.targets": targets }), {}).lora;
+
+describe("fields that depend on others", () => {
+  it("come back unchanged where they apply", () => {
+    const config = {
+      method: "qlora",
+      lora: { rank: 8, targets: ["q_proj", "v_proj"], dropout: 0 },
+      model: { path: "/data/llama", random_weights: true, context_length: 512 },
+      memory: { mode: "stream", gpu_budget_gb: 12.5 },
+      precision: "fp16",
+      compile: "off",
+    };
+    expect(configOf(valuesOf(config), config)).toEqual(config);
+  });
+
+  it("are not sent where they do not apply, and are there again when they do", () => {
+    const adapters = changed({}, { method: "lora", "lora.rank": "8" });
+    expect(configOf(adapters, {})).toEqual({ method: "lora", lora: { rank: 8 } });
+    const full = withValue(adapters, "method", "full") as ConfigValues;
+    expect(configOf(full, {})).toEqual({});
+    expect(configOf(withValue(full, "method", "qlora") as ConfigValues, {})).toEqual({ method: "qlora", lora: { rank: 8 } });
+  });
+
+  it("show adapters only for the methods that have them", () => {
+    expect(fieldsOf("adapters", valuesOf({}))).toEqual([]);
+    expect(fieldsOf("adapters", valuesOf({ method: "lora" }))).toHaveLength(CONFIG_GROUPS.adapters.length);
+  });
+
+  it("put a folder in the preset's place, and its sizes with it", () => {
+    const base = { model: { preset: "small", layers: 3, context_length: 64 } };
+    const values = changed(base, { "model.preset": "", "model.path": "models/llama", "model.random_weights": "true" });
+    expect(configOf(values, base)).toEqual({ model: { path: "models/llama", random_weights: true, context_length: 64 } });
+    expect(fieldsOf("sizes", values).map((field) => field.path)).toEqual(["model.context_length"]);
+    expect(valueAt(valuesOf({ model: { preset: "tiny", path: "/x" } }), "model.preset")).toBe("");
+  });
+
+  it("must be filled in where nothing can be planned without them", () => {
+    expect(missingIn(valuesOf({}))).toEqual([]);
+    expect(missingIn(changed({}, { "model.preset": "" })).map((one) => one.path)).toEqual(["model.path"]);
+    const config = changed({}, { "model.preset": "", "data.tokenizer.kind": "file" });
+    expect(messagesFor({ config })).toEqual(["config.model.path: Name the folder of the model.", "config.data.tokenizer.path: Name the tokenizer.json."]);
+  });
+
+  it("have no mistakes where nobody sees them", () => {
+    expect(messagesFor({ config: changed({}, { "lora.rank": "0" }) })).toEqual([]);
+    expect(messagesFor({ config: changed({}, { method: "lora", "lora.rank": "0" }) })).toEqual(["config.lora.rank: It must be at least 1."]);
+  });
+
+  it("count as changed only when they say something", () => {
+    const values = changed({}, { "memory.gpu_budget_gb": "24" });
+    expect(fieldsOf("engine", values).filter((field) => isSet(field, values)).map((field) => field.path)).toEqual(["memory.gpu_budget_gb"]);
+  });
+
+  it("are understood in their short form", () => {
+    const { config } = parseConfig('{"memory": "stream", "optimizer": "AdamW"}');
+    expect(config).toEqual({ memory: { mode: "stream" }, optimizer: { name: "AdamW" } });
+    expect(configOf(valuesOf(config ?? {}), config ?? {})).toEqual(config);
+  });
+
+  it("take names with commas or spaces, and the word for all", () => {
+    expect(adaptersFor("q_proj,  v_proj k_proj")).toEqual({ targets: ["q_proj", "v_proj", "k_proj"] });
+    expect(adaptersFor("all-linear")).toEqual({ targets: "all-linear" });
   });
 });
 

@@ -1,6 +1,7 @@
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import type { NewJob } from "@/api/types";
-import { CONFIG_FIELDS, type ConfigValues, type Json, valueAt, valuesOf } from "./job-config";
+import { valuesOf } from "./job-config";
+import { CONFIG_FIELDS, type ConfigValues, type Json, applies, missingIn, valueAt } from "./job-fields";
 import { numberMistake, parseNumber } from "./number-rules";
 import { z } from "./zod";
 
@@ -49,11 +50,12 @@ export const jobRules = z
     const memory = numberMistake(values.hostMemory, { least: 1, most: 1_000_000 }, true);
     if (memory) say("hostMemory", memory);
     for (const field of CONFIG_FIELDS) {
-      if (field.kind !== "whole" && field.kind !== "decimal") continue;
+      if ((field.kind !== "whole" && field.kind !== "decimal") || !applies(field, values.config)) continue;
       const typed = String(valueAt(values.config, field.path) ?? "");
       const mistake = numberMistake(typed, field.limits ?? {}, field.kind === "whole");
       if (mistake) say(`config.${field.path}`, mistake);
     }
+    for (const { path, sentence } of missingIn(values.config)) say(`config.${path}`, sentence);
   });
 
 export const gpuTypeOf = ({ gpu, otherGpu }: Pick<JobFormValues, "gpu" | "otherGpu">) => (gpu === OTHER_GPU ? otherGpu.trim() : gpu) || null;

@@ -18,3 +18,11 @@ export function durationText(seconds: number): string {
   }
   return parts.join(" ");
 }
+
+/** "310 ms", "1.45 s": the length of a step, where fractions count. */
+export function secondsText(seconds: number): string {
+  if (seconds >= 100) return durationText(seconds);
+  if (seconds >= 0.9995) return `${Number(seconds.toPrecision(3))} s`;
+  const thousandths = seconds * 1000;
+  return `${Number(thousandths.toPrecision(thousandths < 1 ? 1 : 3))} ms`;
+}

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { durationText } from "./duration";
+import { durationText, secondsText } from "./duration";
 import { bytesText, counted, metricText, parametersText, settingText } from "./numbers";
 
 describe("durations", () => {
@@ -15,6 +15,18 @@ describe("durations", () => {
     [86_400 + 59, "1 d"],
     [-4, "0 s"],
   ])("%s seconds are %s", (seconds, text) => expect(durationText(seconds)).toBe(text));
+});
+
+describe("seconds of a step", () => {
+  it.each([
+    [1.4491, "1.45 s"],
+    [52.34, "52.3 s"],
+    [0.3104, "310 ms"],
+    [0.9999, "1 s"],
+    [0.00004, "0.04 ms"],
+    [0, "0 ms"],
+    [130, "2 m 10 s"],
+  ])("%s are written %s", (seconds, text) => expect(secondsText(seconds)).toBe(text));
 });
 
 describe("figures", () => {

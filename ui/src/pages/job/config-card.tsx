@@ -8,7 +8,19 @@ type Json = Record<string, unknown>;
 const isGroup = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value);
 
 const words = (name: string) => name.replaceAll("_", " ");
-const valueText = (value: unknown) => (typeof value === "boolean" ? (value ? "yes" : "no") : String(value));
+const valueText = (value: unknown) => {
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return Array.isArray(value) ? value.join(", ") : String(value);
+};
+
+/** Defaults that a config always carries say nothing where they do not apply. */
+export function speaking(config: Json): Json {
+  const { lora, ...others } = config;
+  const shown: Json = config.method === "full" ? others : { ...others, lora };
+  if (!isGroup(config.model)) return shown;
+  const { preset, path, random_weights, ...sizes } = config.model;
+  return { ...shown, model: path ? { path, random_weights, ...sizes } : { preset, ...sizes } };
+}
 
 /** What was set, by group. What was left to the defaults of a preset says nothing and is left out. */
 function factsOf(group: Json, prefix = ""): [string, string][] {
@@ -22,8 +34,9 @@ function factsOf(group: Json, prefix = ""): [string, string][] {
 export function ConfigCard({ config }: { config: Job["config"] }) {
   const [asJson, setAsJson] = useState(false);
   const json = JSON.stringify(config, null, 2);
-  const groups = Object.entries(config).filter(([, value]) => isGroup(value)) as [string, Json][];
-  const general = Object.fromEntries(Object.entries(config).filter(([, value]) => !isGroup(value)));
+  const entries = Object.entries(speaking(config));
+  const groups = entries.filter(([, value]) => isGroup(value)) as [string, Json][];
+  const general = Object.fromEntries(entries.filter(([, value]) => !isGroup(value)));
   return (
     <Card>
       <CardHeader title="Config">

@@ -87,7 +87,7 @@ function JobFound({ job }: { job: Job }) {
         </div>
       )}
       <Suspense fallback={<ChartsSkeleton />}>
-        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} beside={<MemoryCard job={job} />} />
+        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} beside={<MemoryCard job={job} store={store} />} />
       </Suspense>
       <div className="mt-6 grid gap-3.5 lg:grid-cols-12">
         <div className="min-w-0 lg:col-span-5">

@@ -1,6 +1,7 @@
 import { useEffect, useState } from "react";
-import { readPlan, readSummary } from "@/api/job-summary";
+import { readSummary } from "@/api/job-summary";
 import { isResting } from "@/api/jobs";
+import { readPlan } from "@/api/plan";
 import type { Job } from "@/api/types";
 import { type Stat, StatSummary } from "@/components/stat-summary";
 import { durationText } from "@/text/duration";

@@ -1,6 +1,7 @@
 import type { ReactNode } from "react";
-import { type FieldError, get, useFormContext, useFormState } from "react-hook-form";
-import { CONFIG_GROUPS, type ConfigField, type ConfigGroup } from "@/forms/job-config";
+import { type FieldError, get, useFormContext, useFormState, useWatch } from "react-hook-form";
+import { ChoiceCards } from "@/forms/choice-cards";
+import { type ConfigField, type ConfigGroup, fieldsOf } from "@/forms/job-fields";
 import type { JobFormValues } from "@/forms/job-rules";
 import { SelectField, TextField } from "@/forms/text-field";
 
@@ -10,24 +11,32 @@ export function useFieldError() {
   return (path: string) => (get(errors, path) as FieldError | undefined)?.message;
 }
 
+export const useConfigValues = () => useWatch<JobFormValues, "config">({ name: "config" });
+
+/** The fields of a group that apply beside what is chosen elsewhere. */
 export function ConfigFields({ group }: { group: ConfigGroup }) {
-  return CONFIG_GROUPS[group].map((field) => <OneField key={field.path} field={field} />);
+  const values = useConfigValues();
+  return fieldsOf(group, values).map((field) => <OneField key={field.path} field={field} />);
 }
 
 type OneFieldProps = { field: ConfigField; help?: ReactNode; placeholder?: string; fieldClassName?: string };
 
 export function OneField({ field, help, placeholder, fieldClassName }: OneFieldProps) {
+  const bound = useBound(field);
+  const described = { ...bound, help: help ?? field.help, fieldClassName };
+  if (field.options) return <SelectField {...described} options={field.options.map(([value, text]) => [value, text] as const)} />;
+  const inputMode = field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
+  return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? field.fallback} />;
+}
+
+/** The same for a choice whose alternatives each need a line. */
+export function CardsField({ field, help }: { field: ConfigField; help?: string }) {
+  return <ChoiceCards {...useBound(field)} options={field.options ?? []} help={help} />;
+}
+
+function useBound(field: ConfigField) {
   const { register } = useFormContext<JobFormValues>();
   const error = useFieldError();
   const path = `config.${field.path}`;
-  const bound = {
-    registration: register(path as keyof JobFormValues),
-    label: field.label,
-    help: help ?? field.help,
-    error: error(path),
-    fieldClassName,
-  };
-  if (field.kind === "choice") return <SelectField {...bound} options={field.options ?? []} />;
-  const inputMode = field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
-  return <TextField {...bound} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? field.fallback} />;
+  return { registration: register(path as keyof JobFormValues), label: field.label, error: error(path) };
 }

@@ -13,12 +13,10 @@ import { TextField } from "@/forms/text-field";
 import { PageHeader } from "@/shell/page-header";
 import { PagePending } from "@/shell/page-pending";
 import { usePageTitle } from "@/shell/use-page-title";
-import { ConfigFields } from "./config-fields";
-import { DataFields } from "./data-field";
-import { Fold } from "./fold";
 import { JsonEditor } from "./json-editor";
 import { PlanCard } from "./plan-card";
 import { ProjectFields } from "./project-fields";
+import { StructuredConfig } from "./structured-config";
 import { type Mode, useJobForm } from "./use-job-form";
 import { WhereCard } from "./where-card";
 
@@ -38,7 +36,7 @@ export const NewJobPage = () => <NewJob />;
 
 function NewJob({ project }: { project?: Project }) {
   usePageTitle("New training job");
-  const { form, chosen, mode, switchTo, json, typeJson, mistake, failures, planned, start } = useJobForm(project?.id);
+  const { form, chosen, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, start } = useJobForm(project?.id);
   const other = useQuery({ ...projectQuery(chosen), enabled: !project && chosen !== NEW_PROJECT });
   const projectPath = (project ?? other.data)?.trainingDataPath ?? null;
 
@@ -87,7 +85,7 @@ function NewJob({ project }: { project?: Project }) {
             </Tabs>
             <WhereCard />
           </div>
-          <PlanCard planned={planned} />
+          <PlanCard planned={planned} missing={missing} onTake={take} />
           {/* On a phone the button at the top has long scrolled away when the form is filled in. */}
           <Button type="submit" look="primary" size="large" pending={form.formState.isSubmitting} className="sm:hidden">
             Start training
@@ -95,35 +93,6 @@ function NewJob({ project }: { project?: Project }) {
         </div>
       </form>
     </FormProvider>
-  );
-}
-
-function StructuredConfig({ projectPath }: { projectPath: string | null }) {
-  return (
-    <>
-      <Card>
-        <CardHeader title="Model and data" />
-        <div className="grid gap-3.5 sm:grid-cols-2">
-          <DataFields projectPath={projectPath} />
-          <ConfigFields group="model" />
-        </div>
-        <Fold title="Sizes that differ from the model above" group="sizes">
-          <ConfigFields group="sizes" />
-        </Fold>
-      </Card>
-      <Card>
-        <CardHeader title="Training" />
-        <div className="grid grid-cols-2 gap-3.5 sm:grid-cols-4">
-          <ConfigFields group="training" />
-        </div>
-        <Fold title="Optimizer and schedule" group="optimizer">
-          <ConfigFields group="optimizer" />
-        </Fold>
-        <Fold title="Checkpoints and evaluation" group="saving">
-          <ConfigFields group="saving" />
-        </Fold>
-      </Card>
-    </>
   );
 }
 

@@ -1,72 +1,97 @@
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
-import { readPlan } from "@/api/job-summary";
-import { planQuery } from "@/api/jobs";
-import type { PlanRequest } from "@/api/types";
+import { useRef } from "react";
+import { readPlan } from "@/api/plan";
+import type { PlanAnswer } from "@/api/types";
+import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
 import { Loaded } from "@/components/loaded";
 import { Skeleton } from "@/components/skeleton";
+import type { Json } from "@/forms/job-fields";
 import { Facts } from "@/pages/jobs/facts";
-import { MemoryBars } from "@/pages/jobs/memory-bars";
-import { durationText } from "@/text/duration";
-import { countText, parametersText } from "@/text/numbers";
+import { changeFacts } from "./change-facts";
+import { PlanFigures } from "./plan-figures";
+import type { usePlan } from "./use-plan";
 
-const PAUSE = 400;
+type PlanCardProps = {
+  planned: ReturnType<typeof usePlan>;
+  /** What has to be filled in before there can be a plan. */
+  missing: string | null;
+  /** Takes up the nearest setting that fits. */
+  onTake: (changes: Json) => void;
+};
 
-/** The plan for what is in the form, once the typing pauses. */
-export function usePlan(request: PlanRequest) {
-  const wanted = JSON.stringify(request);
-  const [settled, setSettled] = useState(wanted);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(wanted), PAUSE);
-    return () => clearTimeout(timer);
-  }, [wanted]);
-  const answer = useQuery({ ...planQuery(JSON.parse(settled) as PlanRequest), placeholderData: keepPreviousData });
-  return { answer, behind: settled !== wanted || answer.isPlaceholderData };
-}
-
-type PlanCardProps = { planned: ReturnType<typeof usePlan> };
-
-export function PlanCard({ planned: { answer, behind } }: PlanCardProps) {
+export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanCardProps) {
+  const heading = useRef<HTMLHeadingElement>(null);
+  const take = (changes: Json) => {
+    onTake(changes);
+    // The button goes away with what it mended.
+    heading.current?.focus();
+  };
+  if (missing !== null) {
+    return (
+      <Card aria-label="Plan" className="lg:sticky lg:top-5">
+        <h2 className="text-lg font-[600]">Plan</h2>
+        <p aria-live="polite" className="mt-0.5 text-dim">
+          {missing} The plan follows.
+        </p>
+      </Card>
+    );
+  }
   return (
     <Card aria-label="Plan" className="lg:sticky lg:top-5">
       <Loaded query={answer} skeleton={<PlanSkeleton />}>
-        {({ fits, reason, plan: raw, machine }) => {
-          const plan = readPlan(raw);
-          return (
-            <div aria-live="polite" className={cn("transition-opacity duration-150", behind && "opacity-60")}>
-              <h2 className="flex items-center gap-2.5 text-lg font-[600]">
-                <span aria-hidden className={cn("size-2.25 rounded-full", fits ? "bg-success shadow-[0_0_0_4px_rgb(16_185_129/0.18)]" : "bg-danger shadow-[0_0_0_4px_rgb(239_68_68/0.18)]")} />
-                {fits ? "It fits" : "It cannot run like this"}
-              </h2>
-              <p className={cn("mt-0.5 break-words", fits ? "text-xs text-faint" : "text-dim")}>{fits ? `On ${machine ?? "this server"}. ${plan?.placementText ?? ""}` : reason}</p>
-              {plan && (
-                <div className="mt-4 grid gap-4">
-                  <MemoryBars plan={plan} />
-                  <Facts facts={factsOf(plan)} />
-                  <p className="text-xs text-faint">
-                    {plan.precisionReason}.{plan.assumptions.length > 0 && ` Assumes ${plan.assumptions.join("; ")}.`}
-                  </p>
-                </div>
-              )}
-            </div>
-          );
-        }}
+        {(found) => (
+          <div aria-live="polite" className={cn("transition-opacity duration-150", behind && "opacity-60")}>
+            <h2 ref={heading} tabIndex={-1} className="flex items-center gap-2.5 text-lg font-[600] focus:outline-none">
+              <span aria-hidden className={cn("size-2.25 rounded-full", found.fits ? "bg-success shadow-[0_0_0_4px_rgb(16_185_129/0.18)]" : "bg-danger shadow-[0_0_0_4px_rgb(239_68_68/0.18)]")} />
+              {found.fits ? "It fits" : "It cannot run like this"}
+            </h2>
+            {found.fits ? <Fitting found={found} /> : <Refused found={found} pending={behind} onTake={take} />}
+          </div>
+        )}
       </Loaded>
     </Card>
   );
 }
 
-function factsOf(plan: NonNullable<ReturnType<typeof readPlan>>): [string, string][] {
-  const facts: [string, string][] = [];
-  if (plan.parameters !== null) facts.push(["Parameters", parametersText(plan.parameters)]);
-  if (plan.tokensPerSecond !== null) facts.push(["Tokens per second", `about ${countText(plan.tokensPerSecond)}`]);
-  if (plan.tokensPerStep !== null) facts.push(["Tokens per step", countText(plan.tokensPerStep)]);
-  facts.push(["Steps", plan.steps === null ? "known once it starts" : countText(plan.steps)]);
-  if (plan.seconds !== null) facts.push(["Time", `about ${durationText(plan.seconds)}`]);
-  facts.push(["Precision", plan.precision]);
-  return facts;
+function Fitting({ found }: { found: PlanAnswer }) {
+  const plan = readPlan(found.plan);
+  return (
+    <>
+      <p className="mt-0.5 text-xs break-words text-faint">
+        On {found.machine ?? "this server"}. {plan?.placementText}
+      </p>
+      {plan && <PlanFigures plan={plan} />}
+    </>
+  );
+}
+
+type RefusedProps = { found: PlanAnswer; pending: boolean; onTake: (changes: Json) => void };
+
+function Refused({ found: { reason, nearest }, pending, onTake }: RefusedProps) {
+  const plan = readPlan(nearest?.plan);
+  return (
+    <>
+      <p className="mt-0.5 break-words text-dim">{reason}</p>
+      {nearest && (
+        <div className="mt-4 border-t border-line pt-3">
+          <h3 className="mb-1.5 text-xs text-dim">What would fit</h3>
+          <Facts facts={changeFacts(nearest.changes)} />
+          <Button look="primary" className="mt-3 w-full" disabled={pending} onClick={() => onTake(nearest.changes)}>
+            Apply this change
+          </Button>
+          {plan && (
+            <>
+              <p className="mt-4 text-xs break-words text-faint">
+                Then, on {nearest.machine}: {plan.placementText}
+              </p>
+              <PlanFigures plan={plan} />
+            </>
+          )}
+        </div>
+      )}
+    </>
+  );
 }
 
 function PlanSkeleton() {

@@ -2,13 +2,14 @@ import { zodResolver } from "@hookform/resolvers/zod";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { useForm, useWatch } from "react-hook-form";
-import { readPlan } from "@/api/job-summary";
+import { readPlan } from "@/api/plan";
 import { createJob } from "@/api/jobs";
 import { toast } from "@/components/toasts";
-import { configOf, parseConfig, valuesOf } from "@/forms/job-config";
+import { configOf, parseConfig, valuesOf, withValue } from "@/forms/job-config";
+import { type Json, missingIn } from "@/forms/job-fields";
 import { type JobFormValues, NEW_PROJECT, STARTING_CONFIG, gpuTypeOf, jobFailure, jobRules, newJobBody, startingValues } from "@/forms/job-rules";
 import { parseNumber } from "@/forms/number-rules";
-import { usePlan } from "./plan-card";
+import { usePlan } from "./use-plan";
 
 export type Mode = "form" | "json";
 
@@ -25,15 +26,20 @@ export function useJobForm(projectId: string | undefined) {
     mode: "onTouched",
   });
   const values = useWatch({ control: form.control }) as JobFormValues;
-  const config = configOf(values.config, base);
+  // As JSON it is taken at its word; the form leaves out what does not apply.
+  const config = mode === "json" ? base : configOf(values.config, base);
+  const missing = mode === "form" ? (missingIn(values.config)[0]?.sentence ?? null) : null;
   const mistake = mode === "json" ? parseConfig(json).mistake : null;
 
-  const planned = usePlan({
-    config,
-    projectId: values.project === NEW_PROJECT ? null : values.project,
-    gpuType: gpuTypeOf(values),
-    hostMemory: parseNumber(values.hostMemory),
-  });
+  const planned = usePlan(
+    {
+      config,
+      projectId: values.project === NEW_PROJECT ? null : values.project,
+      gpuType: gpuTypeOf(values),
+      hostMemory: parseNumber(values.hostMemory),
+    },
+    missing === null,
+  );
 
   function typeJson(text: string) {
     setJson(text);
@@ -42,6 +48,15 @@ export function useJobForm(projectId: string | undefined) {
     if (parsed.config === null) return;
     setBase(parsed.config);
     form.setValue("config", valuesOf(parsed.config));
+  }
+
+  /** Takes up what the plan proposes, in whichever way the config is shown. */
+  function take(changes: Json) {
+    const next = Object.entries(changes).reduce((tree, [path, value]) => withValue(tree, path, value), config);
+    setBase(next);
+    form.setValue("config", valuesOf(next), { shouldValidate: form.formState.isSubmitted });
+    setJson(JSON.stringify(next, null, 2));
+    setFailures([]);
   }
 
   function switchTo(next: Mode) {
@@ -81,5 +96,5 @@ export function useJobForm(projectId: string | undefined) {
     );
   }
 
-  return { form, chosen: values.project, mode, switchTo, json, typeJson, mistake, failures, planned, start };
+  return { form, chosen: values.project, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, start };
 }

@@ -72,7 +72,7 @@ function SharedJob({ token, job }: { token: string; job: Job }) {
       <ProgressBar value={progressOf(job)} label="Progress of the training" className="mb-3.5" />
       <JobStats job={job} />
       <Suspense fallback={<Skeleton className="mt-3.5 h-80 rounded-card" />}>
-        <JobCharts store={store} marks={marks} waiting="Waiting for the first step." beside={<MemoryCard job={job} />} />
+        <JobCharts store={store} marks={marks} waiting="Waiting for the first step." beside={<MemoryCard job={job} store={store} />} />
       </Suspense>
       <div className="mt-6">
         <ConfigCard config={job.config} />

@@ -1,0 +1,29 @@
+/** Lines that stand on one another: each is drawn at its own value on top of what is below it. */
+import type { CurvePoints } from "./attempts";
+import type { LineLook } from "./columns";
+
+type Read = (name: string) => CurvePoints | undefined;
+
+/** Reads curves at the height at which they are drawn. */
+export function stackedRead(lines: readonly LineLook[], read: Read): Read {
+  return function height(name: string): CurvePoints | undefined {
+    const curve = read(name);
+    const below = lines.find((line) => line.name === name)?.below;
+    const base = below === undefined ? undefined : height(below);
+    if (!curve || !base) return curve && flat(curve, curve.value);
+    const under = new Map(base.x.map((x, index) => [placeOf(base, x, index), base.value[index] ?? 0]));
+    return flat(curve, curve.value.map((value, index) => value + (under.get(placeOf(curve, curve.x[index], index)) ?? 0)));
+  };
+}
+
+const placeOf = (curve: CurvePoints, x: number | undefined, index: number) => `${curve.attempt[index]}:${x}`;
+
+/** Thinned curves have a lowest and a highest value; the lowest of a sum is not the sum of the lowest. */
+const flat = (curve: CurvePoints, value: number[]): CurvePoints => ({ ...curve, value, low: value, high: value });
+
+/** The value of a line itself, from the heights under a cursor. */
+export function ownValue(line: LineLook, lines: readonly LineLook[], heights: ReadonlyMap<string, number>): number | undefined {
+  const height = heights.get(line.label);
+  const below = lines.find((other) => other.name === line.below);
+  return height === undefined || !below ? height : height - (heights.get(below.label) ?? 0);
+}

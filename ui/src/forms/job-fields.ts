@@ -1,0 +1,165 @@
+/** The fields of a training config that the form shows: their words, their limits, and when they apply. */
+
+export type Json = Record<string, unknown>;
+export type ConfigValues = { [name: string]: string | ConfigValues };
+
+type Limits = { least?: number; above?: number; most?: number };
+
+export type ConfigField = {
+  /** Where it lies in the config: "optimizer.weight_decay". */
+  path: string;
+  label: string;
+  kind: "whole" | "decimal" | "text" | "names" | "choice" | "yes-no";
+  /** What the server takes when nothing is set. */
+  fallback?: string;
+  help?: string;
+  limits?: Limits;
+  options?: readonly (readonly [value: string, text: string, note?: string])[];
+  /** The option that stands for saying nothing. */
+  initial?: string;
+  /** Whether it applies beside the other values; a field that does not is neither shown nor sent. */
+  when?: (values: ConfigValues) => boolean;
+  /** What to say when it applies and is empty. */
+  required?: string;
+};
+
+export const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value);
+
+export function valueAt(tree: unknown, path: string): unknown {
+  return path.split(".").reduce<unknown>((branch, name) => (isObject(branch) ? branch[name] : undefined), tree);
+}
+
+const STEPS: Limits = { least: 1, most: 1_000_000_000 };
+
+/** Chosen in place of a preset: the model lies in a folder. */
+export const MODEL_FOLDER = "";
+
+const PRESETS = [
+  ["nano", "nano · 2 layers, 64 wide"],
+  ["tiny", "tiny · 4 layers, 128 wide"],
+  ["small", "small · 6 layers, 384 wide"],
+  ["125m", "125M · 12 layers, 768 wide"],
+  ["350m", "350M · 24 layers, 1,024 wide"],
+  ["1b", "1B · 16 layers, 2,048 wide"],
+  ["3b", "3B · 28 layers, 3,072 wide"],
+  ["8b", "8B · 32 layers, 4,096 wide"],
+  ["70b", "70B · 80 layers, 8,192 wide"],
+  [MODEL_FOLDER, "A model folder…"],
+] as const;
+
+const TOKENIZERS = [
+  ["bytes", "Bytes"],
+  ["bpe", "BPE, trained on the data"],
+  ["file", "A tokenizer.json…"],
+] as const;
+
+const METHODS = [
+  ["full", "Full", "all weights are trained"],
+  ["lora", "LoRA", "adapters on frozen weights"],
+  ["qlora", "QLoRA", "adapters on 4-bit weights"],
+] as const;
+
+const MEMORY_MODES = [
+  ["auto", "Automatic"],
+  ["resident", "All on the GPU"],
+  ["stream", "Layers in host memory"],
+] as const;
+
+const PRECISIONS = [
+  ["auto", "Automatic"],
+  ["bf16", "bf16"],
+  ["fp16", "fp16, with loss scaling"],
+  ["fp32", "fp32"],
+] as const;
+
+const COMPILING = [
+  ["auto", "Automatic: on GPUs"],
+  ["on", "Yes"],
+  ["off", "No"],
+] as const;
+
+const FIRST_WEIGHTS = [
+  ["false", "The folder’s weights"],
+  ["true", "Random weights, in its shape"],
+] as const;
+
+export const ofFolder = (values: ConfigValues) => valueAt(values, "model.preset") === MODEL_FOLDER;
+const ofPreset = (values: ConfigValues) => !ofFolder(values);
+export const withAdapters = (values: ConfigValues) => valueAt(values, "method") !== "full";
+const withTokenizerFile = (values: ConfigValues) => valueAt(values, "data.tokenizer.kind") === "file";
+
+const size = (path: string, label: string, most: number, least = 1): ConfigField => ({ path, label, kind: "whole", limits: { least, most }, when: ofPreset });
+
+export const CONFIG_GROUPS = {
+  data: [{ path: "data.train_path", label: "Training data", kind: "text" }],
+  model: [
+    { path: "model.preset", label: "Model", kind: "choice", options: PRESETS, initial: "tiny" },
+    { path: "data.tokenizer.kind", label: "Tokenizer", kind: "choice", options: TOKENIZERS, initial: "bytes" },
+  ],
+  folder: [
+    { path: "model.path", label: "Model folder", kind: "text", when: ofFolder, required: "Name the folder of the model." },
+    { path: "model.random_weights", label: "Begin with", kind: "yes-no", options: FIRST_WEIGHTS, initial: "false", when: ofFolder },
+    { path: "data.tokenizer.path", label: "Tokenizer file", kind: "text", when: withTokenizerFile, required: "Name the tokenizer.json." },
+  ],
+  sizes: [
+    size("model.hidden_size", "Hidden size", 65_536, 2),
+    size("model.layers", "Layers", 1_024),
+    size("model.heads", "Attention heads", 1_024),
+    size("model.kv_heads", "Key-value heads", 1_024),
+    size("model.ffn_size", "Feed-forward size", 524_288),
+    { path: "model.context_length", label: "Context length", kind: "whole", limits: { least: 1, most: 1_048_576 }, help: "Tokens of a row." },
+  ],
+  method: [{ path: "method", label: "Method", kind: "choice", options: METHODS, initial: "full" }],
+  adapters: [
+    { path: "lora.rank", label: "Rank", kind: "whole", fallback: "16", limits: { least: 1, most: 4_096 }, when: withAdapters, help: "A higher rank can learn more." },
+    { path: "lora.alpha", label: "Alpha", kind: "decimal", fallback: "32", limits: { above: 0 }, when: withAdapters, help: "Adapters count alpha / rank times." },
+    { path: "lora.targets", label: "Adapted layers", kind: "names", fallback: "all-linear", when: withAdapters, help: "Such as q_proj, v_proj. Empty: every linear one." },
+  ],
+  training: [
+    { path: "epochs", label: "Epochs", kind: "whole", fallback: "10", limits: { least: 1, most: 100_000 } },
+    { path: "learning_rate", label: "Learning rate", kind: "decimal", fallback: "0.001", limits: { above: 0, most: 10 } },
+    { path: "batch_size", label: "Batch size", kind: "whole", fallback: "32", limits: { least: 1, most: 65_536 } },
+    { path: "max_steps", label: "Most steps", kind: "whole", limits: STEPS, fallback: "all" },
+  ],
+  optimizer: [
+    { path: "optimizer.weight_decay", label: "Weight decay", kind: "decimal", fallback: "0.1", limits: { least: 0 } },
+    { path: "optimizer.clip_norm", label: "Clip gradients at norm", kind: "decimal", fallback: "1", limits: { least: 0 }, help: "0 does not clip." },
+    { path: "schedule.warmup_steps", label: "Warm-up steps", kind: "whole", fallback: "3 % of all", limits: { least: 0, most: 1_000_000_000 } },
+    { path: "schedule.final_fraction", label: "Final share of the rate", kind: "decimal", fallback: "0.1", limits: { least: 0, most: 1 } },
+    { path: "accumulation", label: "Micro-batches per step", kind: "whole", fallback: "1", limits: { least: 1, most: 65_536 } },
+    { path: "seed", label: "Seed", kind: "whole", fallback: "0", limits: { least: 0, most: Number.MAX_SAFE_INTEGER } },
+  ],
+  engine: [
+    { path: "memory.mode", label: "Where the model lives", kind: "choice", options: MEMORY_MODES, initial: "auto", help: "Automatic is the fastest that fits. The result is the same." },
+    { path: "memory.gpu_budget_gb", label: "GPU memory, at most … GB", kind: "decimal", fallback: "what there is", limits: { above: 0 }, help: "Leaves the rest of the card to others." },
+    { path: "memory.host_budget_gb", label: "Host memory, at most … GB", kind: "decimal", fallback: "what there is", limits: { above: 0 }, help: "Leaves the rest of the machine to others." },
+    { path: "precision", label: "Precision", kind: "choice", options: PRECISIONS, initial: "auto", help: "What is trained is kept in fp32 besides." },
+    { path: "compile", label: "Compiled layers", kind: "choice", options: COMPILING, initial: "auto", help: "Faster, after a start of about a minute." },
+  ],
+  saving: [
+    { path: "checkpoint.every_steps", label: "Save every … steps", kind: "whole", fallback: "only by epoch", limits: STEPS },
+    { path: "checkpoint.every_epochs", label: "Save every … epochs", kind: "whole", fallback: "1", limits: { least: 0, most: 100_000 }, help: "0: not by epoch." },
+    { path: "checkpoint.keep_last", label: "Keep the newest", kind: "whole", fallback: "2", limits: { least: 1, most: 1_000_000 }, help: "The best one is kept besides." },
+    { path: "eval.every_steps", label: "Evaluate every … steps", kind: "whole", fallback: "end of epoch", limits: STEPS },
+  ],
+} as const satisfies Record<string, readonly ConfigField[]>;
+
+export type ConfigGroup = keyof typeof CONFIG_GROUPS;
+export const CONFIG_FIELDS: readonly ConfigField[] = Object.values(CONFIG_GROUPS).flat();
+
+export const applies = (field: ConfigField, values: ConfigValues) => field.when?.(values) ?? true;
+export const fieldsOf = (group: ConfigGroup, values: ConfigValues): ConfigField[] => CONFIG_GROUPS[group].filter((field) => applies(field, values));
+
+/** Whether a field says something that leaving it alone would not. */
+export function isSet(field: ConfigField, values: ConfigValues): boolean {
+  const shown = String(valueAt(values, field.path) ?? "").trim();
+  return shown !== "" && shown !== field.initial;
+}
+
+/** What has to be filled in before there is anything to plan. */
+export function missingIn(values: ConfigValues): { path: string; sentence: string }[] {
+  return CONFIG_FIELDS.flatMap((field) => {
+    const empty = String(valueAt(values, field.path) ?? "").trim() === "";
+    return field.required && empty && applies(field, values) ? [{ path: field.path, sentence: field.required }] : [];
+  });
+}

@@ -1,0 +1,87 @@
+// @vitest-environment jsdom
+import { cleanup, render, screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { afterEach, expect, it, vi } from "vitest";
+import type { PlanAnswer } from "@/api/types";
+import { changeFacts } from "./change-facts";
+import { PlanCard } from "./plan-card";
+import type { usePlan } from "./use-plan";
+
+const memory = { weights: 2e9, gradients: 0, optimizer: 4e9, activations: 1e9, overhead: 1e9, limit_bytes: 10e9 };
+const plan = {
+  device: "cuda",
+  precision: "bf16",
+  precision_reason: "bf16: H200 supports it",
+  placement_text: "All 4 layers: streamed, updated by the CPU.",
+  memory,
+  memory_total_bytes: 8e9,
+  memory_limit_bytes: 10e9,
+  host: { ...memory, weights: 90e9, limit_bytes: 128e9 },
+  step_seconds: 3,
+  phases: [
+    { name: "forward", seconds: 1, compute: 0.5, link: 0.8, host: 1 },
+    { name: "backward", seconds: 2, compute: 2, link: 0.25, host: 0 },
+  ],
+  limited_by: "the host optimizer",
+  limits: ["Larger batches would hide it."],
+  parameters: 7e9,
+  trained_parameters: 7e9,
+  tokens_per_second: 4096,
+};
+
+function show(found: Partial<PlanAnswer>, given: { behind?: boolean; missing?: string } = {}) {
+  const onTake = vi.fn();
+  const data = { fits: true, reason: null, plan, machine: "box", nearest: null, ...found };
+  const planned = { answer: { data, error: null, isFetching: false }, behind: given.behind ?? false } as unknown as ReturnType<typeof usePlan>;
+  render(<PlanCard planned={planned} missing={given.missing ?? null} onTake={onTake} />);
+  return onTake;
+}
+
+afterEach(cleanup);
+
+it("shows both memories by kind, the step by phase, and what limits it", () => {
+  show({});
+  expect(screen.getByText("8 GB / 10 GB")).toBeDefined();
+  expect(screen.getByText("96 GB / 128 GB")).toBeDefined();
+  expect(screen.getByRole("row", { name: /weights 2 GB 90 GB/ })).toBeDefined();
+  expect(screen.getByRole("img", { name: "forward 1 s, busy: GPU 500 ms, link 800 ms, host 1 s. backward 2 s, busy: GPU 2 s, link 250 ms." })).toBeDefined();
+  expect(screen.getByText("Limited by the host optimizer.").parentElement?.textContent).toContain("Larger batches would hide it.");
+});
+
+it("shows no link where nothing crosses it", () => {
+  show({ plan: { ...plan, device: "cpu", phases: [{ name: "forward", seconds: 1, compute: 1, link: 0, host: 0 }] } });
+  expect(screen.getByRole("img", { name: "forward 1 s, busy: CPU 1 s." })).toBeDefined();
+  expect(screen.queryByText("link")).toBeNull();
+});
+
+it("offers the nearest setting of what does not fit, with its plan, and takes it up", async () => {
+  const onTake = show({ fits: false, plan: null, reason: "Too large; batch_size 4 would fit.", nearest: { changes: { batch_size: 4 }, plan, machine: "box" } });
+  expect(screen.getByText("Too large; batch_size 4 would fit.")).toBeDefined();
+  expect(screen.getByText("8 GB / 10 GB")).toBeDefined();
+  await userEvent.click(screen.getByRole("button", { name: "Apply this change" }));
+  expect(onTake).toHaveBeenCalledWith({ batch_size: 4 });
+  expect(document.activeElement?.textContent).toBe("It cannot run like this");
+});
+
+it("does not offer a change for an older form than the one in sight", () => {
+  show({ fits: false, reason: "No.", plan: null, nearest: { changes: { batch_size: 4 }, plan, machine: "box" } }, { behind: true });
+  expect(screen.getByRole("button", { name: "Apply this change" }).hasAttribute("disabled")).toBe(true);
+});
+
+it("offers nothing where nothing would do, and asks for what is missing", () => {
+  show({ fits: false, reason: "There is no file books.txt.", plan: null });
+  expect(screen.queryByRole("button")).toBeNull();
+  cleanup();
+  show({}, { missing: "Name the folder of the model." });
+  expect(screen.queryByText("It fits")).toBeNull();
+  expect(screen.getByText(/Name the folder of the model/)).toBeDefined();
+});
+
+it("names changes in the words of the form", () => {
+  expect(changeFacts({ "memory.mode": "auto", "memory.gpu_budget_gb": 24.5, "model.preset": "125m", "eval.max_batches": 3 })).toEqual([
+    ["Where the model lives", "Automatic"],
+    ["GPU memory, in GB", "24.5"],
+    ["Model", "125M · 12 layers, 768 wide"],
+    ["eval.max_batches", "3"],
+  ]);
+});

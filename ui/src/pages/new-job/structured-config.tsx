@@ -1,0 +1,57 @@
+import { Card, CardHeader } from "@/components/card";
+import { CONFIG_GROUPS, ofFolder, withAdapters } from "@/forms/job-fields";
+import { CardsField, ConfigFields, useConfigValues } from "./config-fields";
+import { Fold } from "./fold";
+import { ModelDataFields } from "./model-data-fields";
+
+/** The config as a form: what people decide is in sight, what they usually leave alone is folded away. */
+export function StructuredConfig({ projectPath }: { projectPath: string | null }) {
+  return (
+    <>
+      <Card>
+        <CardHeader title="Model and data" />
+        <div className="grid gap-3.5 sm:grid-cols-2">
+          <ModelDataFields projectPath={projectPath} />
+        </div>
+        <Fold title="Sizes that differ from the model above" group="sizes">
+          <ConfigFields group="sizes" />
+        </Fold>
+      </Card>
+      <Card>
+        <CardHeader title="Training" />
+        <div className="grid gap-3.5">
+          <MethodFields />
+          <div className="grid grid-cols-2 gap-3.5 sm:grid-cols-4">
+            <ConfigFields group="training" />
+          </div>
+        </div>
+        <Fold title="Optimizer and schedule" group="optimizer">
+          <ConfigFields group="optimizer" />
+        </Fold>
+        <Fold title="Engine: memory, precision, compiling" group="engine">
+          <ConfigFields group="engine" />
+        </Fold>
+        <Fold title="Checkpoints and evaluation" group="saving">
+          <ConfigFields group="saving" />
+        </Fold>
+      </Card>
+    </>
+  );
+}
+
+function MethodFields() {
+  const values = useConfigValues();
+  const [method] = CONFIG_GROUPS.method;
+  const adapters = withAdapters(values);
+  const frozenNoise = adapters && !ofFolder(values);
+  return (
+    <>
+      <CardsField field={method} help={frozenNoise ? "A preset begins with random weights, and adapters leave them as they are: choose a model folder that has learned something." : undefined} />
+      {adapters && (
+        <div className="grid gap-3.5 sm:grid-cols-3">
+          <ConfigFields group="adapters" />
+        </div>
+      )}
+    </>
+  );
+}
