@@ -15,6 +15,7 @@ from gpubloom.engine.export import (
     read_shape,
 )
 from gpubloom.engine.models import TransformerLM
+from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
 from gpubloom.plan import ModelShape, TokenizerConfig
 
 TIED = ModelShape(
@@ -114,3 +115,19 @@ def test_weights_depend_on_the_seed_and_not_on_the_global_generator() -> None:
 def test_blocks_are_embedding_layers_head_in_order() -> None:
     names = [name for name, _ in TransformerLM.create(TIED, seed=0).blocks()]
     assert names == ["embedding", "layers.0", "layers.1", "layers.2", "head"]
+
+
+def test_blocks_are_filled_with_the_weights_of_the_module_as_often_as_asked() -> None:
+    blocks, source = LlamaBlocks(UNTIED), RandomLlama(UNTIED, seed=5)
+    expected = {
+        hugging_face_name(name): parameter.detach()
+        for name, parameter in TransformerLM.create(UNTIED, seed=5).named_parameters()
+    }
+    for _ in range(2):
+        found = {}
+        for block in blocks.blocks:
+            tensors = {tensor.name: torch.empty(tensor.shape) for tensor in block.trained}
+            source.fill(block, tensors)
+            found |= {blocks.parameter_name(block, tensor): tensors[tensor.name] for tensor in block.trained}
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in found)

@@ -16,6 +16,7 @@ from gpubloom.plan import ModelShape
 
 _EMBEDDING, _NORM, _HEAD = "weight", "norm.weight", "head.weight"
 _LAYER = "layer"
+_EMBEDDING_KIND = "embedding"
 _NAMES = {
     _EMBEDDING: "model.embed_tokens.weight",
     _NORM: "model.norm.weight",
@@ -41,11 +42,11 @@ class LlamaBlocks:
         head: tuple[TensorSpec, ...] = (TensorSpec(_NORM, (shape.hidden_size,)),)
         layers = tuple(BlockSpec(f"layers.{index}", _LAYER, layer) for index in range(shape.layers))
         if self.tied:
-            self.blocks = (BlockSpec("embedding", "embedding", (*embedding, *head)), *layers)
+            self.blocks = (BlockSpec("embedding", _EMBEDDING_KIND, (*embedding, *head)), *layers)
         else:
             head = (*head, TensorSpec(_HEAD, table))
             self.blocks = (
-                BlockSpec("embedding", "embedding", embedding),
+                BlockSpec("embedding", _EMBEDDING_KIND, embedding),
                 *layers,
                 BlockSpec("head", "head", head),
             )
@@ -80,10 +81,12 @@ class RandomLlama:
 
     @torch.no_grad()
     def fill(self, block: BlockSpec, tensors: Weights) -> None:
+        if self._generator is None or block.kind == _EMBEDDING_KIND:
+            # The first block begins the same sequence of numbers, however often a model is filled.
+            device = next(iter(tensors.values())).device
+            self._generator = torch.Generator(device).manual_seed(self._seed)
         for tensor in (*block.trained, *block.frozen):
             place = tensors[tensor.name]
-            if self._generator is None:
-                self._generator = torch.Generator(place.device).manual_seed(self._seed)
             if place.ndim == 1:
                 place.fill_(1.0)
             else:
