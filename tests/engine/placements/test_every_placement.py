@@ -19,11 +19,9 @@ FAMILIES = (
     "mistral",
     "gemma2",
     "phi",
-    "phi3",
     "falcon",
     "gpt2",
     "gpt_neox",
-    "granite",
     "qwen3_moe",
 )
 
