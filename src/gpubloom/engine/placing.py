@@ -16,7 +16,11 @@ from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.hardware import Compute, choose_compute
 from gpubloom.engine.memory.process import resident_bytes
 from gpubloom.engine.model import Model
-from gpubloom.plan import Hardware, Plan, TrainConfig, detect_hardware, plan
+from gpubloom.plan import DoesNotFit, Hardware, Plan, TrainConfig, detect_hardware, plan
+
+
+_COMPILE_PROCESSES = 4
+_WORTH_COMPILING_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,11 @@ class Placed:
         return facts
 
 
-def place(config: TrainConfig, model: Model) -> Placed:
-    """Plans the run for this machine and brings the model's first weights where the plan wants them."""
+def place(config: TrainConfig, model: Model, steps: int | None = None) -> Placed:
+    """Plans the run for this machine and brings the model's first weights where the plan wants them.
+
+    `steps` is the length of the run, if it is known.
+    """
     compute = choose_compute(config.device, config.precision)
     hardware = detect_hardware()
     threads = torch.get_num_threads()
@@ -73,6 +80,8 @@ def place(config: TrainConfig, model: Model) -> Placed:
         _prepare_gpu(config, compute.device)
         hardware = calibrated(hardware, compute.device, threads=threads)
     found = plan(config, hardware, shape=model.shape)
+    if config.compile == "auto" and steps is not None:
+        config, found = _without_compiling_if_short(config, hardware, model, found, steps)
     assert found.placement is not None
     compiled, notes = _compiles(config, compute)
     executor = BlockExecutor(
@@ -114,11 +123,28 @@ def _prepare_gpu(config: TrainConfig, device: torch.device) -> None:
         )
 
 
+def _without_compiling_if_short(
+    config: TrainConfig, hardware: Hardware, model: Model, found: Plan, steps: int
+) -> tuple[TrainConfig, Plan]:
+    """Compiling takes most of a minute: a run that is over by then is better off without, if that fits."""
+    if found.device == "cpu" or steps * found.step_seconds > _WORTH_COMPILING_SECONDS:
+        return config, found
+    eager = config.model_copy(update={"compile": "off"})
+    try:
+        return eager, plan(eager, hardware, shape=model.shape)
+    except DoesNotFit:
+        return config, found
+
+
 def _compiles(config: TrainConfig, compute: Compute) -> tuple[bool, tuple[str, ...]]:
     if config.compile == "off" or (config.compile == "auto" and compute.device.type == "cpu"):
         return False, ()
     if compute.device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return False, ("layers are not compiled and run slower: the package triton is not installed",)
+    import torch._inductor.config as compiler
+
+    # Each is a process with torch in it; one per core would take memory that the model needs.
+    compiler.compile_threads = min(_COMPILE_PROCESSES, compiler.compile_threads or 1)
     return True, ()
 
 

@@ -56,14 +56,14 @@ class Trainer:
         self.model = model
         self.dataset = dataset
         self.reporter = reporter
-        self.placed = place(config, model)
-        self.executor = self.placed.executor
-        self.model_folder = ModelFolder(model, dataset.tokenizer, config.context_length, config.model.path)
         self.loader = Loader(
             dataset.train, batch_size=config.batch_size, accumulation=config.accumulation, seed=config.seed
         )
         steps = config.epochs * self.loader.steps_per_epoch
         self.total_steps = min(steps, config.max_steps or steps)
+        self.placed = place(config, model, self.total_steps)
+        self.executor = self.placed.executor
+        self.model_folder = ModelFolder(model, dataset.tokenizer, config.context_length, config.model.path)
         self.schedule = Schedule.create(config.schedule, self.total_steps)
         self.settings = LiveSettings.of(config)
         self.run_dir = Path(reporter.run_dir).resolve()

@@ -108,7 +108,9 @@ class ModelConfig(_Part):
 class TokenizerConfig(_Part):
     """How text becomes tokens: bytes, BPE trained on the run's own text, or a tokenizer.json."""
 
-    kind: Literal["bytes", "bpe", "file"] = "bytes"
+    kind: Literal["bytes", "bpe", "file"] = Field(
+        "bytes", description="With the weights of model.path the default is its own tokenizer.json."
+    )
     vocab_size: int = Field(4_096, ge=258, le=limits.MAX_VOCAB_SIZE, description="Size of a trained BPE.")
     path: str | None = Field(None, description="A tokenizer.json, for kind 'file'.")
 
@@ -228,7 +230,8 @@ class TrainConfig(_Part):
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     compile: Literal["auto", "on", "off"] = Field(
-        "auto", description="Compiled layers are faster after a start of about a minute; auto: on GPUs."
+        "auto",
+        description="Compiled layers are faster after a start of about a minute; auto: on GPUs, unless the run is short.",
     )
     memory: MemoryConfig = MemoryConfig()
     method: Literal["full", "lora", "qlora"] = Field(
@@ -256,6 +259,15 @@ class TrainConfig(_Part):
     def _adapters_belong_to_their_methods(self) -> "TrainConfig":
         if self.method == "full" and self.lora != LoraConfig():
             raise ValueError("lora settings belong to method lora or qlora; the method here is full")
+        return self
+
+    @model_validator(mode="after")
+    def _learned_weights_keep_their_tokenizer(self) -> "TrainConfig":
+        """Weights that were trained mean nothing under other tokens: the folder's are taken unless said."""
+        folder, tokenizer = self.model.path, self.data.tokenizer
+        if folder is not None and not self.model.random_weights and "kind" not in tokenizer.model_fields_set:
+            own = TokenizerConfig(kind="file", path=str(Path(folder) / "tokenizer.json"))
+            object.__setattr__(self, "data", self.data.model_copy(update={"tokenizer": own}))
         return self
 
     @model_validator(mode="after")
