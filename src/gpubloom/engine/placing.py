@@ -18,7 +18,6 @@ from gpubloom.engine.memory.process import resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.plan import DoesNotFit, Hardware, Plan, TrainConfig, detect_hardware, plan
 
-
 _COMPILE_PROCESSES = 4
 _WORTH_COMPILING_SECONDS = 90.0
 

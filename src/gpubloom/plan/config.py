@@ -231,7 +231,7 @@ class TrainConfig(_Part):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     compile: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="Compiled layers are faster after a start of about a minute; auto: on GPUs, unless the run is short.",
+        description="Faster layers after a start of about a minute; auto: on GPUs, unless the run is short.",
     )
     memory: MemoryConfig = MemoryConfig()
     method: Literal["full", "lora", "qlora"] = Field(
@@ -267,7 +267,10 @@ class TrainConfig(_Part):
         folder, tokenizer = self.model.path, self.data.tokenizer
         if folder is not None and not self.model.random_weights and "kind" not in tokenizer.model_fields_set:
             own = TokenizerConfig(kind="file", path=str(Path(folder) / "tokenizer.json"))
-            object.__setattr__(self, "data", self.data.model_copy(update={"tokenizer": own}))
+            data = self.data.model_copy()
+            # Filled in like a default, so that it still counts as not said.
+            object.__setattr__(data, "tokenizer", own)
+            object.__setattr__(self, "data", data)
         return self
 
     @model_validator(mode="after")
