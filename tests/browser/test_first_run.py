@@ -2,7 +2,7 @@
 
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.conftest import NewPage
 from tests.browser.people import create_project, set_up, sign_in, sign_up
@@ -61,6 +61,23 @@ def test_a_project_is_created_edited_deleted_and_hidden_from_others(
     page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
     expect(page).to_have_url(f"{server.address}/projects")
     expect(page.get_by_text("No projects created yet")).to_be_visible()
+
+
+def test_a_new_project_can_be_begun_while_the_list_is_still_loading(
+    new_page: NewPage, server: LiveServer
+) -> None:
+    page = new_page()
+    set_up(page, server)
+
+    def slowly(route: Route) -> None:
+        page.wait_for_timeout(500)
+        route.continue_()
+
+    page.route("**/api/projects?*", slowly)
+    page.goto("/projects", wait_until="commit")
+    page.get_by_role("button", name="New project").first.click()
+    expect(page.get_by_text("No projects created yet")).to_be_visible()
+    expect(page.get_by_role("dialog").get_by_label("Project name")).to_be_visible()
 
 
 def test_wrong_input_is_said_at_the_field_and_nothing_is_lost(new_page: NewPage, server: LiveServer) -> None:

@@ -30,7 +30,7 @@ export function ChartCard({ look, className, children }: ChartCardProps) {
           ))}
           {children}
         </div>
-        <Button look="ghost" size="icon" className="-my-1 -mr-1.5 size-7 max-sm:size-9" aria-label={`Show ${look.title} as a table`} title="Show as a table" onClick={() => setAsTable(true)}>
+        <Button look="ghost" size="icon" className="-my-1 -mr-1.5 size-7 max-sm:-my-2 max-sm:size-9" aria-label={`Show ${look.title} as a table`} title="Show as a table" onClick={() => setAsTable(true)}>
           <Table2 aria-hidden />
         </Button>
       </div>

@@ -29,7 +29,8 @@ export function ProjectsPage() {
 
   return (
     <>
-      <PageHeader title="Projects">{!nothingYet && <CreateProjectButton />}</PageHeader>
+      {/* Not before the list is there: a button that then moves would close the dialog it opened. */}
+      <PageHeader title="Projects">{!projects.isPending && !nothingYet && <CreateProjectButton />}</PageHeader>
       <Card>
         {!nothingYet && <SearchBox label="Search projects" text={search} onSearch={look} busy={projects.isPlaceholderData} />}
         <Loaded query={projects} skeleton={<SkeletonRows rows={5} className="h-11" />}>
