@@ -130,8 +130,8 @@ class LiveCard:
             # Read anew, in all detail: the step is over, and nobody waits for the interpreter.
             content = run_content(self._files.run_dir, name=self._name)
         else:
-            content = card_content({**snapshot(self._reading, points=self._points), "name": self._name})
-            content["logs"] = {**content["logs"], "lines": content["logs"]["lines"][-_LIVE_LINES:]}
+            found = snapshot(self._reading, points=self._points, log_lines=_LIVE_LINES)
+            content = card_content({**found, "name": self._name})
         if not content["ranks"]:
             content["notes"] = [_SILENT]
         if problem is not None:

@@ -191,7 +191,8 @@ def test_memory_stays_bounded_however_many_series_and_points_there_are() -> None
     curves = Curves(most_together=20_000)
     for step in range(30):
         values = {f"series_{number}": float(step) for number in range(2000)}
-        curves.add(RunEvent(1, 0, step, float(step), "metric", step, {"values": values}))
+        fields = {"seq": step, "t": float(step), "kind": "metric", "step": step, "values": values}
+        curves.add(RunEvent(1, 0, step, float(step), "metric", step, fields))
     assert len(curves.names()) == 2000
     assert sum(len(curve) for curve in curves.all()) <= 20_000
     assert all(curve.last[-1] == 29 and sum(curve.count) == 30 for curve in curves.all())

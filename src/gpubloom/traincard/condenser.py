@@ -7,15 +7,14 @@ know where a run stands.
 import contextlib
 import json
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpubloom.traincard.condensed_files import load_condensed, save_condensed
 from gpubloom.traincard.layout import RunFiles, StreamId
-from gpubloom.traincard.names import series_name
-from gpubloom.traincard.numbers_on_disk import decode_number
+from gpubloom.traincard.points import points_by_series
 from gpubloom.traincard.reader import RunEvent
-from gpubloom.traincard.series import Curve, Curves
+from gpubloom.traincard.series import Curves
 
 # How many of the last events of a kind are kept; of all other kinds together as many as of a phase.
 _KEPT = {
@@ -31,26 +30,23 @@ class Condenser:
     def __init__(self, stream: StreamId) -> None:
         self.stream = stream
         self._curves = Curves(rank=None, most_together=_BUCKETS_TOGETHER)
-        # Found by the name as it was reported: this is done for every value.
-        self._by_name: dict[str, Curve] = {}
         self._kept: dict[str, deque[dict[str, Any]]] = {}
         self._logged: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._facts: dict[str, Any] = {}
         self._last = (0, 0.0)
 
-    def add(self, fields: Mapping[str, Any]) -> None:
-        """Takes in one event as it is on file, its `seq` included."""
-        kind = str(fields["kind"])
-        seq, t = int(fields["seq"]), float(fields["t"])
-        self._last = (seq, t)
-        if kind == "metric":
-            self._add_metric(fields, seq, t)
-            return
+    def add(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Takes in events as they are on file, their `seq` included."""
+        self._curves.add_points(self.stream.rank, self.stream.attempt, points_by_series(records))
+        for fields in records:
+            self._last = (int(fields["seq"]), float(fields["t"]))
+            if fields["kind"] != "metric":
+                self._keep(str(fields["kind"]), fields)
+
+    def _keep(self, kind: str, fields: Mapping[str, Any]) -> None:
         kept = dict(fields)
-        if kind == "system":
-            self._curves.add(RunEvent(self.stream.attempt, self.stream.rank, seq, t, kind, None, fields))
-        elif kind == "log":
+        if kind == "log":
             self._logged[str(fields.get("level"))] += 1
         elif kind == "dropped":
             # Of counts and facts the sum is kept: one event, as if all had been said at once.
@@ -66,32 +62,14 @@ class Condenser:
         most = 1 if place.startswith("heartbeat ") else _KEPT.get(place, _KEPT["phase"])
         self._kept.setdefault(place, deque(maxlen=most)).append(kept)
 
-    def _add_metric(self, fields: Mapping[str, Any], seq: int, t: float) -> None:
-        step = fields.get("step")
-        x = seq if step is None else step
-        tags = fields.get("tags")
-        known = self._by_name if not tags else {}
-        for name, stored in fields["values"].items():
-            curve = known.get(name)
-            if curve is None:
-                found = self._curves.curve(self.stream.rank, series_name(name, tags), self.stream.attempt)
-                if found is None:
-                    continue
-                curve = known[name] = found
-            value = stored if type(stored) is float else decode_number(stored)
-            if isinstance(value, (int, float)):
-                curve.add(x, value, t)
-
     def go_on_from(self, found: dict[str, Any]) -> None:
         """Takes over what an earlier process condensed of the same stream."""
-        for event in found["events"]:
-            self.add(event)
+        self.add(found["events"])
         self._logged["error"] += found.get("log_errors_left_out", 0)
         self._logged["info"] += found.get("log_lines_left_out", 0) - found.get("log_errors_left_out", 0)
         # Afterwards: the telemetry among the kept events is in the curves as well.
         self._curves = Curves(rank=None, most_together=_BUCKETS_TOGETHER)
         stream, seq, t = self.stream, found["seq"], found["t"]
-        self._by_name.clear()
         self._curves.add(RunEvent(stream.attempt, stream.rank, seq, t, "condensed", None, found))
         self._last = (seq, t)
 
@@ -141,5 +119,5 @@ def condense(files: RunFiles, stream: StreamId) -> None:
                 break
             size += len(line)
             with contextlib.suppress(ValueError, KeyError, TypeError):
-                condenser.add(json.loads(line))
+                condenser.add([json.loads(line)])
     condenser.save(files, size)

@@ -13,6 +13,7 @@ from typing import Any
 Number = int | float
 
 PLAIN_TYPES = frozenset({float, int, bool})
+_LARGEST = int(sys.float_info.max)
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -118,6 +119,8 @@ def keep(value: Any) -> Any:
 
 def number(kept: Any) -> Number:
     """The number of a kept value, on the writer thread; NotANumberError says why there is none."""
+    if type(kept) is int and abs(kept) > _LARGEST:
+        raise NotANumberError("it is larger than any number that a chart can hold")
     if type(kept) in PLAIN_TYPES:
         return kept  # type: ignore[no-any-return]
     if isinstance(kept, Unreadable):

@@ -8,9 +8,9 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from gpubloom.traincard.checkpoints import Checkpoints
 from gpubloom.traincard.layout import RunFiles
 from gpubloom.traincard.lock import HAS_FLOCK, RunLock
 from gpubloom.traincard.numbers_on_disk import encode_number
+from gpubloom.traincard.points import points_by_series
 from gpubloom.traincard.ranks import RankReading
 from gpubloom.traincard.reader import Reader, RunEvent
 from gpubloom.traincard.series import MOST_BUCKETS, Curve, Curves
@@ -119,16 +120,14 @@ class Reading:
         there = self._processes()
         while events := self._reader.read_new(_BATCH_BYTES):
             found = True
-            for event in events:
-                self.add(event, now)
+            self._take_in(events, now)
         if self._is_first:
             self._is_first = not found
             for reading in self.ranks.values():
                 reading.seen_before(self._age(reading, now))
             there = self._processes()
             # A process that ended between reading and asking has said its last words in between.
-            for event in self._reader.read_new(_BATCH_BYTES):
-                self.add(event, now)
+            self._take_in(self._reader.read_new(_BATCH_BYTES), now)
         for (rank, pid), answer in there.items():
             if self.ranks[rank].pid == pid:
                 self.ranks[rank].process_is_there = answer
@@ -171,21 +170,35 @@ class Reading:
 
     def add(self, event: RunEvent, now: float | None = None) -> None:
         """Takes in one event."""
-        seen_at = self.now() if now is None else now
-        self.curves.add(event)
-        if event.kind == "condensed":
-            self._add_condensed(event, seen_at)
-            return
-        self._add(event, seen_at)
-        if event.kind in {"metric", "system"}:
-            self._remember(event)
+        self._take_in([event], self.now() if now is None else now)
+
+    def _take_in(self, events: list[RunEvent], seen_at: float) -> None:
+        """Stretch by stretch: what is done for every value is done once for a series."""
+        for (attempt, rank, condensed), stretch in groupby(events, key=_stretch):
+            some = list(stretch)
+            if condensed:
+                for event in some:
+                    self.curves.add(event)
+                    self._add_condensed(event, seen_at)
+                continue
+            records = [event.fields for event in some]
+            points = points_by_series(records)
+            self.curves.add_points(rank, attempt, points)
+            if rank == 0:
+                self.state.apply_all(records)
+            for event in some:
+                self._add(event, seen_at)
+                if event.kind == "system":
+                    self._look(event)
+            for name, (x, values, times) in points.items():
+                if name.endswith(_WATCHED) and not name.startswith("system/"):
+                    self._watch(rank, name, x, values, times)
 
     def _add(self, event: RunEvent, seen_at: float) -> None:
         if event.rank not in self.ranks:
             self.ranks[event.rank] = RankReading(event.rank)
         self.ranks[event.rank].add(event, seen_at)
         if event.rank == 0:
-            self.state.apply(event.fields)
             self._add_to_attempt(event)
             if event.kind == "checkpoint":
                 self.saved.add(event.fields, event.attempt)
@@ -229,22 +242,23 @@ class Reading:
         attempt.first_step = step if attempt.first_step is None else min(step, attempt.first_step)
         attempt.last_step = step if attempt.last_step is None else max(step, attempt.last_step)
 
-    def _remember(self, event: RunEvent) -> None:
-        if event.kind == "system":
-            looks = self.looks.setdefault(event.rank, deque(maxlen=_RECENT_LOOKS))
-            looks.append((event.t, event.fields.get("values") or {}))
-            return
-        for name, value in event.series():
-            if name.endswith(_WATCHED):
-                self._watch(event.rank, name, Point(event.step or 0, value, event.t))
+    def _look(self, event: RunEvent) -> None:
+        looks = self.looks.setdefault(event.rank, deque(maxlen=_RECENT_LOOKS))
+        looks.append((event.t, event.fields.get("values") or {}))
 
-    def _watch(self, rank: int, name: str, point: Point) -> None:
-        if name.endswith("step_seconds") and point.value == point.value:
-            self.ranks[rank].step_seconds.append(point.value)
+    def _watch(
+        self, rank: int, name: str, x: Sequence[float], values: Sequence[float], times: Sequence[float]
+    ) -> None:
+        last = slice(-_RECENT_POINTS, None)
+        if name.endswith("step_seconds"):
+            self.ranks[rank].step_seconds.extend(value for value in values[last] if value == value)
         if rank == 0 and (name in self.recent or len(self.recent) < _RECENT_SERIES):
-            self.recent.setdefault(name, deque(maxlen=_RECENT_POINTS)).append(point)
+            recent = self.recent.setdefault(name, deque(maxlen=_RECENT_POINTS))
+            recent.extend(map(Point, x[last], values[last], times[last]))
 
     def _add_condensed(self, event: RunEvent, seen_at: float) -> None:
+        if event.rank == 0:
+            self.state.apply_all(event.fields["events"])
         for fields in event.fields["events"]:
             kept = RunEvent(
                 event.attempt,
@@ -257,7 +271,7 @@ class Reading:
             )
             self._add(kept, seen_at)
             if kept.kind == "system":
-                self._remember(kept)
+                self._look(kept)
         self.log_total += int(event.fields.get("log_lines_left_out") or 0)
         self.log_errors += int(event.fields.get("log_errors_left_out") or 0)
         for name in event.fields["series"]:
@@ -277,8 +291,7 @@ class Reading:
         rank = self.ranks[event.rank]
         rank.step = max(step, rank.step or 0)
         if name.endswith(_WATCHED):
-            for x, value, t in list(zip(curve.last, curve.value, curve.time, strict=True))[-_RECENT_POINTS:]:
-                self._watch(event.rank, name, Point(x, value, t))
+            self._watch(event.rank, name, curve.last, curve.value, curve.time)
 
     def _age(self, reading: RankReading, now: float) -> float:
         """How old the last event already is. Of file time and event time, the later one counts: no alarm
@@ -297,3 +310,7 @@ class Reading:
             for reading in self.ranks.values()
             if HAS_FLOCK and reading.status is None and reading.host == here
         }
+
+
+def _stretch(event: RunEvent) -> tuple[int, int, bool]:
+    return event.attempt, event.rank, event.kind == "condensed"

@@ -18,6 +18,7 @@ from gpubloom.traincard.numbers_on_disk import NotANumberError, OnDevice, encode
 
 _STATES = frozenset({"progress", "heartbeat"})
 _LOG_CHARACTERS = 16_384
+_MOST_STEPS = 1 << 53
 
 
 @dataclass
@@ -166,12 +167,11 @@ def _fields(event: Event) -> dict[str, Any]:
 
 def _whole_number(step: Any) -> int | None:
     """A step as a number; None when it is none: the values are then kept without their place."""
-    if type(step) is int:
-        return step
     try:
-        return int(step)
+        whole = step if type(step) is int else int(step)
     except (TypeError, ValueError, OverflowError):
         return None
+    return whole if abs(whole) < _MOST_STEPS else None
 
 
 def _tags(given: Any) -> Any:

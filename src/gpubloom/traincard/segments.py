@@ -41,7 +41,7 @@ class Segments:
         )
         self._stream, self._condenser, self._condensed_size = stream, Condenser(stream.stream), 0
         self.in_tail.clear()
-        self._condenser.add(start)
+        self._condenser.add([start])
         return start
 
     @property
@@ -62,9 +62,8 @@ class Segments:
             return [], OSError(f"{self._stream.path} was deleted")
         first = self._stream.next_seq - written
         on_file = [{"seq": first + number, **record} for number, record in enumerate(records[:written])]
-        for fields in on_file:
-            self.in_tail[fields["kind"]] += 1
-            self._condenser.add(fields)
+        self.in_tail.update(fields["kind"] for fields in on_file)
+        self._condenser.add(on_file)
         return on_file, problem
 
     def let_go(self) -> None:

@@ -14,6 +14,7 @@ from operator import add
 from typing import Any
 
 from gpubloom.traincard.numbers_on_disk import decode_number, encode_number
+from gpubloom.traincard.points import Points, points_by_series
 from gpubloom.traincard.reader import Reader, RunEvent
 
 MOST_BUCKETS = 1000
@@ -44,7 +45,7 @@ class Bucket:
 class Curve:
     """One series of one attempt, in at most `most` buckets. Its x is the step, or for telemetry the time."""
 
-    __slots__ = (*COLUMNS, "_per_bucket", "most")
+    __slots__ = (*COLUMNS, "most", "per_bucket", "thinned")
 
     def __init__(self, most: int = MOST_BUCKETS) -> None:
         self.most = max(2, most)
@@ -52,7 +53,9 @@ class Curve:
             array("d") for _ in range(7)
         )
         self.count, self.finite = array("q"), array("q")
-        self._per_bucket = 1
+        self.per_bucket = 1
+        # What thinning made of buckets that do not change any more.
+        self.thinned: Any = None
 
     def __len__(self) -> int:
         return len(self.count)
@@ -62,7 +65,7 @@ class Curve:
         # False for NaN and both infinities: what cannot be drawn has no lowest and highest.
         is_finite = -_INFINITY < value < _INFINITY
         count = self.count
-        if count and count[-1] < self._per_bucket:
+        if count and count[-1] < self.per_bucket:
             self.last[-1] = x
             self.value[-1] = value
             self.time[-1] = t
@@ -79,9 +82,59 @@ class Curve:
         known = value if is_finite else math.nan
         self._append((x, x, known, known, value if is_finite else 0.0, value, t, 1, int(is_finite)))
 
+    def add_many(self, points: Points) -> None:
+        """Takes in many points, as if they came one by one, in a fraction of the time."""
+        x, values, times = points
+        begin, end = 0, len(values)
+        while begin < end:
+            room = self.per_bucket - self.count[-1] if self.count else 0
+            if room <= 0 and self.per_bucket > 1:
+                self.add(x[begin], values[begin], times[begin])
+                begin += 1
+                continue
+            stop = min(end, begin + (room if room > 0 else self.most + 1 - len(self)))
+            some = values[begin:stop]
+            if not -_INFINITY < (total := sum(some)) < _INFINITY:
+                for place in range(begin, stop):
+                    self.add(x[place], values[place], times[place])
+            elif room > 0:
+                self._fill(x[stop - 1], some, total, times[stop - 1])
+            else:
+                self._append_points(x[begin:stop], some, times[begin:stop])
+            begin = stop
+
+    def _fill(self, x: float, values: Sequence[float], total: float, t: float) -> None:
+        """Into the newest bucket, which has room for them; all of them are finite."""
+        self.last[-1], self.value[-1], self.time[-1] = x, values[-1], t
+        self.count[-1] += len(values)
+        self.finite[-1] += len(values)
+        self.total[-1] += total
+        low, high = min(values), max(values)
+        if not self.low[-1] <= low:
+            self.low[-1] = low
+        if not self.high[-1] >= high:
+            self.high[-1] = high
+
+    def _append_points(self, x: Sequence[float], values: Sequence[float], times: Sequence[float]) -> None:
+        """One bucket each, at most one more than there may be; all of them are finite."""
+        for column, numbers in (
+            (self.first, x),
+            (self.last, x),
+            (self.low, values),
+            (self.high, values),
+            (self.total, values),
+            (self.value, values),
+            (self.time, times),
+        ):
+            column.extend(numbers)
+        self.count.extend(ones := [1] * len(values))
+        self.finite.extend(ones)
+        if len(self) > self.most:
+            self._halve()
+
     def _make_room_for(self, points: int) -> None:
-        while self._per_bucket < points:
-            self._per_bucket *= 2
+        while self.per_bucket < points:
+            self.per_bucket *= 2
 
     def shrink(self, most: int) -> None:
         """From now on at most so many buckets."""
@@ -117,7 +170,7 @@ class Curve:
         self.total = array("d", map(add, *pairs["total"]))
         self.count = array("q", map(add, *pairs["count"]))
         self.finite = array("q", map(add, *pairs["finite"]))
-        self._per_bucket *= 2
+        self.per_bucket *= 2
         if odd:
             self._append(newest)
 
@@ -125,7 +178,7 @@ class Curve:
         copy = Curve(self.most)
         for column in COLUMNS:
             setattr(copy, column, getattr(self, column)[:])
-        copy._per_bucket = self._per_bucket
+        copy.per_bucket = self.per_bucket
         return copy
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
@@ -213,18 +266,19 @@ class Curves:
 
     def add(self, event: RunEvent) -> None:
         """Takes in an event; those of ranks that were not asked for, and without values, change nothing."""
-        if self._rank is not None and event.rank != self._rank:
-            return
-        if event.kind == "condensed":
+        if event.kind != "condensed":
+            self.add_points(event.rank, event.attempt, points_by_series([event.fields]))
+        elif self._rank is None or event.rank == self._rank:
             for name, stored in event.fields["series"].items():
                 if (curve := self.curve(event.rank, name, event.attempt)) is not None:
                     curve.add_columns(stored)
-            return
-        # Telemetry belongs to a moment, not to a step.
-        x = event.t if event.kind == "system" else event.step if event.step is not None else event.seq
-        for name, value in event.series():
-            if (curve := self.curve(event.rank, name, event.attempt)) is not None:
-                curve.add(x, value, event.t)
+
+    def add_points(self, rank: int, attempt: int, found: Mapping[str, Points]) -> None:
+        """Takes in what `points_by_series` found in events of one rank and attempt."""
+        if self._rank is None or rank == self._rank:
+            for name, points in found.items():
+                if (curve := self.curve(rank, name, attempt)) is not None:
+                    curve.add_many(points)
 
     def curve(self, rank: int, name: str, attempt: int) -> Curve | None:
         """The curve to add to, made when it is new; None when it is not asked for, or one too many."""

@@ -5,12 +5,13 @@ import os
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 from gpubloom.traincard.diagnosis import Limits, diagnose
 from gpubloom.traincard.numbers_on_disk import plain
 from gpubloom.traincard.reader import load_latest
-from gpubloom.traincard.reading import Reading
+from gpubloom.traincard.reading import LogLine, Reading
 from gpubloom.traincard.run_log import last_output
 from gpubloom.traincard.series import Curve
 from gpubloom.traincard.system_series import shorter_or_same, system_section
@@ -44,10 +45,14 @@ def snapshot(
     run: str | os.PathLike[str] | Reading,
     points: int = 2000,
     *,
+    log_lines: int | None = None,
     now: float | None = None,
     limits: Limits | None = None,
 ) -> dict[str, Any]:
-    """A run as it stands. `run`: its directory, or a Reading of it that was brought up to date."""
+    """A run as it stands. `run`: its directory, or a Reading of it that was brought up to date.
+
+    `log_lines`: how many of the last lines at most, by default all that a Reading keeps.
+    """
     if isinstance(run, Reading):
         reading = run
     else:
@@ -55,6 +60,7 @@ def snapshot(
         reading.update()
     moment = reading.now() if now is None else now
     metrics, left_out = _metrics(reading, points)
+    skipped = 0 if log_lines is None else max(0, len(reading.log) - log_lines)
     findings = [_without_nan(finding.as_dict()) for finding in diagnose(reading, moment, limits)]
     return {
         "v": SNAPSHOT_VERSION,
@@ -71,7 +77,7 @@ def snapshot(
         "rank_variance": _variance(reading),
         "checkpoints": _checkpoints(reading),
         "logs": {
-            "lines": [asdict(line) for line in reading.log],
+            "lines": [_log_line(line) for line in islice(reading.log, skipped, None)],
             "total": reading.log_total,
             "errors": reading.log_errors,
             "output": last_output(reading.run_dir),
@@ -83,7 +89,7 @@ def snapshot(
 def _status(reading: Reading) -> dict[str, Any]:
     state = reading.state
     eta = state.eta_seconds()
-    if eta is None and reading.status == "running":
+    if eta is None and state.total_steps and reading.status == "running":
         # A reader that has just come knows no speed yet; the writer does.
         eta = (load_latest(reading.run_dir) or {}).get("eta_seconds")
     started = [attempt.started_at for attempt in reading.attempts.values() if attempt.started_at is not None]
@@ -133,6 +139,17 @@ def _elapsed(reading: Reading) -> float:
         if attempt.started_at is not None and attempt.last_t is not None:
             spent += max(0.0, attempt.last_t - attempt.started_at)
     return round(spent, 1)
+
+
+def _log_line(line: LogLine) -> dict[str, Any]:
+    # By hand: a thousand lines through `asdict` take longer than all the rest of a live card.
+    return {
+        "t": line.t,
+        "rank": line.rank,
+        "attempt": line.attempt,
+        "level": line.level,
+        "line": line.line,
+    }
 
 
 def _attempt(reading: Reading, number: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ because there is one fold. It knows nothing of files.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpubloom.traincard.layout import PROTOCOL_VERSION
@@ -49,10 +49,26 @@ class RunState:
 
     def apply(self, record: Mapping[str, Any]) -> None:
         """Takes one event in; kinds it does not know change only the time."""
-        self.updated_at = record.get("t", self.updated_at)
-        self.seq = record.get("seq", self.seq)
-        if take := _TAKE.get(record.get("kind", "")):
-            take(self, record)
+        self.apply_all((record,))
+
+    def apply_all(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Takes many in. Of each series only the last value is looked at, which is most of the work."""
+        newest: dict[str, dict[str, Any]] = {}
+        seen: set[str] = set()
+        for record in reversed(records):
+            values, tags = record.get("values"), record.get("tags")
+            if record.get("kind") != "metric" or not values or (not tags and seen.issuperset(values)):
+                continue
+            for name, value in values.items():
+                newest.setdefault(series_name(name, tags), {"step": record.get("step"), "value": value})
+            if not tags:
+                seen.update(values)
+        self.values.update(newest)
+        for record in records:
+            self.updated_at = record.get("t", self.updated_at)
+            self.seq = record.get("seq", self.seq)
+            if take := _TAKE.get(record.get("kind", "")):
+                take(self, record)
 
     def eta_seconds(self) -> float | None:
         """Seconds left at the speed of the last minutes; None while that cannot be known."""
@@ -128,9 +144,7 @@ class RunState:
         self.facts.update(record.get("facts") or {})
 
     def _metric(self, record: Mapping[str, Any]) -> None:
-        step, tags = record.get("step"), record.get("tags")
-        for name, value in (record.get("values") or {}).items():
-            self.values[series_name(name, tags)] = {"step": step, "value": value}
+        step = record.get("step")
         if isinstance(step, int) and (self.step is None or step > self.step):
             self._reached(step, record["t"])
 

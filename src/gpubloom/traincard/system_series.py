@@ -4,6 +4,8 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import islice
+from operator import le
 from typing import Any
 
 from gpubloom.traincard.numbers_on_disk import decode_number
@@ -75,7 +77,6 @@ def _series(name: str, found: list[tuple[str, int | None, Curve]], points: int) 
         before["y"] += drawn["y"]
     for line in by_place.values():
         line["x"] = _never_back(line["x"])
-    aggregate = _aggregate([(host, gpu, curve) for host, gpu, curve in found], how, points)
     return {
         "name": name,
         "title": title,
@@ -83,12 +84,14 @@ def _series(name: str, found: list[tuple[str, int | None, Curve]], points: int) 
         "lines": [
             by_place[place] for place in sorted(by_place, key=lambda p: (p[0], -1 if p[1] is None else p[1]))
         ],
-        "aggregate": aggregate if len(places) > 1 else None,
+        "aggregate": _aggregate(found, how, points) if len(places) > 1 else None,
     }
 
 
 def _never_back(times: list[float]) -> list[float]:
     """A clock that was set back would draw a line to the left: what came later is shown later."""
+    if all(map(le, times, islice(times, 1, None))):
+        return [round(t, 1) for t in times]
     shown: list[float] = []
     shift = 0.0
     for t in times:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpubloom.traincard.series import Curve
@@ -11,12 +11,36 @@ from gpubloom.traincard.series import Curve
 _DIGITS = 7
 
 
+@dataclass(slots=True)
+class _Thinned:
+    """The points of buckets that do not change any more: a live card draws the same curve again and again."""
+
+    width: tuple[int, int]
+    buckets: int = 0
+    x: list[Any] = field(default_factory=list)
+    y: list[Any] = field(default_factory=list)
+    t: list[float] = field(default_factory=list)
+
+
 def line_of(curve: Curve, points: int) -> dict[str, list[Any]]:
     """x, y and t of at most `points` points. A bucket of several values becomes its lowest and highest."""
-    x: list[Any] = []
-    y: list[Any] = []
-    t: list[float] = []
-    for first, last, low, high, value, time in _joined(curve, max(1, points // 2)):
+    together = max(1, math.ceil(len(curve) / max(1, points // 2)))
+    width = (curve.per_bucket, together)
+    done: _Thinned | None = curve.thinned
+    if done is None or done.width != width:
+        done = curve.thinned = _Thinned(width)
+    groups = list(_joined(curve, done.buckets, together))
+    # The newest bucket may still grow.
+    settled = max(0, (len(curve) - 1) // together - done.buckets // together)
+    _draw(done, groups[:settled])
+    done.buckets += settled * together
+    line = _Thinned(width, done.buckets, done.x[:], done.y[:], done.t[:])
+    _draw(line, groups[settled:])
+    return {"x": line.x, "y": line.y, "t": line.t}
+
+
+def _draw(line: _Thinned, buckets: Iterable[tuple[float, ...]]) -> None:
+    for first, last, low, high, value, time in buckets:
         if first == last or low != low:
             pairs: tuple[tuple[float, float], ...] = ((last, value if low == low else low),)
         # Which came first is not known; the last value tells in which direction the bucket left.
@@ -25,10 +49,9 @@ def line_of(curve: Curve, points: int) -> dict[str, list[Any]]:
         else:
             pairs = ((first, high), (last, low))
         for place, level in pairs:
-            x.append(_whole(place))
-            y.append(shorter(level))
-            t.append(round(time, 1))
-    return {"x": x, "y": y, "t": t}
+            line.x.append(_whole(place))
+            line.y.append(shorter(level))
+            line.t.append(round(time, 1))
 
 
 def means_of(curve: Curve) -> Iterator[tuple[float, float]]:
@@ -38,28 +61,33 @@ def means_of(curve: Curve) -> Iterator[tuple[float, float]]:
             yield (first + last) / 2, total / finite
 
 
-def _joined(curve: Curve, most: int) -> Iterator[tuple[float, ...]]:
-    """The curve in at most `most` buckets, without changing it."""
-    together = math.ceil(len(curve) / most)
-    rows = zip(curve.first, curve.last, curve.low, curve.high, curve.value, curve.time, strict=True)
-    if together <= 1:
-        yield from rows
-        return
-    for _, group in groupby(enumerate(rows), key=lambda numbered: numbered[0] // together):
-        some = [row for _, row in group]
-        yield (
-            some[0][0],
-            some[-1][1],
-            _of_numbers(min, (row[2] for row in some)),
-            _of_numbers(max, (row[3] for row in some)),
-            some[-1][4],
-            some[-1][5],
-        )
+def _joined(curve: Curve, begin: int, together: int) -> Iterator[tuple[float, ...]]:
+    """The buckets of a curve from `begin` on, so many at a time as one, without changing it."""
+    first, last = curve.first[begin::together], curve.last[begin:]
+    low, high, value, time = (column[begin:] for column in (curve.low, curve.high, curve.value, curve.time))
+    if together == 1:
+        return zip(first, last, low, high, value, time, strict=True)
+    starts = range(0, len(last), together)
+    # A sum is NaN as soon as one of its numbers is: then each is looked at.
+    lowest, highest = (min, max) if (total := sum(low)) == total else (_lowest, _highest)
+    ends = [min(start + together, len(last)) - 1 for start in starts]
+    return zip(
+        first,
+        [last[place] for place in ends],
+        [lowest(low[start : start + together]) for start in starts],
+        [highest(high[start : start + together]) for start in starts],
+        [value[place] for place in ends],
+        [time[place] for place in ends],
+        strict=True,
+    )
 
 
-def _of_numbers(choose: Any, values: Iterable[float]) -> float:
-    known = [value for value in values if value == value]
-    return float(choose(known)) if known else math.nan
+def _lowest(values: Iterable[float]) -> float:
+    return min((value for value in values if value == value), default=math.nan)
+
+
+def _highest(values: Iterable[float]) -> float:
+    return max((value for value in values if value == value), default=math.nan)
 
 
 def shorter(number: float | None) -> float | int | None:

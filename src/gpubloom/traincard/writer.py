@@ -40,6 +40,7 @@ _DEVICE_SECONDS = 2.0
 _TOO_FAST = "events came faster than they could be written"
 _UNREADABLE = "a value could not be read"
 _DEVICE = "the device did not finish computing the value"
+_BUG = "the writer failed over them"
 _DELETED = "somebody deleted the file they were in"
 
 
@@ -184,8 +185,11 @@ class Writer:
                 if last:
                     self._finish()
             except Exception:
-                # A bug here must cost at most a turn's events, never the training process.
+                # A bug here must cost at most a turn's events, never the training process; tried again, the
+                # same events would fail again, and be written again each time.
                 logger.exception("TrainCard's writer failed; it goes on")
+                self._drop(_BUG, Counter(record.kind for record in self._pending))
+                self._pending.clear()
             for request in requests:
                 request.done.set()
 
@@ -270,8 +274,8 @@ class Writer:
             written, problem = self._segments.append([record.fields for record in chunk])
             for fields in written:
                 self._pending.popleft()
-                self._written(fields)
                 must_sync |= fields["kind"] in {"checkpoint", "error", "end"}
+            self._written(written)
             self._unsynced |= bool(written)
             if problem is not None:
                 self._undo_drop_records()
@@ -298,15 +302,16 @@ class Writer:
             fields = self._pending.popleft().fields
             self._drop(fields["reason"], Counter(fields["counts"]))
 
-    def _written(self, fields: dict[str, Any]) -> None:
+    def _written(self, written: list[dict[str, Any]]) -> None:
         if self._rank != 0:
             return
-        self._state.apply(fields)
+        self._state.apply_all(written)
         assert self._index is not None
-        if fields["kind"] == "checkpoint":
-            self._index.add(fields, self.attempt or 0)
-        elif fields["kind"] == "checkpoint_removed":
-            self._index.remove(fields["path"])
+        for fields in written:
+            if fields["kind"] == "checkpoint":
+                self._index.add(fields, self.attempt or 0)
+            elif fields["kind"] == "checkpoint_removed":
+                self._index.remove(fields["path"])
 
     def _save_small_files(self, *, force: bool) -> None:
         if self._index is not None:
