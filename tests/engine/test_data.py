@@ -1,5 +1,6 @@
 """From a path to batches: reading, refusing, tokenizing, and an order that can be resumed."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -184,3 +185,28 @@ def test_a_binary_named_bin_among_text_is_passed_over_like_any_other(tmp_path: P
     dataset = Dataset.open(DataConfig(train_path=str(tmp_path), eval_fraction=0.0), context_length=4)
     assert dataset.train.tokens.tolist() == [*b"aaaa", 256]
     assert "weights.bin" in dataset.notes[0]
+
+
+def test_a_tokenizer_of_a_model_folder_ends_texts_its_own_way_and_keeps_what_lay_beside_it(
+    tmp_path: Path,
+) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    ours.mkdir()
+    backend = Tokenizer.create(TokenizerConfig(), ())._backend
+    backend.add_special_tokens(["</s>"])
+    backend.save(str(theirs / "tokenizer.json"))
+    settings = json.dumps({"eos_token": {"content": "</s>"}, "bos_token": "<s>", "model_max_length": 9})
+    (theirs / "tokenizer_config.json").write_text(settings)
+    (theirs / "chat_template.jinja").write_text("{{ messages }}")
+    text = tmp_path / "text.txt"
+    text.write_text("aaaa")
+    config = TokenizerConfig(kind="file", path=str(theirs / "tokenizer.json"))
+    data = DataConfig(train_path=str(text), eval_fraction=0.0, tokenizer=config)
+
+    dataset = Dataset.open(data, context_length=4)
+
+    assert dataset.train.tokens.tolist() == [*b"aaaa", 257]
+    dataset.tokenizer.save(ours, context_length=4)
+    assert (ours / "tokenizer_config.json").read_text() == settings
+    assert (ours / "chat_template.jinja").read_text() == "{{ messages }}"

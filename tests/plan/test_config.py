@@ -96,3 +96,19 @@ def test_a_refusal_is_one_sentence_that_names_field_and_limit(fields: dict[str, 
     sentence = refusal(fields)
     assert words in sentence
     assert "\n" not in sentence
+
+
+def test_learned_weights_come_with_their_own_tokenizer_unless_another_is_named() -> None:
+    config = TrainConfig.model_validate({"model": {"path": "/models/x"}, "data": {"train_path": "/texts"}})
+    assert config.data.tokenizer.path == "/models/x/tokenizer.json"
+    assert config.data.train_path == "/texts"
+    assert TrainConfig.model_validate(json.loads(config.to_json())) == config
+    # What was not said can still be said, as when a flag changes the folder of a config file.
+    assert "tokenizer" not in config.model_dump(exclude_unset=True)["data"]
+
+    said = TrainConfig.model_validate(
+        {"model": {"path": "/models/x"}, "data": {"tokenizer": {"kind": "bytes"}}}
+    )
+    shape_only = TrainConfig.model_validate({"model": {"path": "/models/x", "random_weights": True}})
+    assert said.data.tokenizer.kind == shape_only.data.tokenizer.kind == "bytes"
+    assert TrainConfig().data.tokenizer.kind == "bytes"

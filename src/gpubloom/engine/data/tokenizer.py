@@ -4,7 +4,7 @@ All three are one `tokenizers.Tokenizer` underneath, so that what a run exports 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +17,23 @@ from gpubloom.plan import TokenizerConfig
 END_OF_TEXT = "<|endoftext|>"
 Tokens = npt.NDArray[np.unsignedinteger]
 
+_CONFIG_FILE = "tokenizer_config.json"
+_CHAT_FILE = "chat_template.jinja"
+
 
 class Tokenizer:
     """Text to token ids and back."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, *, is_bytes: bool) -> None:
+    def __init__(
+        self, backend: tokenizers.Tokenizer, *, is_bytes: bool, companions: Mapping[str, str] | None = None
+    ) -> None:
+        """`companions`: files that came beside a tokenizer.json, by name."""
         self._backend = backend
         self._is_bytes = is_bytes
+        self._companions = dict(companions or {})
         self.vocab_size: int = backend.get_vocab_size()
-        end = backend.token_to_id(END_OF_TEXT)
-        self.end_of_text: int | None = end
+        end = _named_end(self._companions.get(_CONFIG_FILE)) or END_OF_TEXT
+        self.end_of_text: int | None = backend.token_to_id(end)
 
     @classmethod
     def create(cls, config: TokenizerConfig, documents: Iterable[str]) -> "Tokenizer":
@@ -48,7 +55,10 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as problem:  # noqa: BLE001 - the library raises bare Exception for a bad file
             raise ValueError(f"{path} is not a tokenizer.json: {problem}.") from None
-        return cls(backend, is_bytes=backend.to_str() == _byte_backend().to_str())
+        beside = (path.with_name(name) for name in (_CONFIG_FILE, _CHAT_FILE))
+        companions = {file.name: file.read_text(encoding="utf-8") for file in beside if file.is_file()}
+        is_bytes = backend.to_str() == _byte_backend().to_str()
+        return cls(backend, is_bytes=is_bytes, companions=companions)
 
     def encode(self, text: str) -> Tokens:
         dtype = np.uint16 if self.vocab_size <= 2**16 else np.uint32
@@ -76,6 +86,10 @@ class Tokenizer:
     def save(self, folder: Path, context_length: int) -> None:
         """tokenizer.json and what transformers' AutoTokenizer wants beside it."""
         self._backend.save(str(folder / "tokenizer.json"))
+        for name, text in self._companions.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        if _CONFIG_FILE in self._companions:
+            return
         config = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": context_length,
@@ -83,7 +97,18 @@ class Tokenizer:
         }
         if self.end_of_text is not None:
             config |= {"eos_token": END_OF_TEXT}
-        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (folder / _CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _named_end(config: str | None) -> str | None:
+    """The end of a text as a tokenizer_config.json names it: a token, or an object that describes one."""
+    try:
+        settings = json.loads(config or "{}")
+    except ValueError:
+        return None
+    end = settings.get("eos_token") if isinstance(settings, dict) else None
+    end = end.get("content") if isinstance(end, dict) else end
+    return end if isinstance(end, str) else None
 
 
 def _byte_backend() -> tokenizers.Tokenizer:
