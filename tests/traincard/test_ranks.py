@@ -1,5 +1,6 @@
 """Real processes that die, hang and save: what an observer says about them, and when."""
 
+import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpubloom.cli.run_view import RunView
 from gpubloom.traincard import Finding, Limits, Reading, Reporter, diagnose, snapshot
 from tests.traincard.conftest import StartScript
 
@@ -88,6 +90,24 @@ def test_a_rank_on_another_machine_is_missed_when_its_promise_is_broken(
     found, waited = _watch(reading, 10.0)
     assert [(finding.evidence["rank"], finding.evidence["state"]) for finding in found] == [(1, "silent")]
     assert waited < 5.0
+
+
+@pytest.mark.parametrize("observer", ["here", "elsewhere"])
+def test_a_copy_of_a_running_run_is_not_called_killed(
+    start_script: StartScript, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, observer: str
+) -> None:
+    _start_ranks(start_script, 1, heartbeat=0.2, promise=1.0, pause=60)
+    if observer == "elsewhere":
+        monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    copy = tmp_path / "pulled"
+    # As a mirror brings it: without locks.
+    shutil.copytree(run_dir, copy, ignore=shutil.ignore_patterns("lock*", ".*"))
+    reading = Reading(copy)
+    reading.update()
+    assert reading.status == snapshot(reading)["status"]["status"] == "running"
+    view = RunView(copy)
+    view.look()
+    assert view.status == "running"
 
 
 def test_an_observer_that_comes_late_knows_at_once_who_is_missing(

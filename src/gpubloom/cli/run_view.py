@@ -59,12 +59,10 @@ class RunView:
 
     @property
     def status(self) -> str:
-        """In a person's words: a run that says "running" while nobody holds it was killed."""
+        """In a person's words: a run of this machine that says "running" while nobody holds it was killed."""
         if not self.has_begun:
             return "starting" if self._attempt_to_come else "waiting for the first event"
-        if self.state.status == "running" and not self._alive:
-            return "killed (or on another machine)"
-        return self.state.status
+        return self._reading.status
 
     def last(self, series: str) -> float | None:
         found = self.state.values.get(series)

@@ -303,12 +303,18 @@ class Reading:
         return max(0.0, now - max(written, reading.last_seen or 0.0))
 
     def _processes(self) -> dict[tuple[int, int | None], bool]:
-        """Of every rank that should live on this machine: whether its process does."""
+        """Of every rank that should live on this machine: whether its process does.
+
+        A copy of a run has no locks: its processes, here or elsewhere, hold those of the original.
+        """
         here = socket.gethostname()
         return {
             (reading.rank, reading.pid): RunLock.holder(self.run_dir, reading.rank) is not None
             for reading in self.ranks.values()
-            if HAS_FLOCK and reading.status is None and reading.host == here
+            if HAS_FLOCK
+            and reading.status is None
+            and reading.host == here
+            and self._files.lock(reading.rank).exists()
         }
 
 
