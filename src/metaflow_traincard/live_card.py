@@ -22,8 +22,9 @@ SECONDS = 4.0
 # The thread shares the interpreter with the training: points are given up before the loop is held up.
 MOST_CPU_SECONDS = 0.005
 _EXCHANGE_TURNS = 5
-_FEWEST_POINTS, _FIRST_POINTS, _MOST_POINTS = 40, 200, 400
-_LIVE_BUCKETS = 200
+_FEWEST_POINTS, _MOST_POINTS = 40, 200
+# As many as are drawn, lowest and highest value of each: what need not be joined need not be drawn anew.
+_LIVE_BUCKETS = _MOST_POINTS // 2
 _LIVE_LINES = 200
 _LAST_TURN_SECONDS = 5.0
 
@@ -53,7 +54,7 @@ class LiveCard:
         self._retried = retried
         self._earlier: list[str] | None = None
         self._seconds = seconds
-        self._points = _FIRST_POINTS
+        self._points = _MOST_POINTS
         self._reading = Reading(files.run_dir, most_buckets=_LIVE_BUCKETS)
         self._turns = 0
         self._cost: dict[str, float] = {}

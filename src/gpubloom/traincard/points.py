@@ -31,10 +31,18 @@ def points_by_series(records: Sequence[Record]) -> dict[str, Points]:
         x, times = [_x(record) for record in some], [record["t"] for record in some]
         columns = zip(*(record["values"].values() for record in some), strict=True)
         for name, column in zip(_names(some[0]), columns, strict=True):
-            if name in found or set(map(type, column)) != {float}:
+            values = _floats(column)
+            if name in found or values is None:
                 return _one_by_one(with_values)
-            found[name] = (x, column, times)
+            found[name] = (x, values, times)
     return found
+
+
+def _floats(column: tuple[Any, ...]) -> tuple[float, ...] | None:
+    try:
+        return tuple(map(float, column)) if set(map(type, column)) <= {float, int} else None
+    except OverflowError:
+        return None
 
 
 def _one_by_one(records: Sequence[Record]) -> dict[str, Points]:

@@ -186,10 +186,14 @@ class Reading:
             self.curves.add_points(rank, attempt, points)
             if rank == 0:
                 self.state.apply_all(records)
-            for event in some:
-                self._add(event, seen_at)
-                if event.kind == "system":
-                    self._look(event)
+            for kind, alike in groupby(some, key=lambda event: event.kind):
+                if kind == "metric":
+                    self._add_metrics(list(alike), seen_at)
+                    continue
+                for event in alike:
+                    self._add(event, seen_at)
+                    if kind == "system":
+                        self._look(event)
             for name, (x, values, times) in points.items():
                 if name.endswith(_WATCHED) and not name.startswith("system/"):
                     self._watch(rank, name, x, values, times)
@@ -221,6 +225,14 @@ class Reading:
                 "reached_step": self.ranks[event.rank].step,
             }
             self.errors.append({**event.fields, **where})
+
+    def _add_metrics(self, events: list[RunEvent], seen_at: float) -> None:
+        """Of metrics in a row the last says where the run is; the others only how far it was."""
+        self._add(events[-1], seen_at)
+        if events[0].rank == 0 and (steps := [event.step for event in events if event.step is not None]):
+            attempt = self.attempts[events[0].attempt]
+            self._reached(attempt, min(steps))
+            self._reached(attempt, max(steps))
 
     def _add_to_attempt(self, event: RunEvent) -> None:
         attempt = self.attempts.setdefault(event.attempt, Attempt(event.attempt))
