@@ -73,8 +73,17 @@ def read_weights(folder: Path, shape: ModelShape) -> dict[str, Tensor]:
     return weights
 
 
+def is_own(folder: Path) -> bool:
+    """Whether the engine's own model computes what a folder holds: every setting is one it knows."""
+    try:
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        return bool(config == hugging_face_config(read_shape(folder), config["eos_token_id"]))
+    except (OSError, ValueError, KeyError):
+        return False
+
+
 def load_model(folder: Path) -> tuple[TransformerLM, Tokenizer]:
-    """A model and its tokenizer, ready to generate on the CPU."""
+    """A model of the engine's own and its tokenizer, ready to generate on the CPU."""
     shape = read_shape(folder)
     weights = read_weights(folder, shape)
     model = TransformerLM(shape)

@@ -1,16 +1,36 @@
 """Text from a model, token by token. Knows no run: it takes a model, a tokenizer and a prompt."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpubloom.engine.data import Tokenizer
-from gpubloom.engine.models import TransformerLM
+
+
+class Remembered(Protocol):
+    """Positions that need not be computed again."""
+
+    @property
+    def length(self) -> int: ...
+
+
+class TextModel(Protocol):
+    """Logits of every position given, after those that the cache remembers."""
+
+    @property
+    def context_length(self) -> int: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def new_cache(self) -> Sequence[Remembered]: ...
+
+    def __call__(self, tokens_BT: Tensor, cache: Any) -> Tensor: ...
 
 
 def generate(
-    model: TransformerLM,
+    model: TextModel,
     tokenizer: Tokenizer,
     prompt: str,
     *,
@@ -29,7 +49,7 @@ def generate(
 
 @torch.inference_mode()
 def generate_tokens(
-    model: TransformerLM,
+    model: TextModel,
     tokenizer: Tokenizer,
     prompt: str,
     *,
@@ -48,7 +68,7 @@ def generate_tokens(
     if not seen:
         # A document begins after the end of the one before it.
         seen = [tokenizer.end_of_text if tokenizer.end_of_text is not None else 0]
-    limit = model.shape.context_length
+    limit = model.context_length
     new, cache = seen[-limit:], model.new_cache()
     for _ in range(max_tokens):
         logits_V = model(torch.tensor([new], device=device), cache)[0, -1].float()

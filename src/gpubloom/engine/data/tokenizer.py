@@ -73,15 +73,17 @@ class Tokenizer:
 
     def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
         """Text as it becomes certain: a character cut in the middle waits for its last byte."""
+        # Some tokenizers drop a space before the first word: a piece is decoded with the one before it.
+        before: list[int] = []
         pending: list[int] = []
         for token in ids:
             pending.append(token)
-            text = self.decode(pending)
+            text = self.decode([*before, *pending])[len(self.decode(before)) :]
             if not text.endswith("\N{REPLACEMENT CHARACTER}") or len(pending) >= 4:
                 yield text
-                pending.clear()
+                before, pending = pending, []
         if pending:
-            yield self.decode(pending)
+            yield self.decode([*before, *pending])[len(self.decode(before)) :]
 
     def save(self, folder: Path, context_length: int) -> None:
         """tokenizer.json and what transformers' AutoTokenizer wants beside it."""

@@ -165,6 +165,10 @@ class TransformerLM(nn.Module):
                     parameter.normal_(0.0, initial_deviation(shape, name), generator=generator)
         return model
 
+    @property
+    def context_length(self) -> int:
+        return self.shape.context_length
+
     def blocks(self) -> Iterator[tuple[str, nn.Module]]:
         """The blocks in the order of the forward pass."""
         yield "embedding", self.embedding
