@@ -1,19 +1,27 @@
 """A card of twenty series and a million steps: small, drawn at once, and smooth to zoom."""
 
+import json
 import math
 import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gpubloom.traincard.card import render_card
-from gpubloom.traincard.series import Curve
-from gpubloom.traincard.thinning import line_of
+from gpubloom.traincard import snapshot
+from gpubloom.traincard.layout import RunFiles
+from gpubloom.traincard.segments import SEGMENT_BYTES, Segments
 from tests.traincard_card.conftest import OpenCard
-from tests.traincard_card.example import example_snapshot
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.long]
 
-SERIES, STEPS, POINTS = 20, 1_000_000, 2_000
+SERIES, STEPS, BATCH = 20, 1_000_000, 500
+GPU_VALUES = ("utilization", "memory_used", "temperature", "power", "clock")
 
 # The frame after the newest canvas: by then the charts on the screen are drawn.
 _DRAWN = """new MutationObserver((changes) => {
@@ -44,26 +52,65 @@ _ZOOM = """async () => {
 }"""
 
 
-def _large_card() -> str:
-    random.seed(1)
-    snapshot = example_snapshot(points=POINTS, gpus=8)
-    snapshot["metrics"] = []
-    for number in range(SERIES):
-        curve = Curve()
-        for step in range(STEPS):
-            curve.add(step, 2 * math.exp(-step / 3e5) + random.random() / 10, step / 50)
-        name = f"train/series_{number}" if number else "train/loss"
-        last = {"step": STEPS - 1, "value": 0.1}
-        line = {"attempt": 1, "rank": 0, **line_of(curve, POINTS)}
-        snapshot["metrics"].append(
-            {"name": name, "title": name, "group": "other", "last": last, "best": None, "lines": [line]}
-        )
-    return render_card(snapshot)
+def _write_large_run(run_dir: Path) -> None:
+    """As a Reporter's writer thread does it, without the hours that the training would take."""
+    draw = random.Random(1)
+    files = RunFiles(run_dir)
+    files.folder.mkdir(parents=True)
+    segments = Segments(files, attempt=1, rank=0, world_size=1, segment_bytes=SEGMENT_BYTES)
+    segments.open()
+    begun = time.time() - STEPS / 50
+    for first in range(0, STEPS, BATCH):
+        records: list[dict[str, Any]] = []
+        for step in range(first, first + BATCH):
+            loss = 2 * math.exp(-step / 3e5) + draw.random() / 10
+            values = {"loss": loss, **{f"series_{number}": loss * number for number in range(1, SERIES)}}
+            records.append({"t": begun + step / 50, "kind": "metric", "step": step, "values": values})
+        looks = {f"gpu/{gpu}/{name}": 40.0 + draw.random() for gpu in range(8) for name in GPU_VALUES}
+        records.append({"t": begun + first / 50, "kind": "system", "values": looks})
+        segments.make_room()
+        written, problem = segments.append(records)
+        assert (len(written), problem) == (len(records), None)
+        segments.condense()
+    segments.append([{"t": time.time(), "kind": "end", "status": "completed"}])
+    segments.close()
 
 
-def test_a_card_of_a_million_steps_is_small_and_draws_and_zooms_without_a_halt(open_card: OpenCard) -> None:
-    html = _large_card()
+@pytest.fixture(scope="module")
+def large_card(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("large")
+    _write_large_run(folder / "run")
+    raw = sum(path.stat().st_size for path in (folder / "run").rglob("*.jsonl"))
+    begin = time.perf_counter()
+    snapshot(folder / "run")
+    print(f"opening it: {time.perf_counter() - begin:.2f} s")
+    begin = time.perf_counter()
+    bloom = [
+        sys.executable,
+        "-m",
+        "gpubloom.cli",
+        "card",
+        str(folder / "run"),
+        "-o",
+        str(folder / "card.html"),
+    ]
+    subprocess.run(bloom, check=True)
+    print(f"bloom card: {time.perf_counter() - begin:.2f} s for a run of {raw / 1e6:.0f} MB")
+    yield (folder / "card.html").read_text(encoding="utf-8")
+    shutil.rmtree(folder)
+
+
+@pytest.mark.timeout(900)
+def test_a_card_of_a_million_steps_is_small_and_draws_and_zooms_without_a_halt(
+    large_card: str, open_card: OpenCard
+) -> None:
+    html = large_card
     assert len(html.encode()) <= 3_000_000
+    content = json.loads(html.partition('id="card-data">')[2].partition("</script>")[0])
+    lines = {metric["name"]: metric["lines"][0]["x"] for metric in content["metrics"]}
+    assert len(lines) == SERIES
+    assert all(line[0] == 0 and line[-1] == STEPS - 1 and len(line) > 500 for line in lines.values())
+    assert content["status"]["status"] == "completed"
     page = open_card(html)
     page.add_init_script(_DRAWN)
     page.reload()
