@@ -10,7 +10,7 @@ As JSON, layers of equal placement are one entry: {"layers": "0-11,13", "state":
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
 
 StatePlace = Literal["device", "host", "link"]
 WeightPlace = Literal["device", "cast", "stream"]
@@ -35,6 +35,12 @@ class BlockPlacement(_Value):
     state: StatePlace = "device"
     weights: WeightPlace = "device"
     keep: bool = False
+
+    @model_validator(mode="after")
+    def _cast_weights_have_a_master_and_no_place(self) -> "BlockPlacement":
+        if self.weights == "cast" and (self.state != "device" or self.keep):
+            raise ValueError("weights can be cast only from a state on the device, and only without keep")
+        return self
 
 
 class Placement(_Value):
