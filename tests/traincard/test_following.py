@@ -90,6 +90,7 @@ def test_numbers_that_fit_nowhere_cost_their_value_and_nothing_else(tmp_path: Pa
         reporter.system({"tokens": 10**400})
         reporter.metric("loss", 1.0, step=2)
     tail = tmp_path / "traincard/events.jsonl"
+    assert '"tokens":"Infinity"' in tail.read_text()
     assert tail.read_text().count('"loss"') == 2
     with tail.open("a") as file:
         file.write('{"seq": 90, "t": "noon", "kind": "metric", "step": 3, "values": {"loss": 1.0}}\n')

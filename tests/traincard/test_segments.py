@@ -196,3 +196,15 @@ def test_memory_stays_bounded_however_many_series_and_points_there_are() -> None
     assert len(curves.names()) == 2000
     assert sum(len(curve) for curve in curves.all()) <= 20_000
     assert all(curve.last[-1] == 29 and sum(curve.count) == 30 for curve in curves.all())
+
+
+def test_series_that_are_too_many_are_counted_once_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpubloom.traincard import series
+
+    monkeypatch.setattr(series, "_MOST_CURVES", 5)
+    curves = series.Curves()
+    for step in range(3):
+        values = {f"series_{number}": float(step) for number in range(8)}
+        fields = {"seq": step, "t": float(step), "kind": "metric", "step": step, "values": values}
+        curves.add(RunEvent(1, 0, step, float(step), "metric", step, fields))
+    assert (len(curves.names()), curves.left_out, curves.copy().left_out) == (5, 3, 3)

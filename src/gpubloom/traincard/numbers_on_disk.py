@@ -149,6 +149,8 @@ def decode_number(value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Any value as JSON can hold it. What JSON has no word for becomes its text, never an error."""
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return encode_number(math.inf if value > 0 else -math.inf)
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):

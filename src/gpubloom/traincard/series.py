@@ -261,7 +261,8 @@ class Curves:
         self._most = max(2, most)
         self._most_together = most_together
         self._count = 0
-        self.left_out = 0
+        self._left_out: set[int] = set()
+        self._left_out_before = 0
         self._curves: dict[int, dict[str, dict[int, Curve]]] = {}
 
     def add(self, event: RunEvent) -> None:
@@ -269,6 +270,7 @@ class Curves:
         if event.kind != "condensed":
             self.add_points(event.rank, event.attempt, points_by_series([event.fields]))
         elif self._rank is None or event.rank == self._rank:
+            self._left_out_before += int(event.fields.get("series_left_out") or 0)
             for name, stored in event.fields["series"].items():
                 if (curve := self.curve(event.rank, name, event.attempt)) is not None:
                     curve.add_columns(stored)
@@ -284,19 +286,26 @@ class Curves:
         """The curve to add to, made when it is new; None when it is not asked for, or one too many."""
         if self._names is not None and name not in self._names:
             return None
-        by_attempt = self._curves.setdefault(rank, {}).setdefault(name, {})
-        curve = by_attempt.get(attempt)
+        curve = self.attempts(name, rank).get(attempt)
         if curve is None:
             if self._count >= _MOST_CURVES:
-                self.left_out += 1
+                # Counted once each, as far as that can be known in bounded memory.
+                if len(self._left_out) < _MOST_CURVES:
+                    self._left_out.add(hash((rank, name, attempt)))
                 return None
             self._count += 1
             if self._count * self._most > self._most_together and self._most > _FEWEST_BUCKETS:
                 self._most = max(_FEWEST_BUCKETS, self._most // 2)
                 for old in self.all():
                     old.shrink(self._most)
-            curve = by_attempt[attempt] = Curve(self._most)
+            curve = Curve(self._most)
+            self._curves.setdefault(rank, {}).setdefault(name, {})[attempt] = curve
         return curve
+
+    @property
+    def left_out(self) -> int:
+        """How many curves were too many."""
+        return self._left_out_before + len(self._left_out)
 
     def all(self) -> Iterator[Curve]:
         for by_name in self._curves.values():
@@ -305,7 +314,7 @@ class Curves:
 
     def copy(self) -> "Curves":
         copy = Curves(self._names, rank=self._rank, most=self._most, most_together=self._most_together)
-        copy._count, copy.left_out = self._count, self.left_out
+        copy._count, copy._left_out_before = self._count, self.left_out
         copy._curves = {
             rank: {
                 name: {attempt: curve.copy() for attempt, curve in by_attempt.items()}
