@@ -13,9 +13,9 @@ from gpubloom.plan.placement import resident, streamed
 LAYER = st.builds(
     BlockPlacement,
     state=st.sampled_from(["device", "host", "link"]),
-    weights=st.sampled_from(["device", "cast", "stream"]),
+    weights=st.sampled_from(["device", "stream"]),
     keep=st.booleans(),
-)
+) | st.just(BlockPlacement(weights="cast"))
 
 
 @given(st.lists(LAYER, min_size=1, max_size=40), st.booleans())
@@ -38,3 +38,9 @@ def test_alike_layers_are_one_entry() -> None:
 def test_groups_that_leave_a_layer_out_are_refused() -> None:
     with pytest.raises(ValidationError, match="each layer once, from 0 on"):
         Placement.model_validate({"embedding": {}, "head": None, "layers": [{"layers": "0,2"}]})
+
+
+@pytest.mark.parametrize("other", [{"state": "host"}, {"state": "link"}, {"keep": True}])
+def test_weights_that_could_not_be_cast_are_refused(other: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="cast only from a state on the device"):
+        BlockPlacement.model_validate({"weights": "cast", **other})
