@@ -26,7 +26,9 @@ _FEWEST_POINTS, _MOST_POINTS = 40, 200
 # As many as are drawn, lowest and highest value of each: what need not be joined need not be drawn anew.
 _LIVE_BUCKETS = _MOST_POINTS // 2
 _LIVE_LINES = 200
-_LAST_TURN_SECONDS = 5.0
+# How long the last state waits for an update that a slow datastore holds up: a machine that is taken away has
+# little time, a step that is over has more.
+_SIGTERM_SECONDS, _FINISH_SECONDS = 5.0, 30.0
 
 _SILENT = "This step has reported nothing yet. Create a Reporter() in it, or give its trainer a callback."
 
@@ -97,7 +99,8 @@ class LiveCard:
             self._turn()
 
     def _turn(self, *, page: bool = False, full: bool = False, problem: BaseException | None = None) -> None:
-        if not self._busy.acquire(timeout=_LAST_TURN_SECONDS):
+        if not self._busy.acquire(timeout=_FINISH_SECONDS if self._stop.is_set() else _SIGTERM_SECONDS):
+            self._say_once("the card's last state is missing: the update before it has not come back")
             return
         try:
             # What a finished step said last is written by then, and must not be overwritten by an older look.

@@ -1,5 +1,6 @@
 """The parts of a live card that need no flow: what it writes, what it gives up, what it does in need."""
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,6 +121,29 @@ def test_the_last_look_of_a_finished_step_is_not_overwritten(tmp_path: Path) -> 
     assert store.data[-1]["failure"]["cause"] == "lost_rank"
     assert {uuid for _, uuid in store.pages} == {None, "before"}
     assert 'data-reload-token="never"' in store.pages[-1][0]
+
+
+def test_an_update_that_does_not_come_back_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_card, "_FINISH_SECONDS", 0.05)
+    store, warnings = _Store(), []
+    card = _card(tmp_path, store, warnings)
+    holding, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with card._busy:
+            holding.set()
+            done.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait(10)
+    card.finish()
+    done.set()
+    thread.join()
+    assert store.data == []
+    assert warnings == ["the card's last state is missing: the update before it has not come back"]
 
 
 def test_a_step_that_leaves_through_the_back_door_has_its_last_state_on_the_card(tmp_path: Path) -> None:
