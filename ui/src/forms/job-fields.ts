@@ -48,6 +48,7 @@ const PRESETS = [
 ] as const;
 
 const TOKENIZERS = [
+  ["", "Automatic"],
   ["bytes", "Bytes"],
   ["bpe", "BPE, trained on the data"],
   ["file", "A tokenizer.json…"],
@@ -73,7 +74,7 @@ const PRECISIONS = [
 ] as const;
 
 const COMPILING = [
-  ["auto", "Automatic: on GPUs"],
+  ["auto", "Automatic"],
   ["on", "Yes"],
   ["off", "No"],
 ] as const;
@@ -94,7 +95,7 @@ export const CONFIG_GROUPS = {
   data: [{ path: "data.train_path", label: "Training data", kind: "text" }],
   model: [
     { path: "model.preset", label: "Model", kind: "choice", options: PRESETS, initial: "tiny" },
-    { path: "data.tokenizer.kind", label: "Tokenizer", kind: "choice", options: TOKENIZERS, initial: "bytes" },
+    { path: "data.tokenizer.kind", label: "Tokenizer", kind: "choice", options: TOKENIZERS },
   ],
   folder: [
     { path: "model.path", label: "Model folder", kind: "text", when: ofFolder, required: "Name the folder of the model." },
@@ -134,7 +135,7 @@ export const CONFIG_GROUPS = {
     { path: "memory.gpu_budget_gb", label: "GPU memory, at most … GB", kind: "decimal", fallback: "what there is", limits: { above: 0 }, help: "Leaves the rest of the card to others." },
     { path: "memory.host_budget_gb", label: "Host memory, at most … GB", kind: "decimal", fallback: "what there is", limits: { above: 0 }, help: "Leaves the rest of the machine to others." },
     { path: "precision", label: "Precision", kind: "choice", options: PRECISIONS, initial: "auto", help: "What is trained is kept in fp32 besides." },
-    { path: "compile", label: "Compiled layers", kind: "choice", options: COMPILING, initial: "auto", help: "Faster, after a start of about a minute." },
+    { path: "compile", label: "Compiled layers", kind: "choice", options: COMPILING, initial: "auto", help: "Faster after a minute; automatic for long runs on GPUs." },
   ],
   saving: [
     { path: "checkpoint.every_steps", label: "Save every … steps", kind: "whole", fallback: "only by epoch", limits: STEPS },

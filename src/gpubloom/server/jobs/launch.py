@@ -78,6 +78,8 @@ def read_config(raw: dict[str, Any], settings: Settings, *, name: str, data_path
         raise InvalidInput.for_field(
             "config.checkpoint.directory", "A server keeps checkpoints in the run's own directory."
         )
+    # Before the data: a model's own tokenizer lies in its folder, and the folder is what somebody named.
+    model = {"path": _readable("config.model.path", config.model.path, settings)}
     tokenizer = config.data.tokenizer
     places = {
         "train_path": config.data.train_path
@@ -88,7 +90,6 @@ def read_config(raw: dict[str, Any], settings: Settings, *, name: str, data_path
             update={"path": _readable("config.data.tokenizer.path", tokenizer.path, settings)}
         ),
     }
-    model = {"path": _readable("config.model.path", config.model.path, settings)}
     return config.model_copy(
         update={
             "data": config.data.model_copy(update=places),

@@ -10,7 +10,7 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
   const [model, tokenizer] = CONFIG_GROUPS.model;
   const [folder, firstWeights, tokenizerFile] = CONFIG_GROUPS.folder;
   const hasLearned = ofFolder(values) && valueAt(values, "model.random_weights") !== "true";
-  const ownTokenizer = valueAt(values, "data.tokenizer.kind") === "file";
+  const automatic = valueAt(values, "data.tokenizer.kind") === "";
   return (
     <>
       <OneField
@@ -25,7 +25,7 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
         }
       />
       <OneField field={model} />
-      <OneField field={tokenizer} help={hasLearned && !ownTokenizer ? "This model learned with a tokenizer of its own: choose its tokenizer.json." : undefined} />
+      <OneField field={tokenizer} help={tokenizerHelp(automatic, hasLearned)} />
       {applies(folder, values) && (
         <>
           <OneField
@@ -44,6 +44,11 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
       {applies(tokenizerFile, values) && <OneField field={tokenizerFile} fieldClassName="sm:col-span-2" placeholder="models/my-model/tokenizer.json" />}
     </>
   );
+}
+
+function tokenizerHelp(automatic: boolean, hasLearned: boolean): string | undefined {
+  if (automatic) return hasLearned ? "The one in the model’s folder." : "Bytes.";
+  return hasLearned ? "The model’s weights know the tokens of its own tokenizer only." : undefined;
 }
 
 /** Where this server may read. */
