@@ -89,6 +89,7 @@ class BlockExecutor:
             for kind, names in kinds.items()
         }
         self._head_functions = HeadFunctions(model, self.stores[self._head].names, compiled=options.compiled)
+        self._stepping = False
         self._last: tuple[list[tuple[Mark, Mark]], float, int, int] | None = None
         self._clip_norm = optimizer.clip_norm
         self._weight_decay = optimizer.weight_decay
@@ -101,7 +102,8 @@ class BlockExecutor:
 
     def forward_backward(self, batch: Batch) -> Tensor:
         """Mean loss over all targets of the step, on the device; leaves the step's gradient behind."""
-        self._begin_step()
+        self._end_step()
+        self._stepping = True
         tokens_ABT, targets_ABT, tables = self._rows(batch)
         self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
         kept: dict[int, list[Kept]] = {}
@@ -154,6 +156,7 @@ class BlockExecutor:
     @torch.no_grad()
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss and number of correct tokens, without a gradient."""
+        self._end_step()
         tokens_ABT, targets_ABT, tables = self._rows(batch)
         self.weights.begin([0, *self._layers, self._head])
         x_ABTD = self._embed(tokens_ABT, tables)
@@ -207,11 +210,13 @@ class BlockExecutor:
             store.copy_master()
         self.weights.forget()
 
-    def _begin_step(self) -> None:
+    def _end_step(self) -> None:
+        """Puts aside what the step measured. What was measured between steps belongs to none."""
         waits, flow, gradients = self.timeline.end_step(), self.weights, self.gradients
-        # Marks of a step are all reached when the next step's loss is; until then they are put aside.
-        if self.updates:
+        # Marks of a step are all reached when the next step's loss is.
+        if self._stepping:
             self._last = (waits, flow.seconds_blocked, flow.bytes_sent, gradients.bytes_sent)
+        self._stepping = False
         flow.seconds_blocked, flow.bytes_sent, gradients.bytes_sent = 0.0, 0, 0
 
     def _make_stores(self, source: WeightSource, dtype: torch.dtype) -> list[BlockStore]:
