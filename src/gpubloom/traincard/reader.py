@@ -79,6 +79,8 @@ class Reader:
         self._offsets: dict[str, int] = dict(cursor or {})
         self._finished: set[StreamId] = set()
         self.damaged_lines = 0
+        self.is_caught_up = False
+        """Whether the last call of `read_new` came to the end of every stream."""
 
     @property
     def cursor(self) -> dict[str, int]:
@@ -116,6 +118,7 @@ class Reader:
                     # What is sealed does not grow: read to its end, it need not be opened again.
                     if used == 0 and isinstance(source, Path):
                         self._finished.add(stream)
+        self.is_caught_up = left > 0
         return left < max_bytes
 
     def _read(self, stream: StreamId, file: IO[bytes], most: int, events: list[RunEvent]) -> int:

@@ -121,6 +121,9 @@ class Reading:
         while events := self._reader.read_new(_BATCH_BYTES):
             found = True
             self._take_in(events, now)
+            # What comes from now on is the next update's: looking for files again costs as much as reading.
+            if self._reader.is_caught_up:
+                break
         if self._is_first:
             self._is_first = not found
             for reading in self.ranks.values():
