@@ -175,6 +175,25 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(
     assert names(run)[-1] == "step-00000003"
 
 
+def test_weights_that_an_overflowing_gradient_spoiled_are_never_saved(
+    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(max_steps=60, checkpoint={"every_steps": 1})
+    original = BlockExecutor.optimizer_step
+
+    def overflowing(self: BlockExecutor, lr: float) -> torch.Tensor:
+        if self.updates == 3:
+            self.gradients._squares.fill_(float("inf"))
+        return original(self, lr)
+
+    monkeypatch.setattr(BlockExecutor, "optimizer_step", overflowing)
+    with pytest.raises(
+        FloatingPointError, match=r"norm is inf at step 4, not finite: resume from .*step-00000003"
+    ):
+        run.train()
+    assert names(run)[-1] == "step-00000003"
+
+
 def test_a_gpu_out_of_memory_names_the_plan_the_checkpoint_and_what_to_change(
     make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ class Trainer:
         self._save_wanted = False
         self._saving: Save | None = None
         self._evaluated: tuple[int, Evaluation] | None = None
+        self._grad_norm: torch.Tensor | None = None
         torch.manual_seed(config.seed)
 
     def train(self) -> str:
@@ -121,8 +122,8 @@ class Trainer:
         learning_rate = self.schedule.learning_rate(self.settings.learning_rate, self.step)
         loss = self._forward_backward(batch)
         if not math.isfinite(loss):
-            raise FloatingPointError(self._not_finite(loss))
-        grad_norm = self.executor.optimizer_step(learning_rate)
+            raise FloatingPointError(self._not_finite("loss", loss))
+        self._grad_norm = grad_norm = self.executor.optimizer_step(learning_rate)
         self.tokens_seen += batch.token_count
         seconds = time.perf_counter() - started
         self.reporter.metrics(
@@ -180,6 +181,7 @@ class Trainer:
         if path.exists() or (self._saving is not None and self._saving.path == path):
             return path
         self.finish_saving()
+        self._must_be_worth_saving()
         self.reporter.phase("save")
         self.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
         progress = Progress(
@@ -309,8 +311,18 @@ class Trainer:
         for note in (*self.dataset.notes, *self.model.notes, *self.placed.notes):
             self.reporter.log(note, level="warning")
 
-    def _not_finite(self, loss: float) -> str:
-        return f"The loss is {loss} at step {self.step}, not finite: {self._go_on()} a lower learning_rate."
+    def _must_be_worth_saving(self) -> None:
+        """A gradient may overflow under a finite loss: its weights are spoiled before the loss tells."""
+        # With loss scaling such a step was left out.
+        if self._grad_norm is None or self.executor.loss_scale:
+            return
+        if not math.isfinite(norm := float(self._grad_norm)):
+            raise FloatingPointError(self._not_finite("gradient's norm", norm))
+
+    def _not_finite(self, what: str, value: float) -> str:
+        return (
+            f"The {what} is {value} at step {self.step}, not finite: {self._go_on()} a lower learning_rate."
+        )
 
     def _out_of_memory(self) -> str:
         planned = (self.placed.plan.gpu_reserved_bytes or 0) / 1e9
