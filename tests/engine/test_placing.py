@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from gpubloom.engine import Model
+from gpubloom.engine.hardware import visible
 from gpubloom.engine.placing import _without_compiling_if_short
-from gpubloom.plan import Hardware, TrainConfig, plan
+from gpubloom.plan import Gpu, Hardware, TrainConfig, plan
 
 MACHINE = Hardware.parse("H200, 125 GB host, 16 cores")
 
@@ -21,3 +23,17 @@ def test_a_short_run_on_a_gpu_is_not_compiled(
     chosen, found = _without_compiling_if_short(config, MACHINE, model, first, steps)
     assert chosen.compile == ("auto" if compiles else "off")
     assert (found == first) is compiles
+
+
+@pytest.mark.parametrize("seen", [["H100"], [], ["H100", "RTX 3090"]])
+def test_a_plan_is_made_for_the_gpus_that_torch_sees(
+    monkeypatch: pytest.MonkeyPatch, seen: list[str]
+) -> None:
+    machine = MACHINE.model_copy(update={"gpus": tuple(gpu(name) for name in ("RTX 3090", "H100"))})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(seen))
+    monkeypatch.setattr(torch.cuda, "get_device_name", seen.__getitem__)
+    assert [gpu.name for gpu in visible(machine).gpus] == seen
+
+
+def gpu(name: str) -> Gpu:
+    return Hardware.parse(f"{name}, 64 GB host").gpus[0]

@@ -5,6 +5,8 @@ from typing import Literal
 
 import torch
 
+from gpubloom.plan import Hardware
+
 
 @dataclass(frozen=True)
 class Compute:
@@ -45,3 +47,12 @@ def choose_compute(device: str, precision: Literal["auto", "fp32", "bf16", "fp16
             f"precision bf16 was asked for, but {name} does not support it; use precision fp16 or fp32."
         )
     return Compute(chosen, "fp16", f"fp16 with loss scaling: {name} has no bf16")
+
+
+def visible(hardware: Hardware) -> Hardware:
+    """The machine with the GPUs that torch sees, in torch's order: CUDA_VISIBLE_DEVICES may hide some."""
+    by_name = {gpu.name: gpu for gpu in hardware.gpus}
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    if any(name not in by_name for name in names):
+        return hardware
+    return hardware.model_copy(update={"gpus": tuple(by_name[name] for name in names)})

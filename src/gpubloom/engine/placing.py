@@ -13,7 +13,7 @@ import torch
 
 from gpubloom.engine.calibrate import calibrated
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
-from gpubloom.engine.hardware import Compute, choose_compute
+from gpubloom.engine.hardware import Compute, choose_compute, visible
 from gpubloom.engine.memory.process import resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.plan import DoesNotFit, Hardware, Plan, TrainConfig, detect_hardware, plan
@@ -71,7 +71,7 @@ def place(config: TrainConfig, model: Model, steps: int | None = None) -> Placed
     `steps` is the length of the run, if it is known.
     """
     compute = choose_compute(config.device, config.precision)
-    hardware = detect_hardware()
+    hardware = visible(detect_hardware())
     threads = torch.get_num_threads()
     if compute.device.type == "cuda":
         # One core launches kernels; all others may update weights.
