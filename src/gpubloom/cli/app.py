@@ -6,6 +6,7 @@ import gpubloom
 from gpubloom.cli import (
     card,
     config,
+    data,
     database,
     jobs,
     login,
@@ -48,6 +49,7 @@ def _root(
 
 app.command("train")(train.train)
 app.command("plan")(plan.plan)
+app.add_typer(data.app, name="data")
 app.command("watch")(watch.watch)
 app.command("card")(card.card)
 app.command("sample")(sample.sample)

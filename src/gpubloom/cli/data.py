@@ -1,0 +1,183 @@
+"""`bloom data`: what is in a file of examples, what a model will see of it, and the same as messages."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from gpubloom.datasets import Mapping, ModelFiles, ProblemLog, Source
+
+app = typer.Typer(help="Look at files of examples before training on them.", no_args_is_help=True)
+
+File = Annotated[Path, typer.Argument(help="A .jsonl, .json, .csv, .tsv, .txt or .parquet file.")]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="FIELD=COLUMN", help="Which column is what: prompt=question, text=body …"),
+]
+TokenizerOption = Annotated[
+    Path | None, typer.Option(help="A model folder or tokenizer.json: its template, its tokens.")
+]
+EncodingOption = Annotated[
+    str | None, typer.Option(help="utf-8, utf-16-le, utf-16-be or latin-1, when the guess is wrong.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+EvalFraction = Annotated[float, typer.Option(min=0.0, max=0.99, help="The share of examples to hold out.")]
+Seed = Annotated[int, typer.Option(help="Another seed holds out others.")]
+
+
+@app.command("inspect")
+def inspect_file(
+    file: File,
+    tokenizer: TokenizerOption = None,
+    mapping: MapOption = None,
+    context_length: Annotated[
+        int | None, typer.Option(min=1, help="Name the rows with more tokens than this.")
+    ] = None,
+    eval_fraction: EvalFraction = 0.0,
+    seed: Seed = 0,
+    encoding: EncodingOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a file holds: format, columns, lengths, duplicates, and every problem with its line."""
+    from gpubloom.cli.data_view import report_lines
+    from gpubloom.datasets import Split, inspect
+
+    try:
+        report = inspect(
+            _open(file, encoding),
+            mapping=_mapping(mapping),
+            model=_model(tokenizer),
+            context_length=context_length,
+            split=Split(eval_fraction, seed),
+            save_index=False,
+        )
+    except ValueError as problem:
+        _fail("inspect", problem)
+    if as_json:
+        typer.echo(_as_json(report))
+    else:
+        _print(report_lines(report))
+    if report.examples == 0:
+        raise typer.Exit(1)
+
+
+@app.command()
+def preview(
+    file: File,
+    page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
+    rows: Annotated[int, typer.Option(min=1, max=1_000, help="How many rows a page has.")] = 5,
+    tokenizer: TokenizerOption = None,
+    mapping: MapOption = None,
+    encoding: EncodingOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show rows as they are and as the model will see them, with what is trained marked."""
+    from gpubloom.cli.data_view import page_lines
+    from gpubloom.datasets import preview as read_page
+
+    try:
+        source = _open(file, encoding)
+        found = read_page(
+            source,
+            mapping=_mapping(mapping) or _detected(source),
+            page=page,
+            page_rows=rows,
+            model=_model(tokenizer),
+            keep_index=False,
+        )
+    except ValueError as problem:
+        _fail("preview", problem)
+    if as_json:
+        typer.echo(_as_json(found))
+    else:
+        _print(page_lines(found))
+
+
+@app.command()
+def convert(
+    file: File,
+    target: Annotated[Path, typer.Argument(help="The .jsonl file to write.")],
+    mapping: MapOption = None,
+    eval_target: Annotated[
+        Path | None, typer.Option("--eval", help="A second .jsonl file for what is held out.")
+    ] = None,
+    eval_fraction: EvalFraction = 0.0,
+    seed: Seed = 0,
+    encoding: EncodingOption = None,
+) -> None:
+    """Write a file's examples as messages, one JSON object a line."""
+    from gpubloom.datasets import Split
+    from gpubloom.datasets import convert as write
+
+    try:
+        if eval_target is not None and not eval_fraction:
+            raise ValueError("--eval needs --eval-fraction: how much is to be held out?")
+        source = _open(file, encoding)
+        chosen = _mapping(mapping) or _detected(source)
+        done = write(source, chosen, target, eval_target=eval_target, split=Split(eval_fraction, seed))
+    except ValueError as problem:
+        _fail("convert", problem)
+    held_out = "" if eval_target is None else f", {done.eval:,} to {eval_target}"
+    typer.echo(f"Wrote {done.train:,} examples to {target}{held_out}.")
+    _tell_problems(done.problems)
+
+
+def _open(file: Path, encoding: str | None) -> "Source":
+    from gpubloom.datasets import Source
+
+    return Source.open(file, encoding=encoding)
+
+
+def _model(path: Path | None) -> "ModelFiles | None":
+    from gpubloom.datasets import ModelFiles
+
+    return None if path is None else ModelFiles.load(path)
+
+
+def _mapping(assignments: list[str] | None) -> "Mapping | None":
+    from gpubloom.datasets import Mapping
+
+    if not assignments:
+        return None
+    columns = {}
+    for assignment in assignments:
+        field, sign, column = assignment.partition("=")
+        if not sign or not field or not column:
+            raise ValueError(f"--map takes FIELD=COLUMN, not {assignment!r}.")
+        columns[field.strip()] = column
+    return Mapping.by_hand(columns)
+
+
+def _detected(source: "Source") -> "Mapping":
+    from gpubloom.datasets import detect, sample
+
+    found = detect(sample(source))
+    if found.mapping is None or not found.is_sure:
+        raise ValueError(f"The format is not certain. {found.reason} Say which column is what with --map.")
+    return found.mapping
+
+
+def _tell_problems(problems: "ProblemLog") -> None:
+    from gpubloom.cli.data_view import problem_lines
+
+    _print(problem_lines(problems))
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(dataclasses.asdict(value), ensure_ascii=False, indent=2, default=str)
+
+
+def _print(lines: list[Any]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)
+
+
+def _fail(command: str, problem: ValueError) -> NoReturn:
+    typer.echo(f"bloom data {command}: {problem}", err=True)
+    raise typer.Exit(2) from None

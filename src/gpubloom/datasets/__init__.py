@@ -1,0 +1,75 @@
+"""Datasets for fine-tuning: from a file that a person has to examples, their text, tokens and faults.
+
+Both towers stand on this package. It knows no torch, no server and no run directory; what it needs beyond
+the standard library (pyarrow, Jinja2, tokenizers) it imports when it is used.
+
+    source = Source.open(Path("chats.jsonl"))      # NotADataset says why a file is none
+    report = inspect(source)                       # one pass: columns, format, problems, lengths, duplicates
+    page = preview(source, mapping=report.mapping, page=1)
+    convert(source, report.mapping, Path("messages.jsonl"))
+
+Row by row: `source.rows()` gives a Row, `to_example(row.values, mapping)` an Example, `render(example,
+template)` its text with the trained spans, `RowTokenizer.encode(rendered)` ids and mask. A row that cannot be
+used raises RowProblem (or carries `problem`), and never stops the rows after it.
+"""
+
+from gpubloom.datasets.conversion import Converted, convert
+from gpubloom.datasets.detection import Detection, detect, sample
+from gpubloom.datasets.duplicates import Duplicates
+from gpubloom.datasets.example import Example, Message
+from gpubloom.datasets.inspection import Report, inspect
+from gpubloom.datasets.model_files import ModelFiles
+from gpubloom.datasets.pages import Page, PreviewRow, preview
+from gpubloom.datasets.problems import NotADataset, Problem, ProblemLog, RowProblem
+from gpubloom.datasets.rendering import Piece, Rendered, render
+from gpubloom.datasets.row_index import RowIndex, build_index, index_path, row_start
+from gpubloom.datasets.rows import Progress, Row, Start
+from gpubloom.datasets.shaping import FIELDS, Format, Mapping, to_example
+from gpubloom.datasets.source import SUFFIXES, Source
+from gpubloom.datasets.splits import Split
+from gpubloom.datasets.statistics import Column, Lengths
+from gpubloom.datasets.template import ChatTemplate
+from gpubloom.datasets.tokens import RowTokenizer, Tokens
+
+__all__ = [
+    "FIELDS",
+    "SUFFIXES",
+    "ChatTemplate",
+    "Column",
+    "Converted",
+    "Detection",
+    "Duplicates",
+    "Example",
+    "Format",
+    "Lengths",
+    "Mapping",
+    "Message",
+    "ModelFiles",
+    "NotADataset",
+    "Page",
+    "Piece",
+    "PreviewRow",
+    "Problem",
+    "ProblemLog",
+    "Progress",
+    "Rendered",
+    "Report",
+    "Row",
+    "RowIndex",
+    "RowProblem",
+    "RowTokenizer",
+    "Source",
+    "Split",
+    "Start",
+    "Tokens",
+    "build_index",
+    "convert",
+    "detect",
+    "index_path",
+    "inspect",
+    "preview",
+    "render",
+    "row_start",
+    "sample",
+    "to_example",
+]

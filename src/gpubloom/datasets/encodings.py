@@ -1,0 +1,130 @@
+"""Which encoding a text file has, and which files are no text at all, by their first bytes.
+
+Nothing is ever unpacked here: an archive is recognised by its signature and refused.
+"""
+
+import codecs
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpubloom.datasets.problems import NotADataset
+
+SNIFFED_BYTES = 1 << 20
+
+_PACKED = {
+    b"PK\x03\x04": "a zip archive (or an Excel workbook)",
+    b"PK\x05\x06": "an empty zip archive",
+    b"\x1f\x8b": "a gzip archive",
+    b"BZh": "a bzip2 archive",
+    b"\xfd7zXZ\x00": "an xz archive",
+    b"\x28\xb5\x2f\xfd": "a zstd archive",
+    b"\x04\x22\x4d\x18": "an lz4 archive",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"Rar!\x1a\x07": "a rar archive",
+}
+_OTHER = {
+    b"%PDF-": "a PDF document",
+    b"SQLite format 3\x00": "a SQLite database",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"\x7fELF": "a program",
+    b"ARROW1": "an Arrow file",
+}
+PARQUET = b"PAR1"
+
+# The name that a person writes to the codec that decodes one line.
+NAMES = {
+    "utf-8": "utf-8",
+    "utf-16": "utf-16-le",
+    "utf-16-le": "utf-16-le",
+    "utf-16-be": "utf-16-be",
+    "latin-1": "latin-1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How to decode a line, how long the byte order mark is, and what a person should know about it."""
+
+    codec: str
+    mark: int = 0
+    note: str | None = None
+
+    @property
+    def is_wide(self) -> bool:
+        return self.codec.startswith("utf-16")
+
+
+def find_encoding(path: Path, wanted: str | None = None) -> Encoding:
+    """The encoding of a text file; refuses what is no text."""
+    with path.open("rb") as file:
+        head = file.read(SNIFFED_BYTES)
+    _refuse_other_files(path, head)
+    marked = _by_mark(head)
+    if wanted is not None:
+        return _as_wanted(wanted, marked)
+    if marked is not None:
+        return marked
+    if b"\0" in head:
+        raise NotADataset(
+            f"{path.name} holds zero bytes, so it is a binary file or UTF-16 without a byte order mark. "
+            "Save it as UTF-8, or name its encoding (utf-16-le, utf-16-be)."
+        )
+    return _utf8_or_latin1(head)
+
+
+def _refuse_other_files(path: Path, head: bytes) -> None:
+    for signature, what in _PACKED.items():
+        if head.startswith(signature):
+            raise NotADataset(f"{path.name} is {what}, not {path.suffix} data. Unpack it first.")
+    for signature, what in _OTHER.items():
+        if head.startswith(signature):
+            raise NotADataset(f"{path.name} is {what}, not {path.suffix} data.")
+    if head[257:262] == b"ustar":
+        raise NotADataset(f"{path.name} is a tar archive, not {path.suffix} data. Unpack it first.")
+    if head.startswith(PARQUET):
+        raise NotADataset(f"{path.name} is a parquet file: give it the name ending .parquet.")
+
+
+def _by_mark(head: bytes) -> Encoding | None:
+    if head.startswith(codecs.BOM_UTF8):
+        return Encoding("utf-8", 3)
+    # UTF-32's little-endian mark begins with UTF-16's.
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        raise NotADataset("The file is UTF-32, which is not read. Save it as UTF-8.")
+    if head.startswith(codecs.BOM_UTF16_LE):
+        return Encoding("utf-16-le", 2, "The file is UTF-16 (little endian), as its byte order mark says.")
+    if head.startswith(codecs.BOM_UTF16_BE):
+        return Encoding("utf-16-be", 2, "The file is UTF-16 (big endian), as its byte order mark says.")
+    return None
+
+
+def _as_wanted(wanted: str, marked: Encoding | None) -> Encoding:
+    codec = NAMES.get(wanted.lower().replace("_", "-"))
+    if codec is None:
+        raise NotADataset(f"The encoding {wanted!r} is not known here. Choose one of {', '.join(NAMES)}.")
+    if marked is not None and (marked.codec == codec or wanted.lower() == "utf-16"):
+        return marked
+    return Encoding(codec)
+
+
+def _utf8_or_latin1(head: bytes) -> Encoding:
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        # A character may be cut by the end of the sample.
+        if problem.end == len(head) and len(head) - problem.start < 4 and len(head) == SNIFFED_BYTES:
+            return Encoding("utf-8")
+    else:
+        return Encoding("utf-8")
+    characters = head.decode("utf-8", "surrogateescape")
+    broken = sum("\udc80" <= character <= "\udcff" for character in characters)
+    whole = sum(character > "\x7f" for character in characters) - broken
+    if whole > broken:
+        # Mostly UTF-8: reading all of it as Latin-1 would garble every good line for the sake of a bad one.
+        return Encoding("utf-8", 0, "The file is UTF-8 with broken characters; the lines are reported.")
+    return Encoding(
+        "latin-1",
+        0,
+        "The file is not UTF-8, so it is read as Latin-1: check accented letters in the preview.",
+    )

@@ -1,0 +1,169 @@
+"""From an Example to the text that the model sees, with the spans of it that are trained.
+
+A turn's span begins behind what the template writes to ask for an answer, and ends with what closes the
+turn, so the model learns to stop. Where a template marks this itself ({% generation %}), its marks hold.
+Otherwise spans are found by rendering longer and longer beginnings of the conversation; and where a template
+writes earlier turns differently once others follow (removing their reasoning, say), by putting a word that
+occurs nowhere else into the turn's place.
+"""
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from gpubloom.datasets.example import Example, Message, Span
+from gpubloom.datasets.problems import RowProblem
+from gpubloom.datasets.template import ChatTemplate
+
+_WORD = f"content{secrets.token_hex(12)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of the rendered text."""
+
+    text: str
+    trained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What the model sees. Plain text still wants the special tokens that the tokenizer adds by itself."""
+
+    text: str
+    spans: tuple[Span, ...]
+    is_plain: bool
+    # What a person should know about this row although it can be used.
+    remarks: tuple[str, ...] = ()
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """The whole text in order, trained and untrained stretches in turn."""
+        pieces, place = [], 0
+        for begin, end in self.spans:
+            pieces += [Piece(self.text[place:begin], False), Piece(self.text[begin:end], True)]
+            place = end
+        pieces.append(Piece(self.text[place:], False))
+        return tuple(piece for piece in pieces if piece.text)
+
+
+def render(example: Example, template: ChatTemplate) -> Rendered:
+    """Raises RowProblem when the template refuses the row or nothing of it can be trained."""
+    if example.messages is None:
+        assert example.text is not None
+        text = example.text + template.eos
+        spans = example.spans
+        if spans and spans[-1][1] == len(example.text):
+            spans = (*spans[:-1], (spans[-1][0], len(text)))
+        return Rendered(text, spans, is_plain=True)
+    return _Conversation(example.messages, example.tools, template).rendered()
+
+
+class _Conversation:
+    def __init__(
+        self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...], template: ChatTemplate
+    ) -> None:
+        self._messages = messages
+        self._fields = [message.fields() for message in messages]
+        self._tools = tools
+        self._template = template
+        self._remarks: list[str] = []
+
+    def rendered(self) -> Rendered:
+        text, marked = self._template.render_marked(self._fields, self._tools)
+        spans = self._marked(marked) if self._template.marks_generation else self._found(text)
+        if not spans:
+            raise RowProblem("has nothing to train on once the chat template is applied")
+        self._look_for_dropped(text)
+        return Rendered(text, spans, is_plain=False, remarks=tuple(self._remarks))
+
+    def _marked(self, marked: tuple[Span, ...]) -> tuple[Span, ...]:
+        answers = [message for message in self._messages if message.role == "assistant"]
+        if len(marked) == len(answers):
+            kept = [span for span, answer in zip(marked, answers, strict=True) if answer.trained]
+        else:
+            kept = list(marked)
+            if not all(answer.trained for answer in answers):
+                self._remarks.append("has turns of weight 0 that the template's own marks do not tell apart")
+        return tuple(span for span in kept if span[0] < span[1])
+
+    def _found(self, text: str) -> tuple[Span, ...]:
+        spans: list[Span] = []
+        for index, message in enumerate(self._messages):
+            if not message.trained:
+                continue
+            after = spans[-1][1] if spans else 0
+            span = self._by_beginnings(text, index) or self._by_word(text, index, after)
+            if span is None or span[0] < after or span[0] >= span[1]:
+                self._remarks.append(f"has message {index + 1} rewritten by the template; it is not trained")
+                continue
+            spans.append(span)
+        return tuple(spans)
+
+    def _by_beginnings(self, text: str, index: int) -> Span | None:
+        before = self._try(self._fields[:index], asking=True)
+        if before is None or not text.startswith(before):
+            return None
+        is_last = index + 1 == len(self._fields)
+        until = text if is_last else self._try(self._fields[: index + 1])
+        if until is None or len(until) < len(before) or not text.startswith(until):
+            return None
+        return len(before), self._end(text, len(before), len(until), index)
+
+    def _by_word(self, text: str, index: int, after: int) -> Span | None:
+        replaced = {**self._fields[index], "content": _WORD}
+        whole = self._try([*self._fields[:index], replaced, *self._fields[index + 1 :]])
+        if whole is None or whole.count(_WORD) != 1:
+            return None
+        before, _, behind = whole.partition(_WORD)
+        if not text.startswith(before) or not text.endswith(behind) or len(before + behind) > len(text):
+            return None
+        begin, end = len(before), len(text) - len(behind)
+        closing = self._try([*self._fields[:index], replaced])
+        if closing is not None and closing.count(_WORD) == 1:
+            end += _same(closing.partition(_WORD)[2], behind)
+        question = self._question(index)
+        if question and (found := before.rfind(question, after)) >= 0:
+            begin = found + len(question)
+        return begin, self._end(text, begin, end, index)
+
+    def _question(self, index: int) -> str:
+        """What the template writes to ask for an answer."""
+        asked, plain = self._try(self._fields[:index], asking=True), self._try(self._fields[:index])
+        if asked is None or plain is None or not asked.startswith(plain):
+            return ""
+        return asked[len(plain) :]
+
+    def _end(self, text: str, begin: int, end: int, index: int) -> int:
+        """Space behind the mark that closes a turn is never generated; where space is the mark, it stays."""
+        span = text[begin:end].rstrip()
+        if span.endswith(self._messages[index].content.rstrip()):
+            return end
+        return begin + len(span)
+
+    def _try(self, fields: list[dict[str, Any]], *, asking: bool = False) -> str | None:
+        try:
+            return self._template.render(fields, tools=self._tools, add_generation_prompt=asking)
+        except RowProblem:
+            return None
+
+    def _look_for_dropped(self, text: str) -> None:
+        place = 0
+        for number, message in enumerate(self._messages, 1):
+            content = message.content.strip()
+            found = text.find(content, place)
+            if found >= 0:
+                place = found + len(content)
+            elif content not in text:
+                self._remarks.append(
+                    f"has message {number} ({message.role}) left out or rewritten by the chat template"
+                )
+
+
+def _same(first: str, second: str) -> int:
+    """How many characters two texts begin with together."""
+    count = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

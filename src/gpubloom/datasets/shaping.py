@@ -1,0 +1,185 @@
+"""From the values of a row to an Example, by a Mapping that says which column is what."""
+
+import json
+from collections.abc import Mapping as Values
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpubloom.datasets.example import Example, Message
+from gpubloom.datasets.problems import RowProblem
+from gpubloom.datasets.rows import type_name
+
+Format = Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages"]
+
+# Every format with the fields it needs and the fields it may have.
+FIELDS: dict[Format, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "text": (("text",), ()),
+    "prompt_completion": (("prompt", "completion"), ("system",)),
+    "alpaca": (("instruction", "output"), ("input", "system")),
+    "sharegpt": (("messages",), ("system", "tools")),
+    "messages": (("messages",), ("system", "tools")),
+}
+
+_ROLES = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bard": "assistant",
+    "bing": "assistant",
+    "model": "assistant",
+    "function_call": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "ipython": "tool",
+}
+_ROLE_KEYS = ("role", "from")
+_CONTENT_KEYS = ("content", "value")
+_KNOWN_KEYS = {*_ROLE_KEYS, *_CONTENT_KEYS, "weight"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """Which column of a row is which field of a format."""
+
+    format: Format
+    columns: dict[str, str]
+
+    @classmethod
+    def by_hand(cls, columns: Values[str, str]) -> "Mapping":
+        """The format follows from the fields that a person names."""
+        given = set(columns)
+        for name, (needed, optional) in FIELDS.items():
+            if name != "sharegpt" and set(needed) <= given <= {*needed, *optional}:
+                return cls(name, dict(columns))
+        known = "; ".join(
+            ", ".join([*needed, *(f"[{field}]" for field in optional)])
+            for name, (needed, optional) in FIELDS.items()
+            if name != "sharegpt"
+        )
+        raise ValueError(
+            f"A mapping with {', '.join(sorted(given)) or 'no field'} is no format. Name one of: {known}."
+        )
+
+
+def to_example(values: Values[str, Any], mapping: Mapping) -> Example:
+    """What the row means; raises RowProblem with the reason when it means nothing that can be trained."""
+    match mapping.format:
+        case "text":
+            text = _text(values, mapping, "text")
+            if not text.strip():
+                raise RowProblem(f"has no text in {mapping.columns['text']!r}")
+            return Example.plain(text)
+        case "prompt_completion":
+            return _pair(values, mapping, _needed(values, mapping, "prompt"), "completion")
+        case "alpaca":
+            prompt = _needed(values, mapping, "instruction")
+            more = _optional(values, mapping, "input")
+            return _pair(values, mapping, f"{prompt}\n\n{more}" if more else prompt, "output")
+        case "sharegpt" | "messages":
+            return _conversation(values, mapping)
+
+
+def _pair(values: Values[str, Any], mapping: Mapping, prompt: str, answer: str) -> Example:
+    system = _optional(values, mapping, "system")
+    turns = [Message("user", prompt), Message("assistant", _needed(values, mapping, answer), trained=True)]
+    return Example(messages=tuple([Message("system", system), *turns] if system else turns))
+
+
+def _needed(values: Values[str, Any], mapping: Mapping, field: str) -> str:
+    text = _text(values, mapping, field)
+    if not text.strip():
+        raise RowProblem(f"has an empty {mapping.columns[field]!r}")
+    return text
+
+
+def _optional(values: Values[str, Any], mapping: Mapping, field: str) -> str | None:
+    column = mapping.columns.get(field)
+    if column is None or values.get(column) is None:
+        return None
+    text = _text(values, mapping, field)
+    return text if text.strip() else None
+
+
+def _text(values: Values[str, Any], mapping: Mapping, field: str) -> str:
+    column = mapping.columns[field]
+    if column not in values:
+        raise RowProblem(f"has no {column!r}")
+    value = values[column]
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # A label is often a number; it is written as JSON writes it.
+        return json.dumps(value)
+    raise RowProblem(f"has {type_name(value)} in {column!r} where a text belongs")
+
+
+def _conversation(values: Values[str, Any], mapping: Mapping) -> Example:
+    column = mapping.columns["messages"]
+    if column not in values:
+        raise RowProblem(f"has no {column!r}")
+    turns = _list(values[column], column)
+    if not turns:
+        raise RowProblem(f"has no messages in {column!r}")
+    messages = [_message(turn, number) for number, turn in enumerate(turns, 1)]
+    system = _optional(values, mapping, "system")
+    if system and messages[0].role not in {"system", "developer"}:
+        messages.insert(0, Message("system", system))
+    if not any(message.trained for message in messages):
+        raise RowProblem("has no message of the assistant to train on")
+    tools_column = mapping.columns.get("tools")
+    tools = _list(values.get(tools_column) or [], tools_column) if tools_column else []
+    if not all(isinstance(tool, dict) for tool in tools):
+        raise RowProblem(f"has something in {tools_column!r} that is no object")
+    return Example(messages=tuple(messages), tools=tuple(tools))
+
+
+def _list(value: object, column: str) -> list[Any]:
+    if isinstance(value, str) and value.lstrip()[:1] == "[":
+        # A table has no lists; a conversation stands there as JSON.
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise RowProblem(f"has broken JSON in {column!r}") from None
+    if not isinstance(value, list):
+        raise RowProblem(f"has {type_name(value)} in {column!r} where a list of messages belongs")
+    return value
+
+
+def _message(turn: object, number: int) -> Message:
+    if not isinstance(turn, dict):
+        raise RowProblem(f"has {type_name(turn)} as message {number} where an object belongs")
+    named = next((turn[key] for key in _ROLE_KEYS if turn.get(key) is not None), None)
+    if not isinstance(named, str):
+        raise RowProblem(f"has no role (or from) in message {number}")
+    role = _ROLES.get(named.lower())
+    if role is None:
+        raise RowProblem(f"has the unknown role {named[:40]!r} in message {number}")
+    extra = {key: value for key, value in turn.items() if key not in _KNOWN_KEYS and value is not None}
+    content = _content(next((turn[key] for key in _CONTENT_KEYS if turn.get(key) is not None), None), number)
+    if role == "assistant" and not content.strip() and not extra.get("tool_calls"):
+        raise RowProblem(f"has an empty answer in message {number}")
+    trained = role == "assistant" and turn.get("weight") not in (0, "0")
+    return Message(role, content, trained, extra)
+
+
+def _content(value: object, number: int) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        parts = []
+        for part in value:
+            if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+                kind = part.get("type") if isinstance(part, dict) else None
+                raise RowProblem(
+                    f"has a part that is no text ({kind or type_name(part)}) in message {number}"
+                )
+            parts.append(part["text"])
+        return "".join(parts)
+    raise RowProblem(f"has {type_name(value)} as the content of message {number} where a text belongs")

@@ -1,0 +1,123 @@
+"""Source: a file opened as rows. Opening looks at the beginning only; reading never holds more than a row."""
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gpubloom.datasets.encodings import SNIFFED_BYTES, Encoding, find_encoding
+from gpubloom.datasets.json_documents import Layout, find_layout, read_json_array
+from gpubloom.datasets.parquet import open_parquet, read_parquet
+from gpubloom.datasets.problems import NotADataset
+from gpubloom.datasets.rows import (
+    Progress,
+    Row,
+    Start,
+    read_json_lines,
+    read_paragraphs,
+    read_text_lines,
+)
+from gpubloom.datasets.tables import Table, open_table, read_table
+
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet")
+TextRows = Literal["lines", "paragraphs"]
+_BLANK_LINE = re.compile(r"\S[^\S\n]*\n[^\S\n]*\n\s*\S")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file and how its rows are read; `notes` say what was decided without being asked."""
+
+    path: Path
+    kind: str
+    size: int
+    encoding: Encoding | None
+    notes: tuple[str, ...]
+    start: Start
+    table: Table | None = None
+    layout: Layout | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        encoding: str | None = None,
+        delimiter: str | None = None,
+        text_rows: TextRows | None = None,
+    ) -> "Source":
+        """Recognises the file; raises NotADataset with a sentence when it holds no rows."""
+        kind = path.suffix.lower()
+        if kind not in SUFFIXES:
+            raise NotADataset(f"{path.name} is not read: a dataset is one of {' '.join(SUFFIXES)}.")
+        try:
+            size = path.stat().st_size
+            if size == 0:
+                raise NotADataset(f"{path.name} is empty.")
+            if kind == ".parquet":
+                open_parquet(path).close()
+                return cls(path, kind, size, None, (), Start(1, 1, 0))
+            return _open_text(path, kind, size, find_encoding(path, encoding), delimiter, text_rows)
+        except OSError as problem:
+            raise NotADataset(f"{path} cannot be read: {problem.strerror}.") from None
+
+    def rows(
+        self, start: Start | None = None, progress: Progress | None = None, *, parse: bool = True
+    ) -> Iterator[Row]:
+        """All rows, or those from a start on. `parse=False` only places rows, where that is cheaper."""
+        start, progress = start or self.start, progress or Progress()
+        if self.encoding is None:
+            with closing(open_parquet(self.path)) as parquet:
+                yield from read_parquet(parquet, start, progress)
+            return
+        with self.path.open("rb", buffering=1 << 18) as file:
+            if self.table is not None:
+                yield from read_table(file, self.encoding, self.table, start, progress)
+            elif self.layout is not None and self.layout.kind != "lines":
+                yield from read_json_array(file, self.encoding, self.layout, start, progress)
+            elif self.kind == "paragraphs":
+                yield from read_paragraphs(file, self.encoding, start, progress)
+            elif self.kind == ".txt":
+                yield from read_text_lines(file, self.encoding, start, progress)
+            else:
+                yield from read_json_lines(file, self.encoding, start, progress, parse=parse)
+
+
+def _open_text(
+    path: Path,
+    kind: str,
+    size: int,
+    encoding: Encoding,
+    delimiter: str | None,
+    text_rows: TextRows | None,
+) -> Source:
+    if size <= encoding.mark:
+        raise NotADataset(f"{path.name} is empty but for its byte order mark.")
+    notes = [encoding.note]
+    start, table, layout = Start(1, 1, encoding.mark), None, None
+    with path.open("rb") as file:
+        if kind in {".csv", ".tsv"}:
+            table = open_table(file, encoding, suffix=kind, delimiter=delimiter)
+            start = table.start
+            notes.append(table.note)
+        elif kind == ".json":
+            layout = find_layout(file, encoding)
+            start = layout.start
+            notes.append(layout.note)
+        elif kind == ".txt":
+            file.seek(encoding.mark)
+            sample = file.read(SNIFFED_BYTES).decode(encoding.codec, "replace")
+            if text_rows is None:
+                paragraphs = _BLANK_LINE.search(sample) is not None
+                notes.append(
+                    "Blank lines separate the rows."
+                    if paragraphs
+                    else "Every line is a row, for there are no blank lines between them."
+                )
+            else:
+                paragraphs = text_rows == "paragraphs"
+            kind = "paragraphs" if paragraphs else kind
+    said = tuple(note for note in notes if note is not None)
+    return Source(path, kind, size, encoding, said, start, table, layout)

@@ -1,0 +1,219 @@
+"""ChatTemplate: the Jinja template of a model, compiled in a sandbox, as the libraries that run it do.
+
+A template is a program from somebody else. It gets values and gives text: no attribute that begins with an
+underscore, no changing of what it is given, no text multiplied into gigabytes.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpubloom.datasets.example import Span
+from gpubloom.datasets.problems import RowProblem
+
+PLAIN = """\
+{%- for message in messages -%}
+{{ message.role }}: {{ message.content }}{{ eos_token if message.role == "assistant" }}{{ "\\n" }}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ "assistant: " }}{% endif -%}
+"""
+PLAIN_NOTE = "The model brings no chat template, so a plain one is used: 'user: …', 'assistant: …'."
+_LONGEST_TEXT = 64 << 20
+_GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+# Around what the model itself writes, while a text is being rendered; nobody can write it into their data.
+_MARK = secrets.token_hex(12)
+_OPEN, _CLOSE = f"<{_MARK}>", f"</{_MARK}>"
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A template with the special tokens it may name."""
+
+    source: str
+    tokens: dict[str, str] = field(default_factory=dict)
+    note: str | None = None
+
+    @classmethod
+    def plain(cls, eos: str = "") -> "ChatTemplate":
+        return cls(PLAIN, {"eos_token": eos}, PLAIN_NOTE)
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> "ChatTemplate":
+        """The template of a model folder, or the plain one, announced as such."""
+        config = _read_object(folder / "tokenizer_config.json")
+        tokens = {
+            name: text
+            for name, value in config.items()
+            if name.endswith("_token") and (text := _token_text(value)) is not None
+        }
+        source, note = config.get("chat_template"), None
+        if isinstance(source, list):
+            source, note = _choose(source)
+        file = folder / "chat_template.jinja"
+        if file.is_file():
+            source = file.read_text(encoding="utf-8")
+        elif source is None:
+            source = _read_object(folder / "chat_template.json").get("chat_template")
+        if not isinstance(source, str) or not source.strip():
+            return cls.plain(tokens.get("eos_token", ""))
+        template = cls(source, tokens, note)
+        _compile(source)
+        return template
+
+    @property
+    def marks_generation(self) -> bool:
+        return _GENERATION.search(self.source) is not None
+
+    @property
+    def eos(self) -> str:
+        return self.tokens.get("eos_token", "")
+
+    def render(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[dict[str, Any]] = (),
+        add_generation_prompt: bool = False,
+    ) -> str:
+        """The text of a conversation; raises RowProblem when the template refuses it."""
+        return _without_marks(self._run(messages, tools, add_generation_prompt))[0]
+
+    def render_marked(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
+    ) -> tuple[str, tuple[Span, ...]]:
+        """The text and the spans that the template itself marks with {% generation %}."""
+        return _without_marks(self._run(messages, tools, False))
+
+    def _run(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], add_generation_prompt: bool
+    ) -> str:
+        from jinja2 import TemplateError
+
+        try:
+            return _compile(self.source)(
+                messages=list(messages),
+                tools=list(tools) or None,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+                **self.tokens,
+            )
+        except TemplateError as problem:
+            raise RowProblem(f"is refused by the chat template: {problem.message}") from None
+        except (TypeError, ValueError, KeyError, ArithmeticError, RecursionError, OverflowError) as problem:
+            raise RowProblem(f"does not work with the chat template: {problem}") from None
+
+
+@cache
+def _compile(source: str) -> Callable[..., str]:
+    try:
+        import jinja2
+        import jinja2.ext
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ModuleNotFoundError:
+        raise ValueError(
+            "Chat templates need the library Jinja2, which is not installed. Run: pip install jinja2"
+        ) from None
+
+    class Generation(jinja2.ext.Extension):
+        """{% generation %} … {% endgeneration %}: what the model writes."""
+
+        tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as an instance attribute
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            call = jinja2.nodes.CallBlock(self.call_method("_marked"), [], [], body)
+            return call.set_lineno(line)
+
+        def _marked(self, caller: Callable[[], str]) -> str:
+            return f"{_OPEN}{caller()}{_CLOSE}"
+
+    class Sandbox(ImmutableSandboxedEnvironment):
+        intercepted_binops = frozenset({"*", "**"})
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            for some, count in ((left, right), (right, left)):
+                if isinstance(count, int) and isinstance(some, str | list | tuple):
+                    if len(some) * count > _LONGEST_TEXT:
+                        raise jinja2.TemplateError("it multiplies a text into more than memory should hold")
+                elif operator == "**" and isinstance(right, int | float) and abs(right) > 1_000:
+                    raise jinja2.TemplateError("it raises a number to an enormous power")
+            return super().call_binop(context, operator, left, right)
+
+    sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
+    sandbox.filters["tojson"] = _to_json
+    sandbox.globals["raise_exception"] = _refuse
+    sandbox.globals["strftime_now"] = _now
+    try:
+        return sandbox.from_string(source).render
+    except jinja2.TemplateSyntaxError as problem:
+        raise ValueError(
+            f"The chat template cannot be read: {problem.message} (line {problem.lineno})."
+        ) from None
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _refuse(message: str) -> None:
+    from jinja2 import TemplateError
+
+    raise TemplateError(str(message))
+
+
+def _now(pattern: str) -> str:
+    # The local day, without a zone, is what templates were written against.
+    return datetime.now().strftime(pattern)  # noqa: DTZ005
+
+
+def _without_marks(marked: str) -> tuple[str, tuple[Span, ...]]:
+    if _OPEN not in marked:
+        return marked, ()
+    text, *pieces = marked.split(_OPEN)
+    spans = []
+    for piece in pieces:
+        inside, _, outside = piece.partition(_CLOSE)
+        spans.append((len(text), len(text) + len(inside)))
+        text += inside + outside
+    return text, tuple(spans)
+
+
+def _choose(named: list[Any]) -> tuple[str | None, str | None]:
+    templates = {str(entry.get("name")): entry.get("template") for entry in named if isinstance(entry, dict)}
+    if not templates:
+        return None, None
+    name = "default" if "default" in templates else next(iter(templates))
+    return templates[name], f"Of {len(templates)} chat templates, {name!r} is used."
+
+
+def _token_text(value: Any) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as problem:
+        raise ValueError(f"{file} cannot be read: {problem}.") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} is no JSON object.")  # noqa: TRY004 - a file, not an argument
+    return content

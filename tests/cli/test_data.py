@@ -1,0 +1,90 @@
+"""`bloom data` as a person types it: a report, a page, a conversion; and exit codes that scripts can use."""
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from gpubloom.cli.app import app
+
+
+def bloom_data(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["data", *map(str, arguments)])
+
+
+def alpaca(folder: Path) -> Path:
+    path = folder / "a.jsonl"
+    rows = [{"instruction": f"Say {number}", "input": "", "output": f"{number}!"} for number in range(20)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "oops\n")
+    return path
+
+
+def test_inspect_says_what_a_file_holds_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+    done = bloom_data("inspect", alpaca(tmp_path))
+    assert done.exit_code == 0
+    for words in (
+        "21 rows",
+        "Format: alpaca (97% sure)",
+        "20 examples",
+        "line 21 is not JSON",
+        "instruction: text",
+    ):
+        assert words in done.stdout
+    # Looking at a file leaves nothing beside it.
+    assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_inspect_as_json_has_everything(tmp_path: Path) -> None:
+    done = bloom_data("inspect", alpaca(tmp_path), "--json", "--eval-fraction", "0.3")
+    report = json.loads(done.stdout)
+    assert report["mapping"] == {
+        "format": "alpaca",
+        "columns": {"instruction": "instruction", "output": "output", "input": "input"},
+    }
+    assert report["train"] + report["eval"] == report["examples"] == 20
+    assert report["problems"]["first"][0]["line"] == 21
+
+
+def test_an_uncertain_format_asks_for_a_mapping_and_takes_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("frage,antwort\nHi,Ho\n")
+    unsure = bloom_data("inspect", path)
+    assert unsure.exit_code == 1
+    assert "--map FIELD=COLUMN" in unsure.stdout
+    assert bloom_data("preview", path).exit_code == 2
+    mapped = ("--map", "prompt=frage", "--map", "completion=antwort")
+    assert "1 examples" in bloom_data("inspect", path, *mapped).stdout
+    assert "assistant: ⟦Ho" in bloom_data("preview", path, *mapped).stdout
+    assert bloom_data("inspect", path, "--map", "prompt").exit_code == 2
+
+
+def test_a_file_that_is_none_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"PK\x03\x04")
+    done = bloom_data("inspect", path)
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "bloom data inspect: a.csv is a zip archive (or an Excel workbook), not .csv data. Unpack it first.\n"
+    )
+
+
+def test_a_preview_shows_the_page_and_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"prompt": "\x1b[2J", "completion": "fine"}) + "\n")
+    done = bloom_data("preview", path)
+    assert "Row 1 (line 1)" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert bloom_data("preview", path, "--page", 7).stdout == "Page 7 has no rows.\n"
+
+
+def test_convert_writes_messages_and_a_held_out_file(tmp_path: Path) -> None:
+    target, held_out = tmp_path / "train.jsonl", tmp_path / "eval.jsonl"
+    source = alpaca(tmp_path)
+    done = bloom_data("convert", source, target, "--eval", held_out, "--eval-fraction", 0.5)
+    assert done.exit_code == 0
+    assert "line 21" in done.stdout
+    lines = target.read_text().splitlines() + held_out.read_text().splitlines()
+    assert len(lines) == 20
+    assert {"role": "assistant", "content": "3!"} in [json.loads(line)["messages"][1] for line in lines]
+    assert bloom_data("convert", source, target, "--eval", held_out).exit_code == 2
+    assert bloom_data("convert", source, target, "--eval-fraction", 0.5).exit_code == 2

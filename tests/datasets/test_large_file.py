@@ -1,0 +1,68 @@
+"""A million rows, a gigabyte: memory stays where it was, and any page is near."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROWS = 1_000_000
+INSPECT = """
+import json, resource, sys, time
+from pathlib import Path
+from gpubloom.datasets import Source, inspect, preview
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+source = Source.open(Path(sys.argv[1]))
+before, began = resident(), time.monotonic()
+report = inspect(source)
+seconds = time.monotonic() - began
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+pages = {}
+for page in (1, 25_000, 50_000):
+    began = time.monotonic()
+    rows = preview(source, mapping=report.mapping, page=page, page_rows=20).rows
+    pages[page] = [time.monotonic() - began, rows[0].number, len(rows)]
+print(json.dumps({
+    "rows": report.rows, "examples": report.examples, "repeated": report.duplicates.repeated,
+    "refused": report.problems.rows_refused, "grown": grown, "seconds": seconds, "pages": pages,
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("large") / "large.jsonl"
+    answer = "So it was and so it will be. " * 30
+    with path.open("w") as file:
+        for number in range(ROWS):
+            # Every thousandth row is broken, every other thousandth says what an earlier one said.
+            if number % 1_000 == 7:
+                file.write('{"prompt": "broken ' + answer + "\n")
+                continue
+            asked = 0 if number % 1_000 == 8 else number
+            row = {"prompt": f"What is the matter with row {asked}? {answer[:100]}", "completion": answer}
+            file.write(json.dumps(row) + "\n")
+    return path
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_gigabyte_is_inspected_in_bounded_memory_and_any_page_is_near(large_file: Path) -> None:
+    assert large_file.stat().st_size > 1_000_000_000
+    done = subprocess.run(
+        [sys.executable, "-c", INSPECT, str(large_file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    print(found)
+    assert (found["rows"], found["refused"]) == (ROWS, 1_000)
+    assert found["examples"] == ROWS - 1_000
+    assert found["repeated"] == 1_000
+    assert found["grown"] < 150_000_000
+    assert [first for _, first, _ in found["pages"].values()] == [1, 499_981, 999_981]
+    # A hundredth of the time that reading all of it takes, whatever the machine.
+    assert all(seconds < found["seconds"] / 100 for seconds, _, _ in found["pages"].values())

@@ -1,0 +1,186 @@
+"""What the model sees is what transformers renders; what is trained is what the model itself would write."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubloom.datasets import ChatTemplate, Example, Message, RowProblem, render
+
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
+    "+ '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+ADDS_SYSTEM = (
+    "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nBe brief.<|im_end|>\n' }}{% endif %}"
+    + CHATML
+)
+STRIPS = (
+    "{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content | trim }}"
+    "{% if message.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+ALTERNATES = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Roles must alternate user/assistant') }}{% endif %}"
+    "{% if message.role == 'user' %}[INST] {{ message.content }} [/INST]"
+    "{% else %} {{ message.content }}{{ eos_token }}{% endif %}{% endfor %}"
+)
+# As reasoning models do: a thought is shown in the last turn only, an empty one is added there.
+REASONS = (
+    "{% for message in messages %}{% if message.role == 'assistant' %}"
+    "{% set answer = message.content.split('</think>')[-1].lstrip('\n') %}"
+    "{% if loop.last %}{{ '<|im_start|>assistant\n<think>\n\n</think>\n\n' + answer + '<|im_end|>\n' }}"
+    "{% else %}{{ '<|im_start|>assistant\n' + answer + '<|im_end|>\n' }}{% endif %}"
+    "{% else %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+MARKS = (
+    "{% for message in messages %}{{ '<|' + message.role + '|>' }}{% if message.role == 'assistant' %}"
+    "{% generation %}{{ message.content + eos_token }}{% endgeneration %}{% else %}{{ message.content }}"
+    "{% endif %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+DROPS_TOOLS = (
+    "{% for message in messages if message.role in ['user', 'assistant'] %}"
+    "{{ message.role + ':' + message.content + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+ALL = {
+    "chatml": CHATML,
+    "adds a system prompt": ADDS_SYSTEM,
+    "strips": STRIPS,
+    "alternates": ALTERNATES,
+    "reasons": REASONS,
+    "marks": MARKS,
+}
+
+
+def chat(*contents: str) -> Example:
+    return Example(
+        messages=tuple(
+            Message("assistant", text, trained=True) if place % 2 else Message("user", text)
+            for place, text in enumerate(contents)
+        )
+    )
+
+
+def trained(example: Example, template: str) -> list[str]:
+    rendered = render(example, ChatTemplate(template, TOKENS))
+    assert "".join(piece.text for piece in rendered.pieces()) == rendered.text
+    return [piece.text for piece in rendered.pieces() if piece.trained]
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("example", [chat("Hi", "Ho"), chat(" Hi\n", "Ho ", "Ho", "Ho", "é<b>", "Ho")])
+def test_the_text_is_the_one_that_transformers_renders(name: str, example: Example) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    assert example.messages is not None
+    (expected,), _ = render_jinja_template(
+        [[turn.fields() for turn in example.messages]], chat_template=ALL[name], **TOKENS
+    )
+    assert render(example, ChatTemplate(ALL[name], TOKENS)).text == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("chatml", ["Ho<|im_end|>", "Hu<|im_end|>"]),
+        ("adds a system prompt", ["Ho<|im_end|>", "Hu<|im_end|>"]),
+        ("strips", ["Ho</s>", "Hu</s>"]),
+        ("alternates", [" Ho</s>", " Hu</s>"]),
+        ("reasons", ["Ho<|im_end|>", "<think>\n\n</think>\n\nHu<|im_end|>"]),
+        ("marks", ["Ho</s>", "Hu</s>"]),
+    ],
+)
+def test_answers_are_trained_with_the_mark_that_ends_them(name: str, expected: list[str]) -> None:
+    assert trained(chat("Hi", "Ho", "He", "Hu"), ALL[name]) == expected
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_equal_answers_are_told_apart(name: str) -> None:
+    assert len(trained(chat("Ho", "Ho", "Ho", "Ho", "Ho", "Ho"), ALL[name])) == 3
+
+
+def test_stripped_space_is_not_looked_for() -> None:
+    assert trained(chat(" Hi ", "  Ho  ", "He", " Hu\n"), STRIPS) == ["Ho</s>", "Hu</s>"]
+
+
+def test_a_thought_that_the_template_removes_is_named_and_the_rest_is_trained() -> None:
+    example = chat("Hi", "<think>\nhm\n</think>\nHo", "He", "Hu")
+    rendered = render(example, ChatTemplate(REASONS, TOKENS))
+    assert rendered.text[slice(*rendered.spans[0])] == "Ho<|im_end|>"
+    assert any("message 2" in remark for remark in rendered.remarks)
+
+
+@pytest.mark.parametrize("template", [CHATML, REASONS, MARKS])
+def test_a_turn_of_weight_0_is_seen_and_not_trained(template: str) -> None:
+    turns = chat("Hi", "Ho", "He", "Hu").messages
+    assert turns is not None
+    example = Example(messages=(turns[0], Message("assistant", "Ho"), *turns[2:]))
+    (only,) = trained(example, template)
+    assert "Hu" in only
+
+
+def test_a_role_that_the_template_refuses_is_a_problem_of_the_row() -> None:
+    example = Example(messages=(Message("system", "Be brief"), *(chat("Hi", "Ho").messages or ())))
+    with pytest.raises(RowProblem, match="Roles must alternate"):
+        render(example, ChatTemplate(ALTERNATES, TOKENS))
+
+
+def test_a_role_that_the_template_leaves_out_is_named() -> None:
+    tool = Message("tool", "It is 4.")
+    example = Example(messages=(Message("user", "2+2?"), tool, Message("assistant", "4", trained=True)))
+    rendered = render(example, ChatTemplate(DROPS_TOOLS, TOKENS))
+    assert rendered.remarks == ("has message 2 (tool) left out or rewritten by the chat template",)
+
+
+def test_plain_text_ends_with_the_end_of_text_and_is_trained_whole() -> None:
+    rendered = render(Example.plain("Once"), ChatTemplate(CHATML, TOKENS))
+    assert (rendered.text, rendered.spans) == ("Once</s>", ((0, 8),))
+
+
+def test_without_a_template_a_plain_one_is_used_and_announced(tmp_path: Path) -> None:
+    template = ChatTemplate.from_folder(tmp_path)
+    assert template.note is not None
+    assert "plain" in template.note
+    rendered = render(chat("Hi", "Ho"), ChatTemplate.plain("</s>"))
+    assert rendered.text == "user: Hi\nassistant: Ho</s>\n"
+    assert [piece.text for piece in rendered.pieces() if piece.trained] == ["Ho</s>"]
+
+
+def test_a_model_folder_brings_its_template_and_tokens(tmp_path: Path) -> None:
+    config: dict[str, Any] = {
+        "eos_token": {"content": "</s>"},
+        "bos_token": "<s>",
+        "chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": STRIPS}],
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    template = ChatTemplate.from_folder(tmp_path)
+    assert template.render([{"role": "user", "content": "Hi"}]) == "<s><user>Hi"
+    assert template.note == "Of 2 chat templates, 'default' is used."
+    (tmp_path / "chat_template.jinja").write_text(CHATML)
+    assert "<|im_start|>" in ChatTemplate.from_folder(tmp_path).render([{"role": "user", "content": "Hi"}])
+    (tmp_path / "chat_template.jinja").write_text("{% for %}")
+    with pytest.raises(ValueError, match="cannot be read"):
+        ChatTemplate.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.append(1) }}",
+        "{{ 'a' * 10 ** 10 }}",
+        "{{ 10 ** 10 ** 10 }}",
+        "{% for i in range(10 ** 9) %}a{% endfor %}",
+        "{{ messages[7].content.x }}",
+    ],
+)
+def test_a_template_cannot_reach_out_of_its_sandbox(template: str) -> None:
+    with pytest.raises(RowProblem):
+        render(chat("Hi", "Ho"), ChatTemplate(template, TOKENS))
