@@ -1,4 +1,4 @@
-"""Compiling is for runs that are longer than it takes."""
+"""From config and model to an executor: what is compiled, and what is refused."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,8 @@ import torch
 
 from gpubloom.engine import Model
 from gpubloom.engine.hardware import visible
-from gpubloom.engine.placing import _without_compiling_if_short
+from gpubloom.engine.memory.pinned import PinningRefused
+from gpubloom.engine.placing import _without_compiling_if_short, place
 from gpubloom.plan import Gpu, Hardware, TrainConfig, plan
 
 MACHINE = Hardware.parse("H200, 125 GB host, 16 cores")
@@ -37,3 +38,33 @@ def test_a_plan_is_made_for_the_gpus_that_torch_sees(
 
 def gpu(name: str) -> Gpu:
     return Hardware.parse(f"{name}, 64 GB host").gpus[0]
+
+
+@pytest.mark.parametrize("method", ["lora", "qlora"])
+def test_adapters_for_a_model_that_learned_nothing_are_refused(
+    make_config: Callable[..., TrainConfig], method: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"method {method} trains adapters .* set model\.path"):
+        Model.open(make_config(method=method), vocab_size=257)
+
+
+@pytest.mark.parametrize(
+    ("problem", "sentence"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), "ran out of memory while the model was loaded"),
+        (PinningRefused("4,096 bytes could not be pinned: raise ulimit -l."), "raise ulimit -l"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_refused_in_a_sentence(
+    make_config: Callable[..., TrainConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    problem: Exception,
+    sentence: str,
+) -> None:
+    def fails(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr("gpubloom.engine.placing.BlockExecutor", fails)
+    config = make_config()
+    with pytest.raises(ValueError, match=sentence):
+        place(config, Model.open(config, vocab_size=257))

@@ -26,6 +26,11 @@ class Model:
     @classmethod
     def open(cls, config: TrainConfig, *, vocab_size: int, end_of_text: int | None = None) -> "Model":
         """The model of a preset or of a model folder; with adapters when the method says so."""
+        if config.method != "full" and config.model.path is None:
+            raise ValueError(
+                f"method {config.method} trains adapters for a model that has learned something: "
+                "set model.path to its folder, or train a new model with method full."
+            )
         if config.model.path is None:
             model = cls._of_preset(config, vocab_size, end_of_text)
         else:

@@ -14,6 +14,7 @@ import torch
 from gpubloom.engine.calibrate import calibrated
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.hardware import Compute, choose_compute, visible
+from gpubloom.engine.memory.pinned import PinningRefused
 from gpubloom.engine.memory.process import resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.plan import DoesNotFit, Hardware, Plan, TrainConfig, detect_hardware, plan
@@ -78,26 +79,23 @@ def place(config: TrainConfig, model: Model, steps: int | None = None) -> Placed
         threads = max(1, len(os.sched_getaffinity(0)) - 1)
         _prepare_gpu(config, compute.device)
         hardware = calibrated(hardware, compute.device, threads=threads)
+    can_compile, notes = _compiles(config, compute)
+    if not can_compile:
+        # Layers that are not compiled keep more activations: the plan must know.
+        config = config.model_copy(update={"compile": "off"})
     found = plan(config, hardware, shape=model.shape)
     if config.compile == "auto" and steps is not None:
         config, found = _without_compiling_if_short(config, hardware, model, found, steps)
     assert found.placement is not None
-    compiled, notes = _compiles(config, compute)
-    executor = BlockExecutor(
-        model.blocks,
-        model.source,
-        found.placement,
-        config.optimizer,
-        compute,
-        ExecutorOptions(
-            accumulation=config.accumulation,
-            compiled=compiled,
-            quantized=config.method == "qlora",
-            threads=threads,
-        ),
+    compiled = can_compile and config.compile != "off"
+    options = ExecutorOptions(
+        accumulation=config.accumulation,
+        compiled=compiled,
+        quantized=config.method == "qlora",
+        threads=threads,
     )
     return Placed(
-        executor=executor,
+        executor=_load(config, model, found, compute, options),
         compute=compute,
         plan=found,
         compiled=compiled,
@@ -106,6 +104,22 @@ def place(config: TrainConfig, model: Model, steps: int | None = None) -> Placed
         flops_per_token=(6 if config.method == "full" else 4) * model.shape.parameters,
         notes=notes,
     )
+
+
+def _load(
+    config: TrainConfig, model: Model, found: Plan, compute: Compute, options: ExecutorOptions
+) -> BlockExecutor:
+    assert found.placement is not None
+    try:
+        return BlockExecutor(model.blocks, model.source, found.placement, config.optimizer, compute, options)
+    except PinningRefused as problem:
+        raise ValueError(str(problem)) from problem
+    except torch.OutOfMemoryError as problem:
+        planned = (found.gpu_reserved_bytes or 0) / 1e9
+        raise ValueError(
+            f"The GPU ran out of memory while the model was loaded; {planned:.1f} GB were planned for the "
+            "run. Another process may hold the rest: free it, or set memory.gpu_budget_gb to what is free."
+        ) from problem
 
 
 def _prepare_gpu(config: TrainConfig, device: torch.device) -> None:
