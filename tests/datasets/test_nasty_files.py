@@ -5,6 +5,8 @@ import json
 import zipfile
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from gpubloom.datasets import NotADataset, Source, inspect, tables
@@ -231,3 +233,19 @@ def test_half_a_surrogate_pair_is_a_problem_of_its_row(tmp_path: Path) -> None:
     report = inspect(Source.open(path))
     assert report.examples == 1
     assert report.problems.first[0].reason == "holds half of a surrogate pair, which is no character"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_parquet_bomb_is_reported_row_by_row_and_never_held(tmp_path: Path, nested: bool) -> None:
+    # Ten thousand rows that point at one text: 200 kB on disk, 200 GB once written out.
+    pointers = pyarrow.array([0] * 10_000, pyarrow.int32())
+    long = pyarrow.DictionaryArray.from_arrays(pointers, ["x" * 20_000_000])
+    texts = long
+    if nested:
+        offsets = pyarrow.array(range(10_001), pyarrow.int32())
+        texts = pyarrow.ListArray.from_arrays(offsets, long)
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path, dictionary_pagesize_limit=1 << 30)
+    rows = read(path)
+    assert len(rows) == 10_000
+    assert {row.problem for row in rows} == {"is 20.0 MB long; rows of more than 16.8 MB are not read"}

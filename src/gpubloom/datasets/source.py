@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -69,8 +68,7 @@ class Source:
         """All rows, or those from a start on. `parse=False` only places rows, where that is cheaper."""
         start, progress = start or self.start, progress or Progress()
         if self.encoding is None:
-            with closing(open_parquet(self.path)) as parquet:
-                yield from read_parquet(parquet, start, progress)
+            yield from read_parquet(self.path, start, progress)
             return
         with self.path.open("rb", buffering=1 << 18) as file:
             if self.table is not None:
