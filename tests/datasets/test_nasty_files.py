@@ -150,6 +150,12 @@ def test_a_broken_element_of_an_array_costs_only_itself(tmp_path: Path) -> None:
     assert [line for line, _ in problems(path)] == [3, 4, 6]
 
 
+def test_a_bracket_that_closes_nothing_is_reported_and_passed(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('[{"a": 1}},\n{"a": 2}]')
+    assert [row.values for row in read(path)] == [{"a": 1}, None, {"a": 2}]
+
+
 def test_an_array_that_is_cut_off_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('[{"a": 1}, {"a": 2')

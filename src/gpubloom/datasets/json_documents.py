@@ -135,7 +135,8 @@ def read_json_array(
                 yield Row(number, line, offset, None, "is missing: the file ends inside its array")
             return
         size_before = characters.offset
-        text = _take(characters)
+        # A bracket that closes nothing is an element without content; it must be passed all the same.
+        text = _take(characters) or characters.drop(1)
         progress.offset = characters.offset
         yield _element(text, characters.offset - size_before, number, line, offset)
         number += 1

@@ -17,6 +17,8 @@ from gpubloom.datasets.rows import Progress, Row, Start
 
 _BATCH_BYTES = 4 << 20
 _MOST_ROWS = 1_024
+# What pyarrow raises over broken files besides its own exceptions: names that are no text, counts that lie.
+_FAULTS = (OSError, ValueError, TypeError, LookupError, ArithmeticError)
 _DICTIONARY_BYTES = 64 << 20
 _MOST_GROWN_BYTES = 256 << 20
 
@@ -36,7 +38,7 @@ def open_parquet(path: Path) -> Any:
         raise NotADataset(f"{path.name} is not a parquet file: it does not begin with PAR1.")
     try:
         return _open(path, [])
-    except (pyarrow.ArrowException, OSError) as problem:
+    except (pyarrow.ArrowException, *_FAULTS) as problem:
         raise NotADataset(f"{path.name} cannot be read as parquet: {_sentence(problem)}.") from None
 
 
@@ -73,7 +75,7 @@ def read_parquet(path: Path, start: Start, progress: Progress) -> Iterator[Row]:
                         yield from _rows(batch.slice(first), index + first)
                     index += batch.num_rows
                     progress.offset = index
-        except (pyarrow.ArrowException, OSError) as problem:
+        except (pyarrow.ArrowException, *_FAULTS) as problem:
             reason = f"and the rest of its row group cannot be read: {_sentence(problem)}"
             yield Row(index + 1, None, index, None, reason)
 
@@ -91,7 +93,8 @@ def _batches(path: Path, group: int) -> tuple[int, list[str]]:
             if not any("DICTIONARY" in encoding for encoding in chunk.encodings):
                 continue
             batches = file.iter_batches(batch_size=1, row_groups=[group], columns=[leaf.path])
-            length = max((_longest(column) for column in next(batches).columns), default=0)
+            first = next(batches, None)
+            length = max((_longest(column) for column in first.columns), default=0) if first else 0
             if leaf.max_repetition_level == 0:
                 if length > LONGEST_ROW_BYTES:
                     kept.append(leaf.path)
@@ -154,4 +157,4 @@ def _text_size(array: Any) -> int:
 
 
 def _sentence(problem: Exception) -> str:
-    return str(problem).strip().splitlines()[0].rstrip(".")
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0].rstrip(".")
