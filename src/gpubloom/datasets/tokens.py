@@ -40,7 +40,7 @@ class RowTokenizer:
         except ModuleNotFoundError:
             raise ValueError(
                 "Counting tokens needs the library tokenizers, which is not installed. "
-                "Run: pip install tokenizers"
+                "Run: pip install 'gpubloom[data]'"
             ) from None
         try:
             backend = tokenizers.Tokenizer.from_file(str(file))
