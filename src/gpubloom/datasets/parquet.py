@@ -30,7 +30,7 @@ def open_parquet(path: Path) -> Any:
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise NotADataset(
-            f"{path.name} needs the library pyarrow, which is not installed. Run: pip install 'gpubloom[data]'"
+            f"{path.name} needs pyarrow, which is not installed. Run: pip install 'gpubloom[data]'"
         ) from None
     with path.open("rb") as file:
         head = file.read(4)

@@ -117,7 +117,7 @@ def _compile(source: str) -> Callable[..., str]:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ModuleNotFoundError:
         raise ValueError(
-            "Chat templates need the library Jinja2, which is not installed. Run: pip install 'gpubloom[data]'"
+            "Chat templates need Jinja2, which is not installed. Run: pip install 'gpubloom[data]'"
         ) from None
 
     class Generation(jinja2.ext.Extension):
