@@ -201,7 +201,6 @@ class LoraConfig(_Part):
 
     rank: int = Field(16, ge=1, le=limits.MAX_LORA_RANK)
     alpha: float = Field(32.0, gt=0, description="Adapters count alpha / rank times.")
-    dropout: float = Field(0.0, ge=0, le=0, description="Not supported yet: only 0.")
     targets: Literal["all-linear"] | tuple[str, ...] = Field(
         "all-linear", description="Names of linear layers, such as q_proj, or all in the decoder layers."
     )

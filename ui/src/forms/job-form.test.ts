@@ -57,7 +57,7 @@ describe("fields that depend on others", () => {
   it("come back unchanged where they apply", () => {
     const config = {
       method: "qlora",
-      lora: { rank: 8, targets: ["q_proj", "v_proj"], dropout: 0 },
+      lora: { rank: 8, targets: ["q_proj", "v_proj"] },
       model: { path: "/data/llama", random_weights: true, context_length: 512 },
       memory: { mode: "stream", gpu_budget_gb: 12.5 },
       precision: "fp16",
