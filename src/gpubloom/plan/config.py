@@ -30,7 +30,7 @@ _SMALLEST_VOCABULARY = 257
 _FOLDER_CONTEXT_LENGTH = 1_024
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
@@ -40,7 +40,7 @@ class _Part(BaseModel):
     )
 
 
-class ModelConfig(_Part):
+class ModelConfig(Part):
     """A preset, and the sizes that should differ from it."""
 
     preset: str = Field("tiny", description="One of: " + ", ".join(PRESETS))
@@ -105,7 +105,7 @@ class ModelConfig(_Part):
         return ModelShape(**{**fields, "vocab_size": vocab_size})
 
 
-class TokenizerConfig(_Part):
+class TokenizerConfig(Part):
     """How text becomes tokens: bytes, BPE trained on the run's own text, or a tokenizer.json."""
 
     kind: Literal["bytes", "bpe", "file"] = Field(
@@ -121,7 +121,7 @@ class TokenizerConfig(_Part):
         return self
 
 
-class DataConfig(_Part):
+class DataConfig(Part):
     """Where text comes from: a file, a folder, a glob, or a binary token file (.bin)."""
 
     train_path: str | None = Field(None, min_length=1)
@@ -140,7 +140,7 @@ class DataConfig(_Part):
         return fraction
 
 
-class OptimizerConfig(_Part):
+class OptimizerConfig(Part):
     """AdamW. Matrices decay; norms do not."""
 
     name: Literal["adamw"] = "adamw"
@@ -156,7 +156,7 @@ class OptimizerConfig(_Part):
         return name.lower() if isinstance(name, str) else name
 
 
-class ScheduleConfig(_Part):
+class ScheduleConfig(Part):
     """Linear warm-up, then half a cosine down to a fraction of the learning rate."""
 
     warmup_steps: int | None = Field(
@@ -166,14 +166,14 @@ class ScheduleConfig(_Part):
     final_fraction: Fraction = 0.1
 
 
-class EvalConfig(_Part):
+class EvalConfig(Part):
     """When to evaluate, besides the end of every epoch and of the run."""
 
     every_steps: int | None = Field(None, ge=1, le=limits.MAX_STEPS)
     max_batches: int = Field(20, ge=1, le=limits.MAX_STEPS)
 
 
-class CheckpointConfig(_Part):
+class CheckpointConfig(Part):
     """When to save, and what to keep. The best evaluated checkpoint is always kept."""
 
     directory: str | None = Field(
@@ -184,7 +184,7 @@ class CheckpointConfig(_Part):
     keep_last: int = Field(2, ge=1, le=1_000_000)
 
 
-class MemoryConfig(_Part):
+class MemoryConfig(Part):
     """Where tensors may live. Every answer gives the same mathematics; they differ in speed."""
 
     mode: Literal["auto", "resident", "stream"] = Field(
@@ -196,7 +196,7 @@ class MemoryConfig(_Part):
     host_budget_gb: float | None = Field(None, gt=0, description="Use no more host memory (10^9 bytes).")
 
 
-class LoraConfig(_Part):
+class LoraConfig(Part):
     """Low-rank adapters on frozen weights, for method lora and qlora."""
 
     rank: int = Field(16, ge=1, le=limits.MAX_LORA_RANK)
@@ -213,7 +213,7 @@ class LoraConfig(_Part):
         return targets
 
 
-class TrainConfig(_Part):
+class TrainConfig(Part):
     """One training run, as asked for."""
 
     version: Literal[1] = 1

@@ -1,0 +1,1 @@
+"""Model hubs: models and datasets by id, a catalogue of families, a check before training. No torch."""

@@ -1,0 +1,1 @@
+"""Files of examples that people brought: upload, statistics, preview."""
