@@ -48,7 +48,7 @@ def test_losses_are_those_of_a_plain_pytorch_loop(
         # 20 steps, of which round(0.03 · 20) = 1 warms up; down to a tenth.
         cosine = 0.5 * (1 + math.cos(math.pi * (step - 1) / 19))
         for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * (0.1 + 0.9 * cosine)
+            group["lr"] = config.peak_learning_rate * (0.1 + 0.9 * cosine)
         optimizer.zero_grad()
         tokens_RT, targets_RT = batch.tokens_ABT.flatten(0, 1), batch.targets_ABT.flatten(0, 1)
         loss = torch.nn.functional.cross_entropy(model(tokens_RT).transpose(1, 2), targets_RT)

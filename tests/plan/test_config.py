@@ -24,7 +24,7 @@ def test_the_sample_config_of_the_seed_is_accepted() -> None:
 
 def test_defaults_are_those_of_the_seed() -> None:
     config = TrainConfig()
-    assert (config.epochs, config.batch_size, config.learning_rate) == (10, 32, 1e-3)
+    assert (config.epochs, config.batch_size, config.peak_learning_rate) == (10, 32, 1e-3)
 
 
 def test_snake_case_and_camel_case_mean_the_same_at_every_depth() -> None:
@@ -85,7 +85,7 @@ def test_a_model_folder_stands_instead_of_a_preset_and_may_have_shorter_rows() -
         ({"memory": "huge"}, "memory.mode 'huge': input should be 'auto', 'resident' or 'stream'."),
         ({"memory": {"gpu_budget_gb": 0}}, "memory.gpu_budget_gb 0: input should be greater than 0."),
         ({"lora": {"rank": 8}}, "lora settings belong to method lora or qlora"),
-        ({"method": "lora", "lora": {"dropout": 0.1}}, "unknown field lora.dropout"),
+        ({"method": "lora", "lora": {"bias": "all"}}, "unknown field lora.bias"),
         ({"method": "lora", "lora": {"rank": 10_000}}, "above the limit of 4,096 (MAX_LORA_RANK)"),
         ({"method": "lora", "lora": {"targets": []}}, "name at least one linear layer, or 'all-linear'"),
         ({"model": {"path": "/m", "layers": 3}}, "model: path brings its own sizes: leave out layers."),
@@ -112,3 +112,56 @@ def test_learned_weights_come_with_their_own_tokenizer_unless_another_is_named()
     shape_only = TrainConfig.model_validate({"model": {"path": "/models/x", "random_weights": True}})
     assert said.data.tokenizer.kind == shape_only.data.tokenizer.kind == "bytes"
     assert TrainConfig().data.tokenizer.kind == "bytes"
+
+
+def test_a_learning_rate_that_nobody_names_suits_the_method() -> None:
+    folder = {"model": {"path": "/models/x"}}
+    unlearned = {"model": {"path": "/models/x", "random_weights": True}}
+    for fields, rate in (
+        ({}, 1e-3),
+        (unlearned, 1e-3),
+        (folder, 2e-5),
+        ({**folder, "method": "lora"}, 2e-4),
+        ({**folder, "method": "qlora"}, 2e-4),
+        ({**folder, "method": "lora", "learning_rate": 5e-4}, 5e-4),
+    ):
+        assert TrainConfig.model_validate(fields).peak_learning_rate == rate
+
+
+def test_examples_take_the_tokenizer_of_the_model_folder_or_need_one() -> None:
+    examples: dict[str, object] = {"data": {"kind": "examples", "trainPath": "chats.jsonl"}}
+    config = TrainConfig.model_validate({**examples, "model": {"path": "/models/x"}})
+    assert config.data.tokenizer.path == "/models/x/tokenizer.json"
+    untrained = {"path": "/models/x", "random_weights": True}
+    assert TrainConfig.model_validate({**examples, "model": untrained}).data.tokenizer.kind == "file"
+    assert "set model.path to a model folder" in refusal(examples)
+    with_tokenizer = {
+        "data": {"kind": "examples", "tokenizer": {"kind": "file", "path": "/t/tokenizer.json"}}
+    }
+    assert TrainConfig.model_validate(with_tokenizer).data.kind == "examples"
+
+
+def test_settings_of_examples_are_refused_for_running_text() -> None:
+    sentence = refusal({"data": {"format": "alpaca", "packing": False}})
+    assert "format, packing only mean something with kind 'examples'" in sentence
+    everything = {
+        "kind": "examples",
+        "format": "prompt_completion",
+        "columns": {"prompt": "question", "completion": "answer"},
+        "trainOn": "everything",
+        "tooLong": "skip",
+        "packing": False,
+    }
+    config = TrainConfig.model_validate({"data": everything, "model": {"path": "/models/x"}})
+    assert TrainConfig.model_validate(json.loads(config.to_json())) == config
+
+
+def test_other_backends_need_a_model_that_has_learned_something() -> None:
+    assert "backend trl tunes a model that has learned something" in refusal({"backend": "trl"})
+    config = TrainConfig.model_validate({"backend": "unsloth", "model": {"path": "/models/x"}})
+    assert config.backend == "unsloth"
+
+
+def test_dropout_belongs_to_adapters() -> None:
+    assert "the method here is full" in refusal({"lora": {"dropout": 0.1}})
+    assert "above the limit of 0.9" in refusal({"method": "lora", "lora": {"dropout": 0.95}})

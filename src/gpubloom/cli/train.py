@@ -46,7 +46,10 @@ def train(
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option(help="Peak rate. [env LEARNING_RATE] [default: 1e-3]", rich_help_panel=_SETTINGS),
+        typer.Option(
+            help="Peak rate. [env LEARNING_RATE] [default: by method, 1e-3 for a new model]",
+            rich_help_panel=_SETTINGS,
+        ),
     ] = None,
     gpu: Annotated[
         int | None, typer.Option(min=0, help="Train on this GPU only.", rich_help_panel=_SETTINGS)

@@ -22,7 +22,7 @@ class LiveSettings:
     @classmethod
     def of(cls, config: TrainConfig) -> "LiveSettings":
         return cls(
-            learning_rate=config.learning_rate,
+            learning_rate=config.peak_learning_rate,
             weight_decay=config.optimizer.weight_decay,
             clip_norm=config.optimizer.clip_norm,
             eval_every_steps=config.eval.every_steps,

@@ -28,6 +28,8 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 _SMALLEST_VOCABULARY = 257
 # A model folder allows far longer rows than most fine-tuning wants.
 _FOLDER_CONTEXT_LENGTH = 1_024
+# What is new takes large steps, what has learned something small ones; adapters lie in between.
+_NEW_MODEL_RATE, _ADAPTER_RATE, _LEARNED_MODEL_RATE = 1e-3, 2e-4, 2e-5
 
 
 class Part(BaseModel):
@@ -122,10 +124,29 @@ class TokenizerConfig(Part):
 
 
 class DataConfig(Part):
-    """Where text comes from: a file, a folder, a glob, or a binary token file (.bin)."""
+    """What is trained on: text (a file, a folder, a glob, .bin token files) or one file of examples."""
 
+    kind: Literal["text", "examples"] = Field(
+        "text", description="examples: train_path is one file of rows, such as chats in .jsonl or .parquet."
+    )
     train_path: str | None = Field(None, min_length=1)
     eval_path: str | None = Field(None, min_length=1)
+    format: Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages"] | None = Field(
+        None, description="What a row of examples is; found out unless said."
+    )
+    columns: dict[str, str] = Field(
+        {}, description="Which column is which field of the format, such as prompt: question."
+    )
+    encoding: str | None = Field(
+        None, min_length=1, max_length=40, description="Of a file of examples; found out unless said."
+    )
+    train_on: Literal["completions", "everything"] = Field(
+        "completions", description="Of examples: only what the model should write, or prompts as well."
+    )
+    packing: bool = Field(True, description="Several examples share a row; none sees another.")
+    too_long: Literal["cut", "skip"] = Field(
+        "cut", description="Examples that are longer than a row lose their end, or are left out."
+    )
     eval_fraction: Fraction = Field(0.05, description="Kept for evaluation when there is no eval_path.")
     token_dtype: Literal["uint16", "uint32"] = Field(
         "uint16", description="Little-endian ids in a .bin file."
@@ -138,6 +159,17 @@ class DataConfig(Part):
         if fraction > 0.5:
             raise ValueError("at most half of the text can be kept for evaluation")
         return fraction
+
+    @model_validator(mode="after")
+    def _examples_have_their_own_settings(self) -> "DataConfig":
+        if self.kind == "examples":
+            return self
+        defaults = type(self).model_construct()
+        of_examples = ("format", "columns", "encoding", "train_on", "packing", "too_long")
+        said = [name for name in of_examples if getattr(self, name) != getattr(defaults, name)]
+        if said:
+            raise ValueError(f"{', '.join(said)} only mean something with kind 'examples'; the kind is text")
+        return self
 
 
 class OptimizerConfig(Part):
@@ -204,6 +236,7 @@ class LoraConfig(Part):
     targets: Literal["all-linear"] | tuple[str, ...] = Field(
         "all-linear", description="Names of linear layers, such as q_proj, or all in the decoder layers."
     )
+    dropout: float = Field(0.0, ge=0, le=0.9, description="Share of an adapter's inputs left out in a step.")
 
     @field_validator("targets")
     @classmethod
@@ -225,7 +258,12 @@ class TrainConfig(Part):
         32, ge=1, le=limits.MAX_BATCH_SIZE, description="Rows per process and micro-batch."
     )
     accumulation: int = Field(1, ge=1, le=limits.MAX_ACCUMULATION, description="Micro-batches per step.")
-    learning_rate: float = Field(1e-3, gt=0, le=10)
+    learning_rate: float | None = Field(
+        None,
+        gt=0,
+        le=10,
+        description="By default 1e-3 for a new model, 2e-4 for adapters, 2e-5 for a learned one in full.",
+    )
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     compile: Literal["auto", "on", "off"] = Field(
@@ -237,6 +275,9 @@ class TrainConfig(Part):
         "full", description="What is trained: all weights, or adapters on frozen (4-bit) ones."
     )
     lora: LoraConfig = LoraConfig()
+    backend: Literal["engine", "trl", "unsloth"] = Field(
+        "engine", description="What trains: this engine, TRL, or TRL with Unsloth's kernels."
+    )
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -264,12 +305,32 @@ class TrainConfig(Part):
     def _learned_weights_keep_their_tokenizer(self) -> "TrainConfig":
         """Weights that were trained mean nothing under other tokens: the folder's are taken unless said."""
         folder, tokenizer = self.model.path, self.data.tokenizer
-        if folder is not None and not self.model.random_weights and "kind" not in tokenizer.model_fields_set:
+        belongs = not self.model.random_weights or self.data.kind == "examples"
+        if folder is not None and belongs and "kind" not in tokenizer.model_fields_set:
             own = TokenizerConfig(kind="file", path=str(Path(folder) / "tokenizer.json"))
             data = self.data.model_copy()
             # Filled in like a default, so that it still counts as not said.
             object.__setattr__(data, "tokenizer", own)
             object.__setattr__(self, "data", data)
+        return self
+
+    @model_validator(mode="after")
+    def _examples_have_a_tokenizer(self) -> "TrainConfig":
+        # Runs after the folder's own tokenizer was taken.
+        if self.data.kind == "examples" and self.data.tokenizer.kind != "file":
+            raise ValueError(
+                "examples are written with a model's tokenizer and chat template: set model.path to a model "
+                "folder, or data.tokenizer.kind to file and data.tokenizer.path to a tokenizer.json"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _other_backends_tune_learned_models(self) -> "TrainConfig":
+        if self.backend != "engine" and (self.model.path is None or self.model.random_weights):
+            raise ValueError(
+                f"backend {self.backend} tunes a model that has learned something: set model.path to its "
+                "folder, or leave the backend to the engine"
+            )
         return self
 
     @model_validator(mode="after")
@@ -286,6 +347,16 @@ class TrainConfig(Part):
     @property
     def context_length(self) -> int:
         return self.model.tokens_per_row
+
+    @property
+    def peak_learning_rate(self) -> float:
+        """The rate asked for, or what suits the method."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        if self.method != "full":
+            return _ADAPTER_RATE
+        learned = self.model.path is not None and not self.model.random_weights
+        return _LEARNED_MODEL_RATE if learned else _NEW_MODEL_RATE
 
     @classmethod
     def read(cls, path: Path) -> "TrainConfig":
