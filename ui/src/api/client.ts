@@ -5,17 +5,16 @@ import type { paths } from "./schema";
 import { createSessionFetch } from "./session-fetch";
 import { askToSignInAgain } from "./sign-in-again";
 
-export const api = createClient<paths>({
-  baseUrl: window.location.origin,
-  credentials: "same-origin",
-  fetch: createSessionFetch({
-    fetch: (request) => window.fetch(request),
-    csrfToken,
-    signInAgain: askToSignInAgain,
-    // Imported when needed: that module is itself a user of this one.
-    renewCsrfToken: async () => (await import("./auth-state")).renewCsrfToken(),
-  }),
+/** For what is not JSON in both directions. */
+export const sessionFetch = createSessionFetch({
+  fetch: (request) => window.fetch(request),
+  csrfToken,
+  signInAgain: askToSignInAgain,
+  // Imported when needed: that module is itself a user of this one.
+  renewCsrfToken: async () => (await import("./auth-state")).renewCsrfToken(),
 });
+
+export const api = createClient<paths>({ baseUrl: window.location.origin, credentials: "same-origin", fetch: sessionFetch });
 
 type Outcome<T> = { data?: T; error?: unknown; response: Response };
 
