@@ -13,17 +13,19 @@ from starlette.middleware import Middleware
 
 import gpubloom
 from gpubloom.server import health
-from gpubloom.server.accounts import entry_routes, me_routes, oauth_routes
+from gpubloom.server.accounts import entry_routes, hub_tokens, me_routes, oauth_routes
 from gpubloom.server.accounts.cookies import SessionCookie
 from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.oauth import configured_providers
 from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.administration import routes as administration_routes
+from gpubloom.server.datasets import tables as _datasets  # noqa: F401 - declares them
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.jobs import command_routes, model_routes, share_routes
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.stream import JobStreams
+from gpubloom.server.models import tables as _models  # noqa: F401 - declares them
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
 from gpubloom.server.security.body_limit import BodyLimit
@@ -79,6 +81,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     private = APIRouter(prefix="/api", dependencies=[Depends(authenticate)])
     private.include_router(me_routes.router)
+    private.include_router(hub_tokens.router)
     private.include_router(project_routes.router)
     private.include_router(job_routes.router)
     private.include_router(command_routes.router)

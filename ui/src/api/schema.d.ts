@@ -416,6 +416,34 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/me/hub-token": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Hub Token
+         * @description Whether a token for the hub is stored.
+         */
+        get: operations["read_hub_token_api_me_hub_token_get"];
+        /**
+         * Store Hub Token
+         * @description Store a token for the hub, in place of an earlier one.
+         */
+        put: operations["store_hub_token_api_me_hub_token_put"];
+        post?: never;
+        /**
+         * Delete Hub Token
+         * @description Forget the token for the hub.
+         */
+        delete: operations["delete_hub_token_api_me_hub_token_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/projects": {
         parameters: {
             query?: never;
@@ -1248,6 +1276,14 @@ export interface components {
             /** Database */
             database: string;
         };
+        /**
+         * HubTokenState
+         * @description Whether there is one; the token itself never leaves the server.
+         */
+        HubTokenState: {
+            /** Present */
+            present: boolean;
+        };
         /** InvitationIn */
         InvitationIn: {
             /** Email */
@@ -1528,6 +1564,17 @@ export interface components {
              * @default 90
              */
             expiresInDays: number;
+        };
+        /**
+         * NewHubToken
+         * @description A token as the hub shows it once.
+         */
+        NewHubToken: {
+            /**
+             * Token
+             * Format: password
+             */
+            token: string;
         };
         /**
          * NewJob
@@ -2657,6 +2704,98 @@ export interface operations {
             path: {
                 token_id: string;
             };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_hub_token_api_me_hub_token_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HubTokenState"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    store_hub_token_api_me_hub_token_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewHubToken"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HubTokenState"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_hub_token_api_me_hub_token_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
             cookie?: never;
         };
         requestBody?: never;

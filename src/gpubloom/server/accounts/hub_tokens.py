@@ -1,0 +1,108 @@
+"""A person's token for a model hub: stored sealed, used by fetches, never shown again."""
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+import anyio.to_thread
+from fastapi import APIRouter
+from pydantic import Field, SecretStr, field_validator
+from sqlalchemy import ForeignKey, delete, exists, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gpubloom.server.accounts.current import CurrentSettings
+from gpubloom.server.accounts.principal import CurrentPrincipal, SessionPrincipal
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.audit.service import record
+from gpubloom.server.clock import now
+from gpubloom.server.db.base import Table
+from gpubloom.server.db.session import ReadSession, WriteSession
+from gpubloom.server.schema import Schema
+from gpubloom.server.security.sealed import CannotOpen, Vault
+from gpubloom.server.settings import Settings
+
+router = APIRouter(prefix="/me/hub-token", tags=["accounts"])
+
+
+class HubToken(Table):
+    """One token a person; `sealed` opens only with this server's key and for this person."""
+
+    __tablename__ = "hub_tokens"
+
+    user_id: Mapped[UUID] = mapped_column(ForeignKey(User.id, ondelete="CASCADE"), primary_key=True)
+    sealed: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class NewHubToken(Schema):
+    """A token as the hub shows it once."""
+
+    token: Annotated[SecretStr, Field(min_length=8, max_length=500)]
+
+    @field_validator("token", mode="after")
+    @classmethod
+    def _one_word(cls, token: SecretStr) -> SecretStr:
+        # It goes into a header.
+        text = token.get_secret_value().strip()
+        if not text.isascii() or not text.isprintable() or " " in text or len(text) < 8:
+            raise ValueError("This is no token of a hub: it has characters that tokens do not have.")
+        return SecretStr(text)
+
+
+class HubTokenState(Schema):
+    """Whether there is one; the token itself never leaves the server."""
+
+    present: bool
+
+
+def _context(user_id: UUID) -> str:
+    return f"hub_token:{user_id}"
+
+
+async def open_hub_token(session: AsyncSession, settings: Settings, user_id: UUID) -> str | None:
+    """The token to fetch with, if this person gave one that this server can still read."""
+    sealed = await session.scalar(select(HubToken.sealed).where(HubToken.user_id == user_id))
+    if sealed is None:
+        return None
+    try:
+        return Vault.of(settings.home).open(sealed, _context(user_id))
+    except CannotOpen:
+        # A restored database without its key: the person gives the token again.
+        return None
+
+
+@router.get("")
+async def read_hub_token(principal: CurrentPrincipal, session: ReadSession) -> HubTokenState:
+    """Whether a token for the hub is stored."""
+    found = await session.scalar(select(exists().where(HubToken.user_id == principal.id)))
+    return HubTokenState(present=bool(found))
+
+
+@router.put("")
+async def store_hub_token(
+    body: NewHubToken, principal: SessionPrincipal, session: WriteSession, settings: CurrentSettings
+) -> HubTokenState:
+    """Store a token for the hub, in place of an earlier one."""
+    vault = await anyio.to_thread.run_sync(Vault.of, settings.home)
+    sealed = vault.seal(body.token.get_secret_value(), _context(principal.id))
+    await session.merge(HubToken(user_id=principal.id, sealed=sealed, created_at=now()))
+    _record(session, principal, "hub_token.stored")
+    return HubTokenState(present=True)
+
+
+@router.delete("", status_code=204)
+async def delete_hub_token(principal: SessionPrincipal, session: WriteSession) -> None:
+    """Forget the token for the hub."""
+    await session.execute(delete(HubToken).where(HubToken.user_id == principal.id))
+    _record(session, principal, "hub_token.deleted")
+
+
+def _record(session: AsyncSession, principal: CurrentPrincipal, action: str) -> None:
+    record(
+        session,
+        action,
+        actor=principal.id,
+        subject=f"user:{principal.id}",
+        ip_address=principal.ip_address,
+    )
