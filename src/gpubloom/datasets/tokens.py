@@ -48,6 +48,11 @@ class RowTokenizer:
             raise ValueError(f"{file} is not a tokenizer.json: {problem}.") from None
         return cls(backend, eos)
 
+    def vocabulary(self) -> dict[str, int]:
+        """Every token and its id, the added ones too."""
+        found: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
+        return found
+
     def encode(self, rendered: Rendered) -> Tokens:
         return self.encode_many([rendered])[0]
 

@@ -1,0 +1,106 @@
+"""The catalogue: models people usually start from, by family. Sizes and memory are computed, not typed.
+
+`catalogue.json` holds what cannot be computed: ids, licences, whether a hub wants terms accepted first, and
+the sizes of the architecture. Everything else follows from them through the planner.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from gpubloom.plan import Gpu, Hardware, MemoryConfig, ModelConfig, TrainConfig
+from gpubloom.plan.families import decoder_shape
+from gpubloom.plan.request import Request
+from gpubloom.plan.search import least_need
+
+Method = Literal["full", "lora", "qlora"]
+METHODS: tuple[Method, ...] = ("full", "lora", "qlora")
+# What most fine-tuning asks for; the page that shows the figures says so.
+USUAL_TOKENS_PER_ROW = 2_048
+USUAL_SETTING = f"one row of {USUAL_TOKENS_PER_ROW:,} tokens, bf16, adapters of rank 16 on all linear layers"
+_LARGE = 1 << 44
+_MACHINE = Hardware(
+    name="any",
+    host_memory_bytes=_LARGE,
+    cpu_cores=16,
+    gpus=(Gpu(name="any", memory_bytes=_LARGE),),
+)
+
+
+@dataclass(frozen=True)
+class CatalogueModel:
+    """A model of a hub. `memory` is the least GPU memory in bytes, by method, with everything on the GPU."""
+
+    id: str
+    parameters: int
+    licence: str
+    context_length: int
+    chat: bool
+    # None where it is not known for certain.
+    gated: bool | None
+    unsloth_id: str | None
+    memory: dict[Method, int]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models that share an architecture and a name."""
+
+    name: str
+    models: tuple[CatalogueModel, ...]
+
+
+@cache
+def catalogue() -> tuple[Family, ...]:
+    """All families, the most used first."""
+    text = (files("gpubloom.hub") / "catalogue.json").read_text(encoding="utf-8")
+    return tuple(
+        Family(entry["name"], tuple(_model(model) for model in entry["models"])) for entry in json.loads(text)
+    )
+
+
+def known_model(repository: str) -> CatalogueModel | None:
+    """The catalogue's entry of a hub id, by its own name or by Unsloth's."""
+    wanted = repository.casefold()
+    for family in catalogue():
+        for model in family.models:
+            if wanted in {model.id.casefold(), (model.unsloth_id or "").casefold()}:
+                return model
+    return None
+
+
+def memory_by_method(config: dict[str, Any]) -> dict[Method, int]:
+    """Bytes of GPU memory that a model needs at least, by method, in the usual setting."""
+    shape = decoder_shape(config)
+    tokens = min(USUAL_TOKENS_PER_ROW, shape.max_positions or USUAL_TOKENS_PER_ROW)
+    needs: dict[Method, int] = {}
+    for method in METHODS:
+        asked = TrainConfig(
+            batch_size=1,
+            method=method,
+            model=ModelConfig(context_length=tokens),
+            memory=MemoryConfig(mode="resident"),
+        )
+        request = Request.of(asked, _MACHINE, shape)
+        # With nothing to use, what remains is the least that would have to be there.
+        nothing = type(request.limits)(device=0, host=_LARGE)
+        needs[method] = least_need(request.timed, nothing, "resident").device
+    return needs
+
+
+def _model(entry: dict[str, Any]) -> CatalogueModel:
+    config = entry["config"]
+    shape = decoder_shape(config)
+    assert shape.max_positions is not None, f"{entry['id']} has a context length"
+    return CatalogueModel(
+        id=entry["id"],
+        parameters=shape.parameters,
+        licence=entry["licence"],
+        context_length=shape.max_positions,
+        chat=entry["chat"],
+        gated=entry["gated"],
+        unsloth_id=entry["unsloth"],
+        memory=memory_by_method(config),
+    )
