@@ -46,5 +46,7 @@ def addresses(app: FastAPI) -> list[Address]:
         if isinstance(context.original_route, WebSocketRoute):
             found.append(Address("WEBSOCKET", context.path))
             continue
-        found += [Address(method, context.path) for method in sorted(context.methods - {"HEAD"})]
+        # A GET brings its HEAD along; one that stands alone is a route of its own.
+        methods = sorted(context.methods - {"HEAD"}) or ["HEAD"]
+        found += [Address(method, context.path) for method in methods]
     return found

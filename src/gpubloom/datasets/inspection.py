@@ -54,14 +54,16 @@ def inspect(
     keep: int = 20,
     save_index: bool = True,
     on_progress: Callable[[int], None] | None = None,
+    on_problem: Callable[[Problem], None] | None = None,
 ) -> Report:
-    """Reads every row once. `on_progress` is told how many bytes (in parquet, rows) are behind."""
+    """Reads every row once. `on_progress` is told how many bytes (in parquet, rows) are behind, `on_problem`
+    of every problem, of which the report keeps the first ones."""
     if context_length is not None and model is None:
         raise ValueError("A context length is counted in tokens: name a tokenizer as well.")
     detection = detect(sample(source))
     chosen = mapping or (detection.mapping if detection.is_sure else None)
     with DuplicateFinder(keep) as duplicates:
-        run = _Inspection(chosen, model, context_length, split or Split(), keep, duplicates)
+        run = _Inspection(chosen, model, context_length, split or Split(), keep, duplicates, on_problem)
         progress, index = Progress(), RowIndex.empty()
         for row in source.rows(progress=progress):
             index.add(row)
@@ -107,8 +109,10 @@ class _Inspection:
         split: Split,
         keep: int,
         duplicates: DuplicateFinder,
+        on_problem: Callable[[Problem], None] | None = None,
     ) -> None:
         self._mapping = mapping
+        self._on_problem = on_problem
         self._model = model
         self._split = split
         self._duplicates = duplicates
@@ -121,7 +125,7 @@ class _Inspection:
 
     def add(self, row: Row) -> None:
         if row.values is None:
-            self.problems.add(Problem(row.number, row.line, row.problem or "cannot be read"))
+            self._tell(Problem(row.number, row.line, row.problem or "cannot be read"))
             return
         self.columns.add(row.values)
         if self._mapping is None:
@@ -131,10 +135,15 @@ class _Inspection:
             digest = example.digest()
             self._measure(row, example)
         except RowProblem as problem:
-            self.problems.add(Problem(row.number, row.line, str(problem)))
+            self._tell(Problem(row.number, row.line, str(problem)))
             return
         self._duplicates.add(digest, row.number)
         self.sides[self._split.of(digest)] += 1
+
+    def _tell(self, problem: Problem) -> None:
+        self.problems.add(problem)
+        if self._on_problem is not None:
+            self._on_problem(problem)
 
     def _measure(self, row: Row, example: Example) -> None:
         if self._model is None:
@@ -142,7 +151,7 @@ class _Inspection:
             return
         rendered = render(example, self._model.template)
         for remark in rendered.remarks:
-            self.problems.add(Problem(row.number, row.line, remark, fatal=False))
+            self._tell(Problem(row.number, row.line, remark, fatal=False))
         self._waiting.append((row.number, rendered))
         self._waiting_characters += len(rendered.text)
         if len(self._waiting) == _BATCH_ROWS or self._waiting_characters > _BATCH_CHARACTERS:

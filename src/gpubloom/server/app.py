@@ -7,6 +7,7 @@ Default-deny: everything under /api asks `authenticate` first. What strangers ma
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware import Middleware
@@ -19,19 +20,21 @@ from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.oauth import configured_providers
 from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.administration import routes as administration_routes
-from gpubloom.server.datasets import tables as _datasets  # noqa: F401 - declares them
+from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.jobs import command_routes, model_routes, share_routes
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.stream import JobStreams
-from gpubloom.server.models import tables as _models  # noqa: F401 - declares them
+from gpubloom.server.models import routes as brought_model_routes
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
 from gpubloom.server.security.body_limit import BodyLimit
 from gpubloom.server.security.guard import RequestGuard
 from gpubloom.server.security.headers import SecurityHeaders
 from gpubloom.server.settings import Settings
+from gpubloom.server.storage.children import MOST_READERS
+from gpubloom.server.storage.uploads import UPLOADS
 from gpubloom.server.web.routes import install_web_app
 
 
@@ -45,6 +48,7 @@ def create_app(settings: Settings) -> FastAPI:
         await anyio.to_thread.run_sync(upgrade, settings.database)
         app.state.database = Database(settings.database)
         app.state.streams = JobStreams(app.state.database)
+        app.state.readers = anyio.CapacityLimiter(MOST_READERS)
         yield
         await app.state.streams.close()
         await app.state.database.close()
@@ -62,12 +66,14 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(SecurityHeaders, secure=settings.secure),
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
-            Middleware(BodyLimit),
+            Middleware(BodyLimit, unlimited=UPLOADS),
             Middleware(SessionCookie, settings=settings),
         ],
         responses={"4XX": {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "A problem"}},
     )
     app.state.settings = settings
+    # Who still needs a dataset or a model.
+    app.state.uses = ()
     app.state.mailer = Mailer(settings)
     app.state.oauth = configured_providers(settings)
     install_problem_handlers(app)
@@ -83,6 +89,8 @@ def create_app(settings: Settings) -> FastAPI:
     private.include_router(me_routes.router)
     private.include_router(hub_tokens.router)
     private.include_router(project_routes.router)
+    private.include_router(dataset_routes.router)
+    private.include_router(brought_model_routes.router)
     private.include_router(job_routes.router)
     private.include_router(command_routes.router)
     private.include_router(model_routes.router)

@@ -36,6 +36,8 @@ class Settings(BaseSettings):
     trusted_proxies: str = ""
     signup: Literal["open", "closed"] = "closed"
     data_roots: Annotated[tuple[Path, ...], NoDecode] = ()
+    max_upload_gb: float = Field(default=50, gt=0, le=1_000_000)
+    user_quota_gb: float = Field(default=500, gt=0, le=1_000_000)
     smtp_url: SecretStr | None = None
     mail_from: str = "GPU Bloom <bloom@localhost>"
     github_client_id: str | None = None
@@ -98,8 +100,8 @@ class Settings(BaseSettings):
 
     @property
     def uploads(self) -> Path:
-        """Where uploaded training data lies."""
-        return self.home / "datasets"
+        """Where the operator may put training data that every project can name by its path."""
+        return self.home / "uploads"
 
     @property
     def address(self) -> str:

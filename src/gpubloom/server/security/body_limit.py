@@ -1,4 +1,9 @@
-"""Refuses bodies that are larger than any honest request, without reading them to their end."""
+"""Refuses bodies that are larger than any honest request, without reading them to their end.
+
+Uploads are the exception: their routes read the body piece by piece and count it themselves.
+"""
+
+import re
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,12 +16,15 @@ LARGEST_BODY = 1024 * 1024
 class BodyLimit:
     """ASGI middleware; counts what arrives, whatever Content-Length says."""
 
-    def __init__(self, app: ASGIApp, *, largest: int = LARGEST_BODY) -> None:
+    def __init__(
+        self, app: ASGIApp, *, largest: int = LARGEST_BODY, unlimited: re.Pattern[str] | None = None
+    ) -> None:
         self.app = app
         self.largest = largest
+        self.unlimited = unlimited
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or self._is_upload(scope):
             await self.app(scope, receive, send)
             return
         refusal = problem_response(
@@ -54,3 +62,10 @@ class BodyLimit:
         finally:
             if too_large and not answering:
                 await refusal(scope, receive, send)
+
+    def _is_upload(self, scope: Scope) -> bool:
+        return (
+            scope["method"] == "PATCH"
+            and self.unlimited is not None
+            and self.unlimited.fullmatch(scope["path"]) is not None
+        )

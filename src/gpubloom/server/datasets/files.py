@@ -1,0 +1,63 @@
+"""Where a dataset lies. Every name on the disk is the server's own: nothing of a request is in it."""
+
+import shutil
+import unicodedata
+from pathlib import Path
+from uuid import UUID
+
+from gpubloom.datasets import SUFFIXES
+from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.settings import Settings
+from gpubloom.server.storage.arriving import Arriving
+
+_LONGEST_NAME = 200
+
+
+def datasets_folder(settings: Settings) -> Path:
+    """The folder of all datasets; outside of what a data path may name."""
+    return settings.home / "datasets"
+
+
+def dataset_folder(settings: Settings, dataset_id: UUID) -> Path:
+    return datasets_folder(settings) / str(dataset_id)
+
+
+def dataset_file(settings: Settings, dataset: Dataset) -> Path:
+    """The file of examples, once it is here."""
+    return dataset_folder(settings, dataset.id) / f"data{suffix_of(dataset.filename)}"
+
+
+def problems_file(settings: Settings, dataset_id: UUID) -> Path:
+    """One problem a line, as the last inspection found them."""
+    return dataset_folder(settings, dataset_id) / "problems.jsonl"
+
+
+def arriving_file(settings: Settings, dataset: Dataset) -> Arriving:
+    return Arriving(dataset_file(settings, dataset), dataset.size)
+
+
+def suffix_of(filename: str) -> str:
+    """The ending that says how the file is read; raises when it is none of the known ones."""
+    for suffix in SUFFIXES:
+        if filename.lower().endswith(suffix):
+            return suffix
+    raise ValueError(f"{shown_name(filename)} is not read: a dataset is one of {' '.join(SUFFIXES)}.")
+
+
+def shown_name(filename: str) -> str:
+    """A file's name to be shown: without its folders and without characters that cannot be seen."""
+    last = filename.replace("\\", "/").rpartition("/")[2]
+    seen = "".join(
+        character
+        for character in last
+        if unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    ).strip()
+    if len(seen) > _LONGEST_NAME:
+        # The ending is what says how the file is read.
+        seen = seen[: _LONGEST_NAME - 20] + "…" + seen[-19:]
+    return seen
+
+
+def remove_dataset(settings: Settings, dataset_id: UUID) -> None:
+    """Remove a dataset's files; what cannot be removed is left for the operator."""
+    shutil.rmtree(dataset_folder(settings, dataset_id), ignore_errors=True)

@@ -1,0 +1,232 @@
+"""`python -m` this with a request on the input: inspects, shows or converts one file of examples.
+
+Runs what strangers wrote (their files, their chat templates) in a process of its own with bounded memory and
+time. Answers are lines of JSON: {"progress": 0.5}, {"report": …}, {"page": …} or {"refused": "a sentence"}.
+"""
+
+import json
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gpubloom.datasets import (
+    Detection,
+    Mapping,
+    ModelFiles,
+    NotADataset,
+    Problem,
+    RowProblem,
+    Source,
+    detect,
+    inspect,
+    preview,
+    sample,
+    to_example,
+)
+from gpubloom.datasets.parquet import count_rows
+from gpubloom.server.datasets.shown import Shortened, readable
+from gpubloom.server.storage.bounds import bound_this_process
+
+_KEPT_PROBLEMS = 100_000
+_SHOWN_PROBLEMS = 20
+_SHOWN_COLUMNS = 200
+_TELL_EVERY_SECONDS = 0.3
+_CONVERTED_BUFFER = 1 << 18
+
+
+def say(**fields: Any) -> None:
+    """One line of the answer."""
+    sys.stdout.write(json.dumps(_clean(fields)) + "\n")
+    sys.stdout.flush()
+
+
+def _clean(value: Any) -> Any:
+    match value:
+        case str():
+            return readable(value)
+        case list() | tuple():
+            return [_clean(item) for item in value]
+        case dict():
+            return {readable(str(name)): _clean(item) for name, item in value.items()}
+        case _:
+            return value
+
+
+def mapping_for(source: Source, request: dict[str, Any]) -> tuple[Mapping | None, Detection]:
+    """How rows are read: as a person said, otherwise as guessed when the guess is sure."""
+    found = detect(sample(source))
+    if request["columns"]:
+        return Mapping(request["format"], request["columns"]), found
+    if request["format"] is None:
+        return (found.mapping if found.is_sure else None), found
+    if found.mapping is not None and found.mapping.format == request["format"]:
+        return found.mapping, found
+    return _usual_columns(request["format"]), found
+
+
+def _usual_columns(format_: Any) -> Mapping:
+    usual: dict[str, dict[str, str]] = {
+        "text": {"text": "text"},
+        "prompt_completion": {"prompt": "prompt", "completion": "completion"},
+        "alpaca": {"instruction": "instruction", "input": "input", "output": "output"},
+        "sharegpt": {"messages": "conversations"},
+        "messages": {"messages": "messages"},
+    }
+    return Mapping(format_, usual[format_])
+
+
+def _inspect(source: Source, request: dict[str, Any]) -> None:
+    mapping, _ = mapping_for(source, request)
+    whole = count_rows(source.path) if source.kind == ".parquet" else source.size
+    problems = Path(request["problems"])
+    partial = problems.with_name(f".{secrets.token_hex(8)}.partial")
+    kept, told = 0, 0.0
+
+    def on_progress(behind: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > _TELL_EVERY_SECONDS:
+            told = time.monotonic()
+            say(progress=min(1.0, behind / max(1, whole)))
+
+    try:
+        with partial.open("x", encoding="utf-8") as file:
+
+            def on_problem(problem: Problem) -> None:
+                nonlocal kept
+                if kept < _KEPT_PROBLEMS:
+                    kept += 1
+                    file.write(json.dumps(_clean(_problem(problem))) + "\n")
+
+            report = inspect(
+                source, mapping=mapping, keep=_SHOWN_PROBLEMS, on_progress=on_progress, on_problem=on_problem
+            )
+        partial.replace(problems)
+    finally:
+        partial.unlink(missing_ok=True)
+    fields = asdict(report)
+    for name in ("name", "size", "train", "eval"):
+        del fields[name]
+    notes = list(report.notes)
+    if len(report.columns) > _SHOWN_COLUMNS:
+        notes.append(f"There are {len(report.columns):,} columns; the first {_SHOWN_COLUMNS} are shown.")
+    fields["notes"] = notes
+    fields["columns"] = [
+        {**asdict(column), "name": column.name[:500]} for column in report.columns[:_SHOWN_COLUMNS]
+    ]
+    fields["detection"] = _detection(report.detection)
+    fields["problems"] = {
+        "rows_refused": report.problems.rows_refused,
+        "remarks": report.problems.remarks,
+        "kinds": {kind[:500]: count for kind, count in report.problems.kinds.items()},
+        "first": [_problem(problem) for problem in report.problems.first],
+    }
+    say(report=fields)
+
+
+def _detection(found: Detection) -> dict[str, Any]:
+    return {
+        "mapping": asdict(found.mapping) if found.mapping else None,
+        "confidence": found.confidence,
+        "reason": found.reason[:2_000],
+    }
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "row": problem.row,
+        "line": problem.line,
+        "reason": problem.reason[:2_000],
+        "fatal": problem.fatal,
+    }
+
+
+def _preview(source: Source, request: dict[str, Any]) -> None:
+    mapping: Mapping | None
+    reason = None
+    if request["mapping"] is not None:
+        mapping = Mapping(request["mapping"]["format"], request["mapping"]["columns"])
+    else:
+        mapping, found = mapping_for(source, request)
+        reason = found.reason[:2_000]
+    model = ModelFiles.load(Path(request["model"])) if request["model"] else None
+    notes = [*source.notes, *([model.template.note] if model and model.template.note else [])]
+    page = preview(source, mapping=mapping, page=request["page"], page_rows=request["page_size"], model=model)
+    rows = []
+    for row in page.rows:
+        shown = Shortened()
+        limit = request["context_length"]
+        rows.append(
+            {
+                "number": row.number,
+                "line": row.line,
+                "raw": shown.value(row.raw),
+                "pieces": shown.pieces(row.pieces),
+                "tokens": row.tokens,
+                "trained_tokens": row.trained_tokens,
+                "too_long": None if row.tokens is None or limit is None else row.tokens > limit,
+                "problem": None if row.problem is None else row.problem[:2_000],
+                "remarks": [remark[:2_000] for remark in row.remarks],
+                "cut": shown.cut,
+            }
+        )
+    say(
+        page={
+            "page": page.number,
+            "total": page.total,
+            "mapping_reason": reason,
+            "notes": notes,
+            "rows": rows,
+        }
+    )
+
+
+def _convert(source: Source, request: dict[str, Any]) -> None:
+    mapping = Mapping(request["mapping"]["format"], request["mapping"]["columns"])
+    with ExitStack() as stack:
+        out = stack.enter_context(open(1, "wb", buffering=_CONVERTED_BUFFER, closefd=False))
+        for row in source.rows():
+            if row.values is None:
+                continue
+            try:
+                record = to_example(row.values, mapping).record()
+            except RowProblem:
+                continue
+            line = json.dumps(record, ensure_ascii=False, default=str) + "\n"
+            out.write(line.encode("utf-8", "replace"))
+
+
+_ACTIONS: dict[str, Callable[[Source, dict[str, Any]], None]] = {
+    "inspect": _inspect,
+    "preview": _preview,
+    "convert": _convert,
+}
+
+
+def main() -> None:
+    """One request, one answer."""
+    request = json.load(sys.stdin)
+    path = Path(request["path"])
+    bound_this_process(cpu_seconds=request["cpu_seconds"], politely=request["action"] == "inspect")
+    try:
+        _ACTIONS[request["action"]](Source.open(path, encoding=request["encoding"]), request)
+    except (NotADataset, ValueError) as problem:
+        # People know the file by another name, and paths of this machine are nobody's business.
+        sentence = str(problem)
+        if request.get("model"):
+            sentence = sentence.replace(request["model"], "the model")
+        sentence = sentence.replace(str(path), request["filename"]).replace(path.name, request["filename"])
+        say(refused=sentence[:2_000])
+    except MemoryError:
+        say(refused=f"{request['filename']} needs more memory than a server gives to one file.")
+    except BrokenPipeError:
+        # Nobody listens any more.
+        sys.stderr.close()
+
+
+if __name__ == "__main__":
+    main()

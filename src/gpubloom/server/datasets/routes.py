@@ -1,0 +1,242 @@
+"""The addresses of datasets."""
+
+from typing import Annotated
+from uuid import UUID
+
+import anyio.to_thread
+from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from gpubloom.server.accounts.current import CurrentSettings
+from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.datasets import reading, service
+from gpubloom.server.datasets.files import arriving_file, dataset_folder, problems_file, remove_dataset
+from gpubloom.server.datasets.report_schemas import ReportOut, RowProblemOut
+from gpubloom.server.datasets.schemas import (
+    DatasetChange,
+    DatasetFromHub,
+    DatasetOut,
+    Datasets,
+    NewDataset,
+    PreviewOut,
+    RowProblems,
+)
+from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
+from gpubloom.server.models.service import folder_to_read
+from gpubloom.server.problems import Conflict
+from gpubloom.server.schema import Storable
+from gpubloom.server.settings import Settings
+from gpubloom.server.storage.children import Readers
+from gpubloom.server.storage.uploads import UploadOffset, offset_answer, take_piece
+from gpubloom.server.storage.uses import Uses
+
+router = APIRouter(prefix="/datasets", tags=["datasets"])
+
+
+async def _shown(settings: Settings, dataset: Dataset) -> DatasetOut:
+    received = dataset.received
+    if dataset.status == "uploading":
+        received = await anyio.to_thread.run_sync(arriving_file(settings, dataset).received)
+    return DatasetOut.model_validate(
+        {
+            **{field: getattr(dataset, field) for field in DatasetOut.model_fields},
+            "received": received,
+            "origin": dataset.origin or None,
+            "report": None if dataset.report is None else ReportOut.model_validate(dataset.report),
+        }
+    )
+
+
+@router.get("")
+async def list_datasets(
+    principal: CurrentPrincipal,
+    session: ReadSession,
+    settings: CurrentSettings,
+    search: Annotated[str, Query(max_length=120), Storable] = "",
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> Datasets:
+    """One's own datasets, the newest first."""
+    rows, total = await service.list_datasets(
+        session, principal, search=search.strip(), limit=limit, offset=offset
+    )
+    return Datasets(items=[await _shown(settings, row) for row in rows], total=total)
+
+
+@router.post("", status_code=201)
+async def announce_dataset(
+    body: NewDataset, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+) -> DatasetOut:
+    """Announce a file; its bytes follow at /content, in pieces."""
+    async with database.write() as session:
+        dataset = await service.create_dataset(session, principal, settings, body)
+    await _make_folder(settings, dataset)
+    return await _shown(settings, dataset)
+
+
+@router.post("/from-hub", status_code=201)
+async def fetch_dataset(
+    body: DatasetFromHub, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+) -> DatasetOut:
+    """Fetch a dataset from a hub, by its id."""
+    async with database.write() as session:
+        dataset = await service.create_from_hub(session, principal, settings, body)
+    await _make_folder(settings, dataset)
+    return await _shown(settings, dataset)
+
+
+async def _make_folder(settings: Settings, dataset: Dataset) -> None:
+    # Only here: an upload to a dataset that was deleted must not bring its folder back.
+    folder = dataset_folder(settings, dataset.id)
+    await anyio.to_thread.run_sync(lambda: folder.mkdir(parents=True, exist_ok=True, mode=0o700))
+
+
+@router.get("/{dataset_id}")
+async def read_dataset(
+    dataset_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
+) -> DatasetOut:
+    """One dataset."""
+    return await _shown(settings, await service.get_dataset(session, principal, dataset_id))
+
+
+@router.patch("/{dataset_id}")
+async def change_dataset(
+    dataset_id: UUID,
+    body: DatasetChange,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+) -> DatasetOut:
+    """Rename a dataset, or say how its file is read: then it is inspected again."""
+    return await _shown(settings, await service.change_dataset(session, principal, dataset_id, body))
+
+
+@router.delete("/{dataset_id}", status_code=204)
+async def delete_dataset(
+    dataset_id: UUID,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+    uses: Uses,
+    after: BackgroundTasks,
+) -> None:
+    """Delete a dataset and its file. What was trained on it stays."""
+    dataset = await service.delete_dataset(session, principal, dataset_id, uses)
+    after.add_task(anyio.to_thread.run_sync, remove_dataset, settings, dataset.id)
+
+
+@router.head("/{dataset_id}/content", status_code=200, response_class=Response)
+async def read_offset(
+    dataset_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
+) -> Response:
+    """How many bytes of the file are here, in the header Upload-Offset."""
+    dataset = await service.get_dataset(session, principal, dataset_id)
+    if dataset.source != "upload":
+        return offset_answer(dataset.received, status=200)
+    received = await anyio.to_thread.run_sync(arriving_file(settings, dataset).received)
+    return offset_answer(received, status=200)
+
+
+@router.patch(
+    "/{dataset_id}/content",
+    status_code=204,
+    response_class=Response,
+    openapi_extra={"requestBody": {"content": {"application/octet-stream": {}}, "required": True}},
+)
+async def upload_content(
+    dataset_id: UUID,
+    request: Request,
+    upload_offset: UploadOffset,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+) -> Response:
+    """Append bytes at an offset. With the last one the file is complete and will be inspected."""
+    # No session is held while bytes arrive: that may take hours.
+    async with database.read() as session:
+        dataset = await service.get_dataset(session, principal, dataset_id)
+    if dataset.source != "upload":
+        raise Conflict("This dataset comes from a hub: nothing is uploaded to it.", code="not_an_upload")
+    file = arriving_file(settings, dataset)
+    try:
+        received = await take_piece(request, file, upload_offset)
+    finally:
+        # What arrived before a connection broke counts too.
+        here = await anyio.to_thread.run_sync(file.received)
+        async with database.write() as session:
+            await service.note_received(session, dataset.id, here)
+    return offset_answer(received)
+
+
+def _require_file(dataset: Dataset) -> None:
+    if not service.is_here(dataset):
+        raise Conflict("The file is not here yet, or not all of it.", code="dataset_not_here")
+
+
+@router.get("/{dataset_id}/preview")
+async def preview_dataset(
+    dataset_id: UUID,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    readers: Readers,
+    page: Annotated[int, Query(ge=1, le=1_000_000_000)] = 1,
+    page_size: Annotated[int, Query(alias="pageSize", ge=1, le=100)] = 20,
+    model_id: Annotated[UUID | None, Query(alias="modelId")] = None,
+    context_length: Annotated[int | None, Query(alias="contextLength", ge=1, le=100_000_000)] = None,
+) -> PreviewOut:
+    """A page of rows, as they are and as the model will see them, what is trained marked."""
+    async with database.read() as session:
+        dataset = await service.get_dataset(session, principal, dataset_id)
+        model = None if model_id is None else await folder_to_read(session, principal, settings, model_id)
+    _require_file(dataset)
+    async with readers:
+        found = await reading.read_page(
+            settings,
+            dataset,
+            page=page,
+            page_size=page_size,
+            model=model,
+            context_length=context_length,
+        )
+    return PreviewOut.model_validate(found)
+
+
+@router.get("/{dataset_id}/problems")
+async def list_problems(
+    dataset_id: UUID,
+    principal: CurrentPrincipal,
+    session: ReadSession,
+    settings: CurrentSettings,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> RowProblems:
+    """Rows that cannot be used, or otherwise than one might expect, with their lines and reasons."""
+    dataset = await service.get_dataset(session, principal, dataset_id)
+    if dataset.report is None:
+        return RowProblems(items=[], total=0, kept=0)
+    path = problems_file(settings, dataset.id)
+    items, kept = await anyio.to_thread.run_sync(
+        lambda: reading.read_problems(path, offset=offset, limit=limit)
+    )
+    found = dataset.report["problems"]
+    return RowProblems(
+        items=[RowProblemOut.model_validate(item) for item in items],
+        total=found["rows_refused"] + found["remarks"],
+        kept=kept,
+    )
+
+
+@router.get("/{dataset_id}/converted", response_class=StreamingResponse)
+async def download_converted(
+    dataset_id: UUID, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+) -> StreamingResponse:
+    """All examples as messages, one JSON object a line; rows that cannot be used are left out."""
+    async with database.read() as session:
+        dataset = await service.get_ready_dataset(session, principal, dataset_id)
+    return StreamingResponse(
+        reading.converted(settings, dataset),
+        media_type="application/x-ndjson",
+        headers={"Content-Disposition": f'attachment; filename="dataset-{dataset.id}.jsonl"'},
+    )

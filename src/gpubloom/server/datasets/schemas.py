@@ -1,0 +1,144 @@
+"""The JSON of datasets."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import Field, model_validator
+
+from gpubloom.datasets import FIELDS, Format, Mapping
+from gpubloom.server.datasets.report_schemas import ReportOut, RowProblemOut
+from gpubloom.server.datasets.tables import Source, Status
+from gpubloom.server.schema import Line, Schema, Storable, Whole
+from gpubloom.server.storage.uploads import LARGEST_OFFSET
+
+Encoding = Literal["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1"]
+ColumnName = Annotated[str, Storable, Field(min_length=1, max_length=500)]
+Columns = Annotated[dict[Annotated[str, Field(max_length=40)], ColumnName], Field(max_length=10)]
+Name = Annotated[Line, Field(min_length=1, max_length=200)]
+RepositoryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?$")]
+# A branch, a tag or a commit; a config or a split: words that are safe in an address.
+HubWord = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w][\w./=+-]*$")]
+
+
+class ReadAs(Schema):
+    """What a person says about a file, in place of what would be guessed."""
+
+    format: Format | None = None
+    columns: Annotated[Columns, Field(description="Which column is which field, as {field: column}.")] = (
+        Field(default_factory=dict)
+    )
+    encoding: Encoding | None = None
+
+    @model_validator(mode="after")
+    def _columns_make_the_format(self) -> "ReadAs":
+        if not self.columns:
+            return self
+        if self.format is None:
+            self.format = Mapping.by_hand(self.columns).format
+            return self
+        needed, optional = FIELDS[self.format]
+        missing = set(needed) - set(self.columns)
+        unknown = set(self.columns) - {*needed, *optional}
+        if missing:
+            raise ValueError(f"{self.format} also needs a column for {', '.join(sorted(missing))}.")
+        if unknown:
+            raise ValueError(f"{self.format} has no field {', '.join(sorted(unknown))}.")
+        return self
+
+
+class NewDataset(ReadAs):
+    """A file that is about to be uploaded."""
+
+    name: Name | None = None
+    filename: Annotated[str, Field(min_length=1, max_length=1024)]
+    size: Annotated[Whole, Field(ge=0, le=LARGEST_OFFSET, description="In bytes.")]
+
+
+class DatasetFromHub(Schema):
+    """A dataset by its id on a hub."""
+
+    name: Name | None = None
+    repository: RepositoryName
+    config: HubWord | None = None
+    split: HubWord | None = None
+    revision: HubWord | None = None
+
+
+class DatasetChange(ReadAs):
+    """Change the name, or how the file is read; the latter inspects it again."""
+
+    name: Name | None = None
+
+
+class OriginOut(Schema):
+    """Where a hub has it; `notes` say what was decided or lost on the way."""
+
+    repository: str
+    config: str | None = None
+    split: str | None = None
+    revision: str | None = None
+    notes: list[str] = Field(default_factory=list)
+
+
+class DatasetOut(Schema):
+    id: UUID
+    name: str
+    filename: str
+    size: int
+    received: int
+    status: Status
+    source: Source
+    format: Format | None
+    columns: dict[str, str]
+    encoding: Encoding | None
+    origin: OriginOut | None
+    report: ReportOut | None
+    problem: str | None
+    progress: float | None
+    created_at: datetime
+
+
+class Datasets(Schema):
+    items: list[DatasetOut]
+    total: int
+
+
+class PieceOut(Schema):
+    """A stretch of what the model sees."""
+
+    text: str
+    trained: bool
+
+
+class PreviewRowOut(Schema):
+    """One row, as it is and as the model sees it. Long ones are shown shortened (`cut`)."""
+
+    number: int
+    line: int | None
+    raw: Any
+    pieces: list[PieceOut]
+    tokens: int | None
+    trained_tokens: int | None
+    too_long: bool | None
+    problem: str | None
+    remarks: list[str]
+    cut: bool
+
+
+class PreviewOut(Schema):
+    """A page of rows; `total` is unknown as long as nobody has counted them."""
+
+    page: int
+    total: int | None
+    mapping_reason: str | None
+    notes: list[str]
+    rows: list[PreviewRowOut]
+
+
+class RowProblems(Schema):
+    """`total` counts all; of very many only the first ones are kept."""
+
+    items: list[RowProblemOut]
+    total: int
+    kept: int

@@ -1,0 +1,180 @@
+"""What can be done with datasets. Whose they are is part of every query."""
+
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.audit.service import record
+from gpubloom.server.datasets.files import shown_name, suffix_of
+from gpubloom.server.datasets.schemas import DatasetChange, DatasetFromHub, NewDataset
+from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.settings import Settings
+from gpubloom.server.storage.room import require_room
+from gpubloom.server.storage.uses import FindUse, require_unused
+
+
+def visible_to(principal: Principal) -> Select[Dataset]:
+    """The datasets a person may see: their own."""
+    return select(Dataset).where(Dataset.user_id == principal.id)
+
+
+async def list_datasets(
+    session: AsyncSession, principal: Principal, *, search: str, limit: int, offset: int
+) -> tuple[list[Dataset], int]:
+    """A page of a person's datasets, the newest first, and how many there are."""
+    statement = visible_to(principal)
+    if search:
+        statement = statement.where(
+            Dataset.name.icontains(search, autoescape=True)
+            | Dataset.filename.icontains(search, autoescape=True)
+        )
+    total = await session.scalar(select(func.count()).select_from(statement.subquery()))
+    rows = await session.scalars(
+        statement.order_by(Dataset.created_at.desc(), Dataset.id).limit(limit).offset(offset)
+    )
+    return list(rows), total or 0
+
+
+async def get_dataset(session: AsyncSession, principal: Principal, dataset_id: UUID) -> Dataset:
+    """One dataset; somebody else's does not exist."""
+    dataset = await session.scalar(visible_to(principal).where(Dataset.id == dataset_id))
+    if dataset is None:
+        raise NotFound("There is no such dataset.")
+    return dataset
+
+
+async def get_ready_dataset(session: AsyncSession, principal: Principal, dataset_id: UUID) -> Dataset:
+    """One dataset that can be trained on."""
+    dataset = await get_dataset(session, principal, dataset_id)
+    if dataset.status != "ready":
+        raise Conflict(f"The dataset is {dataset.status}, not ready.", code="dataset_not_ready")
+    if dataset.report is None or not dataset.report["examples"]:
+        raise Conflict(
+            "The dataset has no row that can be trained on. Say which column is what, or look at its "
+            "problems.",
+            code="dataset_without_examples",
+        )
+    return dataset
+
+
+def is_here(dataset: Dataset) -> bool:
+    """Whether all of the file is on the disk."""
+    return dataset.status in {"inspecting", "ready"} or 0 < dataset.size == dataset.received
+
+
+async def create_dataset(
+    session: AsyncSession, principal: Principal, settings: Settings, body: NewDataset
+) -> Dataset:
+    """A dataset that waits for its content."""
+    try:
+        suffix_of(body.filename)
+    except ValueError as problem:
+        raise InvalidInput.for_field("filename", str(problem)) from problem
+    filename = shown_name(body.filename)
+    if body.size == 0:
+        raise InvalidInput.for_field("size", f"{filename} is empty.")
+    await require_room(session, principal, settings, body.size)
+    dataset = Dataset(
+        id=uuid4(),
+        user_id=principal.id,
+        name=body.name or filename,
+        filename=filename,
+        source="upload",
+        status="uploading",
+        size=body.size,
+        format=body.format,
+        columns=body.columns,
+        encoding=body.encoding,
+    )
+    session.add(dataset)
+    await session.flush()
+    _record(session, principal, "dataset.created", dataset, size=body.size)
+    return dataset
+
+
+async def create_from_hub(
+    session: AsyncSession, principal: Principal, settings: Settings, body: DatasetFromHub
+) -> Dataset:
+    """A dataset that a worker will fetch."""
+    await require_room(session, principal, settings, 0)
+    dataset = Dataset(
+        id=uuid4(),
+        user_id=principal.id,
+        name=body.name or body.repository,
+        # Known when it is fetched.
+        filename="",
+        source="hub",
+        status="fetching",
+        origin=body.model_dump(include={"repository", "config", "split", "revision"}),
+    )
+    session.add(dataset)
+    await session.flush()
+    _record(session, principal, "dataset.fetched", dataset, repository=body.repository)
+    return dataset
+
+
+async def note_received(session: AsyncSession, dataset_id: UUID, received: int) -> None:
+    """Keep how much has arrived; all of it is what a worker then inspects."""
+    changes: dict[str, object] = {"received": received, "progress": None}
+    whole = Dataset.size == received
+    waiting = (Dataset.id == dataset_id, Dataset.status == "uploading")
+    await session.execute(update(Dataset).where(*waiting, ~whole).values(changes))
+    await session.execute(update(Dataset).where(*waiting, whole).values(changes | {"status": "inspecting"}))
+
+
+async def change_dataset(
+    session: AsyncSession, principal: Principal, dataset_id: UUID, body: DatasetChange
+) -> Dataset:
+    """Another name, or another way to read the file."""
+    dataset = await get_dataset(session, principal, dataset_id)
+    said = body.model_dump(exclude_unset=True)
+    if body.name is not None:
+        dataset.name = body.name
+    said.pop("name", None)
+    if "columns" in said and "format" not in said:
+        # Columns alone decide the format, and no columns leave it to be guessed.
+        said["format"] = body.format
+    if "format" in said and "columns" not in said:
+        # Those of another format would mean nothing.
+        said["columns"] = {}
+    if said:
+        for field, value in said.items():
+            setattr(dataset, field, value)
+        if is_here(dataset):
+            dataset.status = "inspecting"
+            dataset.progress = dataset.problem = dataset.report = None
+            dataset.attempt = 0
+            # Whoever inspects it the old way is no longer asked.
+            dataset.lease_token = dataset.lease_expires = dataset.worker = None
+    await session.flush()
+    _record(session, principal, "dataset.changed", dataset)
+    return dataset
+
+
+async def delete_dataset(
+    session: AsyncSession, principal: Principal, dataset_id: UUID, uses: Sequence[FindUse]
+) -> Dataset:
+    """Remove a dataset that nothing unfinished needs; its files are removed by the caller."""
+    dataset = await get_dataset(session, principal, dataset_id)
+    await require_unused(session, uses, "dataset", dataset.id)
+    await session.execute(delete(Dataset).where(Dataset.id == dataset.id))
+    _record(session, principal, "dataset.deleted", dataset)
+    return dataset
+
+
+def _record(
+    session: AsyncSession, principal: Principal, action: str, dataset: Dataset, **details: str | int
+) -> None:
+    record(
+        session,
+        action,
+        actor=principal.id,
+        subject=f"dataset:{dataset.id}",
+        ip_address=principal.ip_address,
+        name=dataset.name,
+        **details,
+    )

@@ -1,0 +1,203 @@
+"""The addresses of models."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import anyio.to_thread
+from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
+
+from gpubloom.hub.catalogue import USUAL_SETTING, catalogue
+from gpubloom.server.accounts.current import CurrentSettings
+from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
+from gpubloom.server.models import service
+from gpubloom.server.models.checks import CheckFailed, check_folder
+from gpubloom.server.models.files import (
+    allowed_folder,
+    arriving_file,
+    is_whole,
+    own_folder,
+    received_bytes,
+    remove_model,
+)
+from gpubloom.server.models.schemas import CatalogueOut, FamilyOut, ModelOut, Models, NewModel
+from gpubloom.server.models.tables import Model
+from gpubloom.server.problems import Conflict, NotFound
+from gpubloom.server.projects.data_paths import DataPathRefused
+from gpubloom.server.schema import Storable
+from gpubloom.server.settings import Settings
+from gpubloom.server.storage.arriving import Arriving
+from gpubloom.server.storage.children import Readers
+from gpubloom.server.storage.uploads import UploadOffset, offset_answer, take_piece
+from gpubloom.server.storage.uses import Uses
+
+router = APIRouter(tags=["models"])
+
+
+async def _shown(settings: Settings, model: Model) -> ModelOut:
+    received = model.received
+    if model.status == "uploading":
+        received = await anyio.to_thread.run_sync(received_bytes, settings, model)
+    progress = received / model.size if model.status == "uploading" and model.size else model.progress
+    return ModelOut.model_validate(
+        {
+            **{field: getattr(model, field) for field in ModelOut.model_fields},
+            "files": [{"path": path, "size": size} for path, size in model.files.items()],
+            "received": received,
+            "progress": progress,
+        }
+    )
+
+
+@router.get("/catalogue")
+async def read_catalogue(principal: CurrentPrincipal) -> CatalogueOut:
+    """Models that people usually start from, with what they need."""
+    # Computed by the planner the first time, which takes a moment.
+    families = await anyio.to_thread.run_sync(catalogue)
+    return CatalogueOut(
+        setting=USUAL_SETTING, families=[FamilyOut.model_validate(asdict(family)) for family in families]
+    )
+
+
+@router.get("/models")
+async def list_models(
+    principal: CurrentPrincipal,
+    session: ReadSession,
+    settings: CurrentSettings,
+    search: Annotated[str, Query(max_length=120), Storable] = "",
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> Models:
+    """One's own models, the newest first."""
+    rows, total = await service.list_models(
+        session, principal, search=search.strip(), limit=limit, offset=offset
+    )
+    return Models(items=[await _shown(settings, row) for row in rows], total=total)
+
+
+@router.post("/models", status_code=201)
+async def add_model(
+    body: NewModel,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    readers: Readers,
+) -> ModelOut:
+    """Add a model: fetched from a hub, in a folder of this machine, or uploaded file by file."""
+    check = None
+    if body.source == "folder":
+        assert body.path is not None
+        try:
+            folder = await anyio.to_thread.run_sync(allowed_folder, body.path, settings)
+        except DataPathRefused as refusal:
+            raise service.require_allowed(refusal) from refusal
+        async with readers:
+            check = await _checked(folder)
+    async with database.write() as session:
+        model = await service.create_model(session, principal, settings, body, check=check)
+    if body.source == "upload":
+        folder = own_folder(settings, model.id)
+        await anyio.to_thread.run_sync(lambda: folder.mkdir(parents=True, exist_ok=True, mode=0o700))
+    return await _shown(settings, model)
+
+
+async def _checked(folder: Path) -> dict[str, Any]:
+    try:
+        return await check_folder(folder)
+    except CheckFailed as failure:
+        raise Conflict(str(failure), code="check_failed") from failure
+
+
+@router.get("/models/{model_id}")
+async def read_model(
+    model_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
+) -> ModelOut:
+    """One model."""
+    return await _shown(settings, await service.get_model(session, principal, model_id))
+
+
+@router.delete("/models/{model_id}", status_code=204)
+async def delete_model(
+    model_id: UUID,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+    uses: Uses,
+    after: BackgroundTasks,
+) -> None:
+    """Delete a model and the files that were fetched or uploaded; a folder of this machine stays."""
+    model = await service.delete_model(session, principal, model_id, uses)
+    after.add_task(anyio.to_thread.run_sync, remove_model, settings, model.id)
+
+
+@router.post("/models/{model_id}/check")
+async def check_model(
+    model_id: UUID,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    readers: Readers,
+) -> ModelOut:
+    """Look again what is wrong with a model's folder."""
+    async with database.read() as session:
+        model = await service.get_model(session, principal, model_id)
+        folder = await service.folder_to_read(session, principal, settings, model_id)
+    async with readers:
+        check = await _checked(folder)
+    async with database.write() as session:
+        await service.note_check(session, model.id, check)
+        model = await service.get_model(session, principal, model_id)
+    return await _shown(settings, model)
+
+
+def _announced(settings: Settings, model: Model, path: str) -> Arriving:
+    # Looked up in the list, never joined to a folder: no name can lead elsewhere.
+    if path not in model.files:
+        raise NotFound("The model was announced without such a file.")
+    return arriving_file(settings, model, path)
+
+
+@router.head("/models/{model_id}/files/{path}", status_code=200, response_class=Response)
+async def read_offset(
+    model_id: UUID, path: str, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
+) -> Response:
+    """How many bytes of a file are here, in the header Upload-Offset."""
+    model = await service.get_model(session, principal, model_id)
+    received = await anyio.to_thread.run_sync(_announced(settings, model, path).received)
+    return offset_answer(received, status=200)
+
+
+@router.patch(
+    "/models/{model_id}/files/{path}",
+    status_code=204,
+    response_class=Response,
+    openapi_extra={"requestBody": {"content": {"application/octet-stream": {}}, "required": True}},
+)
+async def upload_file(
+    model_id: UUID,
+    path: str,
+    request: Request,
+    upload_offset: UploadOffset,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    readers: Readers,
+) -> Response:
+    """Append bytes to a file at an offset. With the last byte of the last file the model is checked."""
+    async with database.read() as session:
+        model = await service.get_model(session, principal, model_id)
+    file = _announced(settings, model, path)
+    try:
+        received = await take_piece(request, file, upload_offset)
+    finally:
+        here = await anyio.to_thread.run_sync(received_bytes, settings, model)
+        async with database.write() as session:
+            await service.note_received(session, model.id, here)
+    if model.status == "uploading" and await anyio.to_thread.run_sync(is_whole, settings, model):
+        async with readers:
+            check = await _checked(own_folder(settings, model.id))
+        async with database.write() as session:
+            await service.note_check(session, model.id, check)
+    return offset_answer(received)

@@ -1,0 +1,111 @@
+"""Child processes that look at strangers' files and run their templates, so that the server need not.
+
+A child gets one JSON request on its input and answers with lines of JSON. It knows no secrets: there are
+none in its environment. It can be ended at any moment.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, cast
+
+import anyio
+from fastapi import Depends, Request
+
+# Each is a process that may take a few hundred megabytes; whoever asks for one more waits.
+MOST_READERS = 4
+
+# What Python and its libraries need; settings and passwords are not among it.
+_PASSED_ON = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV"),
+    *("HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+_LONGEST_LINE = 64 << 20
+_READ = 1 << 18
+
+
+class ChildFailed(Exception):
+    """A child that ended without an answer; says how."""
+
+
+class ChildTookTooLong(ChildFailed):
+    """A child that was ended because its time was over."""
+
+
+def _readers_of(request: Request) -> anyio.CapacityLimiter:
+    return cast("anyio.CapacityLimiter", request.app.state.readers)
+
+
+Readers = Annotated[anyio.CapacityLimiter, Depends(_readers_of)]
+
+
+@contextlib.asynccontextmanager
+async def started(module: str, request: dict[str, Any]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A child of one of our modules that has its request; it is gone when the block ends."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", module),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        | {"MALLOC_ARENA_MAX": "2", "TOKENIZERS_PARALLELISM": "false"},
+        start_new_session=True,
+        limit=_LONGEST_LINE,
+    )
+    try:
+        assert child.stdin is not None
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            child.stdin.write(json.dumps(request).encode())
+            await child.stdin.drain()
+        child.stdin.close()
+        yield child
+    finally:
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+        # Shielded: a child that was ended must also be waited for when this task is.
+        await asyncio.shield(asyncio.ensure_future(child.wait()))
+
+
+async def answers(module: str, request: dict[str, Any], *, seconds: float) -> AsyncIterator[dict[str, Any]]:
+    """Everything that a child says, line by line; raises when it ends badly or takes too long."""
+    async with started(module, request) as child:
+        assert child.stdout is not None
+        try:
+            async with asyncio.timeout(seconds):
+                async for line in child.stdout:
+                    yield json.loads(line)
+                status = await child.wait()
+        except TimeoutError as error:
+            raise ChildTookTooLong(f"It took longer than {seconds:,.0f} seconds.") from error
+        except ValueError as error:
+            raise ChildFailed("It answered with something that cannot be read.") from error
+    if status != 0:
+        raise ChildFailed(
+            f"It was ended by signal {-status}." if status < 0 else f"It ended with code {status}."
+        )
+
+
+async def answer(module: str, request: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+    """The last thing that a child says."""
+    last: dict[str, Any] | None = None
+    async for said in answers(module, request, seconds=seconds):
+        last = said
+    if last is None:
+        raise ChildFailed("It said nothing.")
+    return last
+
+
+async def output(module: str, request: dict[str, Any]) -> AsyncIterator[bytes]:
+    """A child's output as it comes, however long that takes. Whoever stops listening ends it."""
+    async with started(module, request) as child:
+        assert child.stdout is not None
+        while piece := await child.stdout.read(_READ):
+            yield piece
+        if await child.wait() != 0:
+            raise ChildFailed("It ended before everything was written.")

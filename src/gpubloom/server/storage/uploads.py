@@ -1,0 +1,35 @@
+"""The headers and answers of an upload in pieces, the same for every kind of file."""
+
+import re
+from typing import Annotated
+
+from fastapi import Header, Request, Response
+
+from gpubloom.server.problems import InvalidInput
+from gpubloom.server.storage.arriving import OFFSET_HEADER, Arriving, receive
+
+# Larger numbers are no sizes of files, and PostgreSQL could not hold them.
+LARGEST_OFFSET = 2**53
+
+# Where bodies may be of any length: they go to the disk as they come, and each is counted against what was
+# announced.
+UPLOADS = re.compile(r"/api/(datasets/[0-9a-fA-F-]{36}/content|models/[0-9a-fA-F-]{36}/files/[^/]{1,300})")
+
+UploadOffset = Annotated[
+    int, Header(ge=0, le=LARGEST_OFFSET, description="The byte at which this piece begins.")
+]
+
+
+async def take_piece(request: Request, file: Arriving, offset: int) -> int:
+    """Write the body of a request at its offset; gives how many bytes are here then."""
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        raise InvalidInput("Send the file's own bytes, without Content-Encoding.", code="encoded_body")
+    length = request.headers.get("content-length", "")
+    declared = int(length) if length.isdecimal() and len(length) <= 18 else None
+    return await receive(request.stream(), file, offset=offset, declared=declared)
+
+
+def offset_answer(received: int, *, status: int = 204) -> Response:
+    """Says how much is here."""
+    return Response(status_code=status, headers={OFFSET_HEADER: str(received), "Cache-Control": "no-store"})
