@@ -496,6 +496,274 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/datasets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Datasets
+         * @description One's own datasets, the newest first.
+         */
+        get: operations["list_datasets_api_datasets_get"];
+        put?: never;
+        /**
+         * Announce Dataset
+         * @description Announce a file; its bytes follow at /content, in pieces.
+         */
+        post: operations["announce_dataset_api_datasets_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/datasets/from-hub": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fetch Dataset
+         * @description Fetch a dataset from a hub, by its id.
+         */
+        post: operations["fetch_dataset_api_datasets_from_hub_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Dataset
+         * @description One dataset.
+         */
+        get: operations["read_dataset_api_datasets__dataset_id__get"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Dataset
+         * @description Delete a dataset and its file. What was trained on it stays.
+         */
+        delete: operations["delete_dataset_api_datasets__dataset_id__delete"];
+        options?: never;
+        head?: never;
+        /**
+         * Change Dataset
+         * @description Rename a dataset, or say how its file is read: then it is inspected again.
+         */
+        patch: operations["change_dataset_api_datasets__dataset_id__patch"];
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        /**
+         * Read Offset
+         * @description How many bytes of the file are here, in the header Upload-Offset.
+         */
+        head: operations["read_offset_api_datasets__dataset_id__content_head"];
+        /**
+         * Upload Content
+         * @description Append bytes at an offset. With the last one the file is complete and will be inspected.
+         */
+        patch: operations["upload_content_api_datasets__dataset_id__content_patch"];
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Preview Dataset
+         * @description A page of rows, as they are and as the model will see them, what is trained marked.
+         */
+        get: operations["preview_dataset_api_datasets__dataset_id__preview_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}/problems": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Problems
+         * @description Rows that cannot be used, or otherwise than one might expect, with their lines and reasons.
+         */
+        get: operations["list_problems_api_datasets__dataset_id__problems_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/datasets/{dataset_id}/converted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Converted
+         * @description All examples as messages, one JSON object a line; rows that cannot be used are left out.
+         */
+        get: operations["download_converted_api_datasets__dataset_id__converted_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/catalogue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Catalogue
+         * @description Models that people usually start from, with what they need.
+         */
+        get: operations["read_catalogue_api_catalogue_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Models
+         * @description One's own models, the newest first.
+         */
+        get: operations["list_models_api_models_get"];
+        put?: never;
+        /**
+         * Add Model
+         * @description Add a model: fetched from a hub, in a folder of this machine, or uploaded file by file.
+         */
+        post: operations["add_model_api_models_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{model_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Model
+         * @description One model.
+         */
+        get: operations["read_model_api_models__model_id__get"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Model
+         * @description Delete a model and the files that were fetched or uploaded; a folder of this machine stays.
+         */
+        delete: operations["delete_model_api_models__model_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{model_id}/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Model
+         * @description Look again what is wrong with a model's folder.
+         */
+        post: operations["check_model_api_models__model_id__check_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{model_id}/files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        /**
+         * Read Offset
+         * @description How many bytes of a file are here, in the header Upload-Offset.
+         */
+        head: operations["read_offset_api_models__model_id__files__path__head"];
+        /**
+         * Upload File
+         * @description Append bytes to a file at an offset. With the last byte of the last file the model is checked.
+         */
+        patch: operations["upload_file_api_models__model_id__files__path__patch"];
+        trace?: never;
+    };
     "/api/machines": {
         parameters: {
             query?: never;
@@ -1152,6 +1420,49 @@ export interface components {
             /** Csrftoken */
             csrfToken: string | null;
         };
+        /**
+         * Bar
+         * @description How many rows are from (inclusive) to (exclusive) so long.
+         */
+        Bar: {
+            /** Begin */
+            begin: number;
+            /** End */
+            end: number;
+            /** Rows */
+            rows: number;
+        };
+        /** CatalogueModelOut */
+        CatalogueModelOut: {
+            /** Id */
+            id: string;
+            /** Parameters */
+            parameters: number;
+            /** Licence */
+            licence: string;
+            /** Contextlength */
+            contextLength: number;
+            /** Chat */
+            chat: boolean;
+            /** Gated */
+            gated: boolean | null;
+            /** Unslothid */
+            unslothId: string | null;
+            /** Memory */
+            memory: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * CatalogueOut
+         * @description Models that people usually start from; `setting` says what the memory figures are for.
+         */
+        CatalogueOut: {
+            /** Setting */
+            setting: string;
+            /** Families */
+            families: components["schemas"]["FamilyOut"][];
+        };
         /** ChangePassword */
         ChangePassword: {
             /**
@@ -1164,6 +1475,35 @@ export interface components {
              * Format: password
              */
             newPassword: string;
+        };
+        /**
+         * CheckOut
+         * @description What a model's folder is and what is wrong with it.
+         */
+        CheckOut: {
+            /** Ok */
+            ok: boolean;
+            /** Findings */
+            findings: components["schemas"]["FindingOut"][];
+            /** Family */
+            family: string | null;
+            /** Parameters */
+            parameters: number | null;
+            /** Contextlength */
+            contextLength: number | null;
+            /** Vocabsize */
+            vocabSize: number | null;
+            /** Chattemplate */
+            chatTemplate: boolean;
+            /** Bytes */
+            bytes: number;
+            /**
+             * Memory
+             * @description The least GPU memory in bytes, by method.
+             */
+            memory: {
+                [key: string]: number;
+            } | null;
         };
         /** CheckpointOut */
         CheckpointOut: {
@@ -1196,6 +1536,19 @@ export interface components {
         Checkpoints: {
             /** Items */
             items: components["schemas"]["CheckpointOut"][];
+        };
+        /** ColumnOut */
+        ColumnOut: {
+            /** Name */
+            name: string;
+            /** Filled */
+            filled: number;
+            /** Missing */
+            missing: number;
+            /** Types */
+            types: {
+                [key: string]: number;
+            };
         };
         /**
          * CreatedApiToken
@@ -1238,6 +1591,116 @@ export interface components {
             /** Series */
             series: components["schemas"]["CurveOut"][];
         };
+        /**
+         * DatasetChange
+         * @description Change the name, or how the file is read; the latter inspects it again.
+         */
+        DatasetChange: {
+            /** Format */
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            /**
+             * Columns
+             * @description Which column is which field, as {field: column}.
+             */
+            columns?: {
+                [key: string]: string;
+            };
+            /** Encoding */
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            /** Name */
+            name?: string | null;
+        };
+        /**
+         * DatasetFromHub
+         * @description A dataset by its id on a hub.
+         */
+        DatasetFromHub: {
+            /** Name */
+            name?: string | null;
+            /** Repository */
+            repository: string;
+            /** Config */
+            config?: string | null;
+            /** Split */
+            split?: string | null;
+            /** Revision */
+            revision?: string | null;
+        };
+        /** DatasetOut */
+        DatasetOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Name */
+            name: string;
+            /** Filename */
+            filename: string;
+            /** Size */
+            size: number;
+            /** Received */
+            received: number;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "uploading" | "fetching" | "inspecting" | "ready" | "failed";
+            /**
+             * Source
+             * @enum {string}
+             */
+            source: "upload" | "hub";
+            /** Format */
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            /** Columns */
+            columns: {
+                [key: string]: string;
+            };
+            /** Encoding */
+            encoding: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            origin: components["schemas"]["OriginOut"] | null;
+            report: components["schemas"]["ReportOut"] | null;
+            /** Problem */
+            problem: string | null;
+            /** Progress */
+            progress: number | null;
+            /**
+             * Createdat
+             * Format: date-time
+             */
+            createdAt: string;
+        };
+        /** Datasets */
+        Datasets: {
+            /** Items */
+            items: components["schemas"]["DatasetOut"][];
+            /** Total */
+            total: number;
+        };
+        /**
+         * DetectionOut
+         * @description The best guess, how sure it is, and why.
+         */
+        DetectionOut: {
+            mapping: components["schemas"]["MappingOut"] | null;
+            /** Confidence */
+            confidence: number;
+            /** Reason */
+            reason: string;
+        };
+        /**
+         * DuplicatesOut
+         * @description Rows that say the same as an earlier one.
+         */
+        DuplicatesOut: {
+            /** Repeated */
+            repeated: number;
+            /** Groups */
+            groups: number;
+            /** First */
+            first: number[][];
+        };
         /** EmailOnly */
         EmailOnly: {
             /** Email */
@@ -1250,6 +1713,13 @@ export interface components {
             /** Maxsteps */
             maxSteps?: number | null;
         };
+        /** FamilyOut */
+        FamilyOut: {
+            /** Name */
+            name: string;
+            /** Models */
+            models: components["schemas"]["CatalogueModelOut"][];
+        };
         /**
          * FieldError
          * @description What is wrong with one field of the request.
@@ -1259,6 +1729,21 @@ export interface components {
             field: string;
             /** Message */
             message: string;
+        };
+        /**
+         * FindingOut
+         * @description `error`: it cannot be trained. `warning`: it can, but one should know. `note`: how it is read.
+         */
+        FindingOut: {
+            /** Code */
+            code: string;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "error" | "warning" | "note";
+            /** Sentence */
+            sentence: string;
         };
         /** Health */
         Health: {
@@ -1421,6 +1906,36 @@ export interface components {
             /** Total */
             total: number;
         };
+        /** LengthsOut */
+        LengthsOut: {
+            /** Unit */
+            unit: string;
+            /** Total */
+            total: number;
+            /** Trained */
+            trained: number;
+            /**
+             * Longest
+             * @description Row and length, the longest first.
+             */
+            longest: [
+                number,
+                number
+            ][];
+            /** Halfbelow */
+            halfBelow: number;
+            /**
+             * Mostbelow
+             * @description 95 of 100 rows are shorter.
+             */
+            mostBelow: number;
+            /** Histogram */
+            histogram: components["schemas"]["Bar"][];
+            /** Toolong */
+            tooLong: number;
+            /** Firsttoolong */
+            firstTooLong: number[];
+        };
         /**
          * LiveSettings
          * @description What can change while a run trains; what is left out stays as it is.
@@ -1481,6 +1996,21 @@ export interface components {
             items: components["schemas"]["Machine"][];
         };
         /**
+         * MappingOut
+         * @description Which column is which field of a format.
+         */
+        MappingOut: {
+            /**
+             * Format
+             * @enum {string}
+             */
+            format: "text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages";
+            /** Columns */
+            columns: {
+                [key: string]: string;
+            };
+        };
+        /**
          * Message
          * @description A reply that is only a sentence.
          */
@@ -1520,8 +2050,11 @@ export interface components {
             /** Step */
             step: number;
         };
-        /** ModelFile */
-        ModelFile: {
+        /**
+         * ModelFile
+         * @description A file of a model's folder that will be uploaded.
+         */
+        "ModelFile-Input": {
             /** Path */
             path: string;
             /** Size */
@@ -1530,9 +2063,58 @@ export interface components {
         /** ModelFiles */
         ModelFiles: {
             /** Items */
-            items: components["schemas"]["ModelFile"][];
+            items: components["schemas"]["gpubloom__server__jobs__schemas__ModelFile"][];
             /** Archivesize */
             archiveSize: number;
+        };
+        /** ModelOut */
+        ModelOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Name */
+            name: string;
+            /**
+             * Source
+             * @enum {string}
+             */
+            source: "hub" | "folder" | "upload";
+            /** Repository */
+            repository: string | null;
+            /** Revision */
+            revision: string | null;
+            /** Path */
+            path: string | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "fetching" | "uploading" | "ready" | "failed";
+            /** Progress */
+            progress: number | null;
+            /** Size */
+            size: number;
+            /** Received */
+            received: number;
+            /** Files */
+            files: components["schemas"]["gpubloom__server__models__schemas__ModelFile"][];
+            check: components["schemas"]["CheckOut"] | null;
+            /** Problem */
+            problem: string | null;
+            /**
+             * Createdat
+             * Format: date-time
+             */
+            createdAt: string;
+        };
+        /** Models */
+        Models: {
+            /** Items */
+            items: components["schemas"]["ModelOut"][];
+            /** Total */
+            total: number;
         };
         /**
          * Nearest
@@ -1564,6 +2146,32 @@ export interface components {
              * @default 90
              */
             expiresInDays: number;
+        };
+        /**
+         * NewDataset
+         * @description A file that is about to be uploaded.
+         */
+        NewDataset: {
+            /** Format */
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            /**
+             * Columns
+             * @description Which column is which field, as {field: column}.
+             */
+            columns?: {
+                [key: string]: string;
+            };
+            /** Encoding */
+            encoding?: ("utf-8" | "utf-16" | "utf-16-le" | "utf-16-be" | "latin-1") | null;
+            /** Name */
+            name?: string | null;
+            /** Filename */
+            filename: string;
+            /**
+             * Size
+             * @description In bytes.
+             */
+            size: number;
         };
         /**
          * NewHubToken
@@ -1613,6 +2221,27 @@ export interface components {
             maxAttempts: number;
         };
         /**
+         * NewModel
+         * @description A model by its id on a hub, by a folder of this machine, or by the files that will be uploaded.
+         */
+        NewModel: {
+            /**
+             * Source
+             * @enum {string}
+             */
+            source: "hub" | "folder" | "upload";
+            /** Name */
+            name?: string | null;
+            /** Repository */
+            repository?: string | null;
+            /** Revision */
+            revision?: string | null;
+            /** Path */
+            path?: string | null;
+            /** Files */
+            files?: components["schemas"]["ModelFile-Input"][];
+        };
+        /**
          * NewShare
          * @description The link is shown once.
          */
@@ -1620,6 +2249,22 @@ export interface components {
             /** Link */
             link: string;
             share: components["schemas"]["ShareOut"];
+        };
+        /**
+         * OriginOut
+         * @description Where a hub has it; `notes` say what was decided or lost on the way.
+         */
+        OriginOut: {
+            /** Repository */
+            repository: string;
+            /** Config */
+            config?: string | null;
+            /** Split */
+            split?: string | null;
+            /** Revision */
+            revision?: string | null;
+            /** Notes */
+            notes?: string[];
         };
         /** People */
         People: {
@@ -1669,6 +2314,16 @@ export interface components {
             lastSeenAt: string | null;
         };
         /**
+         * PieceOut
+         * @description A stretch of what the model sees.
+         */
+        PieceOut: {
+            /** Text */
+            text: string;
+            /** Trained */
+            trained: boolean;
+        };
+        /**
          * PlanAnswer
          * @description Whether it fits, and what to expect; `reason` says why not, `nearest` what would.
          */
@@ -1714,6 +2369,48 @@ export interface components {
             hostMemory?: number | null;
         };
         /**
+         * PreviewOut
+         * @description A page of rows; `total` is unknown as long as nobody has counted them.
+         */
+        PreviewOut: {
+            /** Page */
+            page: number;
+            /** Total */
+            total: number | null;
+            /** Mappingreason */
+            mappingReason: string | null;
+            /** Notes */
+            notes: string[];
+            /** Rows */
+            rows: components["schemas"]["PreviewRowOut"][];
+        };
+        /**
+         * PreviewRowOut
+         * @description One row, as it is and as the model sees it. Long ones are shown shortened (`cut`).
+         */
+        PreviewRowOut: {
+            /** Number */
+            number: number;
+            /** Line */
+            line: number | null;
+            /** Raw */
+            raw: unknown;
+            /** Pieces */
+            pieces: components["schemas"]["PieceOut"][];
+            /** Tokens */
+            tokens: number | null;
+            /** Trainedtokens */
+            trainedTokens: number | null;
+            /** Toolong */
+            tooLong: boolean | null;
+            /** Problem */
+            problem: string | null;
+            /** Remarks */
+            remarks: string[];
+            /** Cut */
+            cut: boolean;
+        };
+        /**
          * ProblemBody
          * @description The body of every error response.
          */
@@ -1736,6 +2433,22 @@ export interface components {
              * @default []
              */
             errors: components["schemas"]["FieldError"][];
+        };
+        /**
+         * ProblemsFound
+         * @description How many, of which kinds, and the first ones; the others are at /problems.
+         */
+        ProblemsFound: {
+            /** Rowsrefused */
+            rowsRefused: number;
+            /** Remarks */
+            remarks: number;
+            /** Kinds */
+            kinds: {
+                [key: string]: number;
+            };
+            /** First */
+            first: components["schemas"]["RowProblemOut"][];
         };
         /** ProfileChange */
         ProfileChange: {
@@ -1807,6 +2520,31 @@ export interface components {
             /** Total */
             total: number;
         };
+        /**
+         * ReportOut
+         * @description What a file holds. Without a mapping nobody knows which column is what: name them.
+         */
+        ReportOut: {
+            /** Kind */
+            kind: string;
+            /** Encoding */
+            encoding: string | null;
+            /** Notes */
+            notes: string[];
+            /** Rows */
+            rows: number;
+            /** Blanklines */
+            blankLines: number;
+            /** Columns */
+            columns: components["schemas"]["ColumnOut"][];
+            detection: components["schemas"]["DetectionOut"];
+            mapping: components["schemas"]["MappingOut"] | null;
+            /** Examples */
+            examples: number;
+            problems: components["schemas"]["ProblemsFound"];
+            lengths: components["schemas"]["LengthsOut"] | null;
+            duplicates: components["schemas"]["DuplicatesOut"] | null;
+        };
         /** ResetPassword */
         ResetPassword: {
             /**
@@ -1816,6 +2554,32 @@ export interface components {
             password: string;
             /** Token */
             token: string;
+        };
+        /**
+         * RowProblemOut
+         * @description A row that cannot be used (`fatal`), or that is used otherwise than one might expect.
+         */
+        RowProblemOut: {
+            /** Row */
+            row: number;
+            /** Line */
+            line: number | null;
+            /** Reason */
+            reason: string;
+            /** Fatal */
+            fatal: boolean;
+        };
+        /**
+         * RowProblems
+         * @description `total` counts all; of very many only the first ones are kept.
+         */
+        RowProblems: {
+            /** Items */
+            items: components["schemas"]["RowProblemOut"][];
+            /** Total */
+            total: number;
+            /** Kept */
+            kept: number;
         };
         /**
          * Script
@@ -1984,6 +2748,23 @@ export interface components {
         Verify: {
             /** Token */
             token: string;
+        };
+        /** ModelFile */
+        gpubloom__server__jobs__schemas__ModelFile: {
+            /** Path */
+            path: string;
+            /** Size */
+            size: number;
+        };
+        /**
+         * ModelFile
+         * @description A file of a model's folder that will be uploaded.
+         */
+        gpubloom__server__models__schemas__ModelFile: {
+            /** Path */
+            path: string;
+            /** Size */
+            size: number;
         };
     };
     responses: never;
@@ -2965,6 +3746,636 @@ export interface operations {
             cookie?: never;
         };
         requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_datasets_api_datasets_get: {
+        parameters: {
+            query?: {
+                search?: string;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Datasets"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    announce_dataset_api_datasets_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewDataset"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DatasetOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    fetch_dataset_api_datasets_from_hub_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DatasetFromHub"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DatasetOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_dataset_api_datasets__dataset_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DatasetOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_dataset_api_datasets__dataset_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    change_dataset_api_datasets__dataset_id__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DatasetChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DatasetOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_offset_api_datasets__dataset_id__content_head: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    upload_content_api_datasets__dataset_id__content_patch: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The byte at which this piece begins. */
+                "upload-offset": number;
+            };
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": unknown;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    preview_dataset_api_datasets__dataset_id__preview_get: {
+        parameters: {
+            query?: {
+                page?: number;
+                pageSize?: number;
+                modelId?: string | null;
+                contextLength?: number | null;
+            };
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreviewOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_problems_api_datasets__dataset_id__problems_get: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RowProblems"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_converted_api_datasets__dataset_id__converted_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_catalogue_api_catalogue_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CatalogueOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_models_api_models_get: {
+        parameters: {
+            query?: {
+                search?: string;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Models"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    add_model_api_models_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewModel"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_model_api_models__model_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    delete_model_api_models__model_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    check_model_api_models__model_id__check_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_offset_api_models__model_id__files__path__head: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model_id: string;
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    upload_file_api_models__model_id__files__path__patch: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The byte at which this piece begins. */
+                "upload-offset": number;
+            };
+            path: {
+                model_id: string;
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": unknown;
+            };
+        };
         responses: {
             /** @description Successful Response */
             204: {
