@@ -10,7 +10,8 @@ from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.export import load_model
 from gpubloom.engine.generate import generate
 from gpubloom.engine.models import TransformerLM
-from gpubloom.engine.sample import find_model, main
+from gpubloom.engine.sample import main
+from gpubloom.engine.serving.found import find_model
 from gpubloom.plan import PRESETS, TokenizerConfig
 from tests.engine.runs import Run
 
@@ -64,10 +65,10 @@ def test_a_run_is_sampled_from_its_checkpoint_first_and_its_model_later(make_run
     run = make_run(max_steps=6)
     run.train(stop_at=3)
     (run.folder / "config.json").write_text(run.config.to_json())
-    assert find_model(run.folder).name == "step-00000003"
+    assert find_model(run.folder).folder.name == "step-00000003"
     run.train(resume=True)
-    assert find_model(run.folder) == run.folder / "model"
-    model, tokenizer = load_model(find_model(run.folder))
+    assert find_model(run.folder).folder == run.folder / "model"
+    model, tokenizer = load_model(find_model(run.folder).folder)
     assert (model.shape.layers, tokenizer.vocab_size) == (2, 257)
 
 

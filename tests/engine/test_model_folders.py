@@ -11,7 +11,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.pretrained_text import load_pretrained_text
-from gpubloom.engine.sample import find_model, main
+from gpubloom.engine.sample import main
+from gpubloom.engine.serving.found import find_model
 from gpubloom.plan import TokenizerConfig
 from tests.engine.conftest import sample_text
 from tests.engine.runs import Run
@@ -66,7 +67,7 @@ def test_a_model_folder_is_trained_resumed_exported_and_sampled(
     main([str(run.folder), "The quick", "--max-tokens", "8", "--temperature", "0"])
 
     assert capsys.readouterr().out.startswith("The quick")
-    assert find_model(run.folder) == run.folder / "model"
+    assert find_model(run.folder).folder == run.folder / "model"
     exported = Tokenizer.load(run.folder / "model" / "tokenizer.json")
     assert list(exported.encode("The quick")) == list(
         Tokenizer.load(folder / "tokenizer.json").encode("The quick")

@@ -1,5 +1,6 @@
 """A model folder of any family, or an adapter and its base, ready to generate: transformers computes it."""
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -8,10 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from gpubloom.engine.adapters_on_disk import CONFIG_FILE, Adapter, read_adapter
-from gpubloom.engine.models.lora import is_transposed
+from gpubloom.engine.hardware import Compute
+from gpubloom.engine.serving.four_bit import to_four_bit
+from gpubloom.engine.serving.low_rank import attach, tuned
 
 # Where a config does not say how far positions reach.
 _CONTEXT_LENGTH = 2_048
+
+ON_CPU = Compute(torch.device("cpu"), "fp32", "fp32: exact on any machine")
 
 
 class Remembered:
@@ -26,44 +31,68 @@ class Remembered:
 
 
 class PretrainedText:
-    """A causal language model of transformers, as `generate` asks for it."""
+    """A causal language model of transformers, as `generate` asks for it; with its adapter or without."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = cast(Any, model.eval())
-        settings = self._model.config.get_text_config()
+    reads_in_pieces = True
+
+    def __init__(self, module: Any, *, is_tuned: bool = True) -> None:
+        self.module = module.eval()
+        self.is_tuned = is_tuned
+        settings = self.module.config.get_text_config()
         self.context_length: int = getattr(settings, "max_position_embeddings", None) or _CONTEXT_LENGTH
+        self._keeps_some = "logits_to_keep" in inspect.signature(self.module.forward).parameters
+
+    def without_adapter(self) -> "PretrainedText":
+        """The base, computed with the same weights."""
+        return PretrainedText(self.module, is_tuned=False)
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        found: Iterator[nn.Parameter] = self._model.parameters()
+        found: Iterator[nn.Parameter] = self.module.parameters()
         return found
 
     def new_cache(self) -> list[Remembered]:
         from transformers import DynamicCache
 
-        return [Remembered(DynamicCache(config=self._model.config))]
+        return [Remembered(DynamicCache(config=self.module.config))]
 
-    def __call__(self, tokens_BT: Tensor, cache: list[Remembered]) -> Tensor:
-        found = self._model(input_ids=tokens_BT, past_key_values=cache[0].cache, use_cache=True)
+    def __call__(
+        self, tokens_BT: Tensor, cache: list[Remembered] | None, *, last_only: bool = False
+    ) -> Tensor:
+        options: dict[str, Any] = {"use_cache": False}
+        if cache is not None:
+            options = {"use_cache": True, "past_key_values": cache[0].cache}
+        if last_only and self._keeps_some:
+            # Logits of a long prompt can be larger than the model.
+            options["logits_to_keep"] = 1
+        with tuned(self.is_tuned):
+            found = self.module(input_ids=tokens_BT, **options)
         return cast(Tensor, found.logits)
 
 
-def load_pretrained_text(folder: Path) -> PretrainedText:
-    """The model of a folder; of an adapter's folder, the base it names with the adapter's changes."""
+def load_pretrained_text(
+    folder: Path, *, base: Path | None = None, compute: Compute = ON_CPU, four_bit: bool = False
+) -> PretrainedText:
+    """The model of a folder; of an adapter's folder, the base with the adapter's terms.
+
+    `base` is by default what the adapter names; `four_bit` computes with a base as QLoRA trained on it.
+    """
     if not (folder / CONFIG_FILE).is_file():
-        return PretrainedText(_load(folder))
+        return PretrainedText(_load(folder, compute, four_bit=four_bit))
     adapter = read_adapter(folder)
-    if adapter.base_model is None:
-        raise ValueError(f"{folder} holds adapters, but does not say which model they belong to.")
-    model = _load(Path(adapter.base_model))
-    _merge(model, adapter)
+    model = _load(base or _named_base(folder, adapter), compute, four_bit=four_bit)
+    attach(model, adapter, compute.dtype)
     return PretrainedText(model)
 
 
-def _load(folder: Path) -> nn.Module:
+def _named_base(folder: Path, adapter: Adapter) -> Path:
+    if adapter.base_model is None:
+        raise ValueError(f"{folder} holds adapters, but does not say which model they belong to.")
+    return Path(adapter.base_model)
+
+
+def _load(folder: Path, compute: Compute, *, four_bit: bool) -> nn.Module:
     if not folder.is_dir():
-        raise ValueError(
-            f"There is no model folder {folder}: put it back to sample from what was trained on it."
-        )
+        raise ValueError(f"There is no model folder {folder}: put it back to use what was trained on it.")
     # transformers takes seconds to load, which a run of a preset must not pay.
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -71,17 +100,16 @@ def _load(folder: Path) -> nn.Module:
     # What it draws would stand in the middle of the text.
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    except OSError as problem:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder,
+            # Four bits are made from the weights as they were saved, as in training.
+            dtype="auto" if four_bit else compute.dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+    except (OSError, KeyError) as problem:
         raise ValueError(f"{folder} cannot be read: {problem}") from None
-    return cast(nn.Module, model)
-
-
-@torch.no_grad()
-def _merge(model: nn.Module, adapter: Adapter) -> None:
-    for name, a in adapter.tensors.items():
-        path, is_first, _ = name.partition(".lora_A.weight")
-        if is_first:
-            change = adapter.settings.scale * (adapter.tensors[f"{path}.lora_B.weight"].float() @ a.float())
-            module = model.get_submodule(path)
-            cast(Tensor, module.weight).add_(change.T if is_transposed(module) else change)
+    if four_bit:
+        return to_four_bit(model, compute.device, compute.dtype)
+    return cast(nn.Module, cast(Any, model).to(compute.device))

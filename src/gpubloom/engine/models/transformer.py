@@ -179,14 +179,21 @@ class TransformerLM(nn.Module):
     def new_cache(self) -> list[LayerCache]:
         return [LayerCache() for _ in self.layers]
 
-    def forward(self, tokens_BT: Tensor, cache: list[LayerCache] | None = None) -> Tensor:
-        """Logits of every position given. With a cache, earlier positions are remembered in it."""
+    @property
+    def reads_in_pieces(self) -> bool:
+        """A cache that remembers something takes one further position at a time."""
+        return False
+
+    def forward(
+        self, tokens_BT: Tensor, cache: list[LayerCache] | None = None, *, last_only: bool = False
+    ) -> Tensor:
+        """Logits of every position given, or of the last. With a cache, earlier ones are remembered in it."""
         start = cache[0].length if cache else 0
         rotary = rotary_tables(self.shape, tokens_BT.shape[1], tokens_BT.device, start)
         x_BTD = self.embedding(tokens_BT)
         for index, layer in enumerate(self.layers):
             x_BTD = layer(x_BTD, rotary, cache[index] if cache else None)
-        logits_BTV: Tensor = self.head(x_BTD)
+        logits_BTV: Tensor = self.head(x_BTD[:, -1:] if last_only else x_BTD)
         return logits_BTV
 
 

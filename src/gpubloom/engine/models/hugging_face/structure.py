@@ -81,7 +81,7 @@ def build(config: Any) -> tuple[Any, str]:
 def find_parts(model: Any, implementation: str) -> Parts:
     """Where the parts are; ValueError when they cannot be told apart."""
     family = family_of(model.config)
-    layers_path = _layers_path(model, family)
+    layers_path = find_layers(model)
     trunk = model.get_submodule(layers_path.rpartition(".")[0])
     trunk_path = layers_path.rpartition(".")[0]
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
@@ -112,7 +112,8 @@ def find_parts(model: Any, implementation: str) -> Parts:
     return parts
 
 
-def _layers_path(model: Any, family: str) -> str:
+def find_layers(model: Any) -> str:
+    """The path of the list of decoder layers."""
     count = getattr(model.config, "num_hidden_layers", None)
     lists = [
         path
@@ -122,7 +123,7 @@ def _layers_path(model: Any, family: str) -> str:
         and not any(p.isdigit() for p in path.split("."))
     ]
     if len(lists) != 1:
-        raise ValueError(f"{family} does not have one list of decoder layers.")
+        raise ValueError(f"{family_of(model.config)} does not have one list of decoder layers.")
     return str(lists[0])
 
 

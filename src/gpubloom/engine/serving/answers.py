@@ -1,0 +1,95 @@
+"""Answer: one answer as it is written, with the rules for where it ends."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpubloom.engine.generate import GREEDY, Sampling, TextModel, Turn, generate_tokens
+from gpubloom.engine.serving.speech import Speech
+
+FinishReason = Literal["stop", "length", "gone"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How an answer is to be written."""
+
+    max_tokens: int
+    sampling: Sampling = GREEDY
+    stop: tuple[str, ...] = ()
+
+
+class Answer:
+    """Iterate over it for pieces of text, each as soon as it is certain; once.
+
+    Afterwards `finish_reason` says why it ended and `tokens` how many were written. `gone` is asked at every
+    token: nobody computes for somebody who has left.
+    """
+
+    def __init__(
+        self,
+        model: TextModel,
+        speech: Speech,
+        prompt: Sequence[int],
+        wanted: Wanted,
+        *,
+        turn: Turn = contextlib.nullcontext,
+        gone: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.prompt_tokens = len(prompt)
+        self.tokens = 0
+        self.finish_reason: FinishReason = "stop"
+        self._gone = gone
+        self._room = max(0, min(wanted.max_tokens, model.context_length - len(prompt)))
+        tokens = generate_tokens(
+            model, prompt, wanted.sampling, max_tokens=self._room, ends=speech.ends, turn=turn
+        )
+        text = speech.tokenizer.decode_stream(self._counted(tokens))
+        self._pieces = self._until(wanted.stop, text)
+
+    def __iter__(self) -> Iterator[str]:
+        return self._pieces
+
+    def _counted(self, tokens: Iterator[int]) -> Iterator[int]:
+        for token in tokens:
+            self.tokens += 1
+            yield token
+            if self._gone():
+                self.finish_reason = "gone"
+                return
+        if self.tokens == self._room:
+            self.finish_reason = "length"
+
+    def _until(self, stops: tuple[str, ...], pieces: Iterator[str]) -> Iterator[str]:
+        """Text before the first of `stops`; what may be the beginning of one waits for what follows."""
+        held = ""
+        for piece in pieces:
+            held += piece
+            if (found := _first(held, stops)) is not None:
+                self.finish_reason = "stop"
+                if held[:found]:
+                    yield held[:found]
+                return
+            certain = len(held) - _longest_beginning(held, stops)
+            if certain:
+                yield held[:certain]
+                held = held[certain:]
+        if held:
+            yield held
+
+
+def _first(text: str, stops: tuple[str, ...]) -> int | None:
+    places = [place for stop in stops if (place := text.find(stop)) >= 0]
+    return min(places, default=None)
+
+
+def _longest_beginning(text: str, stops: tuple[str, ...]) -> int:
+    """How many characters at the end of a text one of the stops could begin with."""
+    lengths = (
+        length
+        for stop in stops
+        for length in range(min(len(stop) - 1, len(text)), 0, -1)
+        if text.endswith(stop[:length])
+    )
+    return max(lengths, default=0)

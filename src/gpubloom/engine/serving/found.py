@@ -1,0 +1,122 @@
+"""What a path means: a run's final model or newest checkpoint, a checkpoint, a model folder; and its base."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gpubloom.engine import adapters_on_disk
+from gpubloom.engine.checkpoint import checkpoint_folder, list_checkpoints
+from gpubloom.engine.export import CONFIG_FILE, has_weights, is_own
+from gpubloom.plan import TrainConfig
+from gpubloom.plan.config import read_json
+
+
+@dataclass(frozen=True)
+class Found:
+    """A folder with weights or with an adapter, what it was tuned from, and the run it came from."""
+
+    folder: Path
+    base: Path | None = None
+    run_dir: Path | None = None
+    config: TrainConfig | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_adapter(self) -> bool:
+        return not has_weights(self.folder)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the engine's own model computes it."""
+        return not self.is_adapter and is_own(self.folder)
+
+    @property
+    def four_bit(self) -> bool:
+        """Whether the adapter was trained on a base in four bits."""
+        return self.is_adapter and self.config is not None and self.config.method == "qlora"
+
+    @property
+    def trained_on_examples(self) -> bool:
+        return self.config is not None and self.config.data.kind == "examples"
+
+    @property
+    def trained_on_text(self) -> bool:
+        return self.config is not None and self.config.data.kind == "text"
+
+    def file(self, name: str) -> Path | None:
+        """A file beside the weights; an adapter's folder may leave it to its base."""
+        folders = [self.folder] if self.base is None else [self.folder, self.base]
+        return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
+def find_model(path: Path, base: Path | None = None) -> Found:
+    """ValueError with a sentence when there is nothing to load. `base` overrides what run or adapter say."""
+    folder = _folder(path)
+    run_dir, config = _run_of(folder)
+    found = Found(folder, run_dir=run_dir, config=config)
+    if base is not None:
+        if not base.is_dir():
+            raise ValueError(f"There is no model folder {base}, which was named as the base.")
+        return Found(folder, base, run_dir, config)
+    if found.is_adapter:
+        return Found(folder, _base_of_adapter(folder, config), run_dir, config)
+    started_from = _start_of(config)
+    if started_from is not None and not started_from.is_dir():
+        note = f"{started_from}, which this was tuned from, is gone: there is no base to compare with."
+        return Found(folder, None, run_dir, config, (note,))
+    return Found(folder, started_from, run_dir, config)
+
+
+def _folder(path: Path) -> Path:
+    for folder in (path, path / "model"):
+        if has_weights(folder) or (folder / adapters_on_disk.WEIGHTS_FILE).is_file():
+            return folder
+    config = _train_config(path)
+    if config is None:
+        raise ValueError(f"{path} is neither a run directory nor a model folder.")
+    checkpoints = list_checkpoints(checkpoint_folder(config, path.resolve()))
+    if not checkpoints:
+        raise ValueError(f"{path} has no checkpoint yet; wait for the first one.")
+    return checkpoints[-1]
+
+
+def _run_of(folder: Path) -> tuple[Path | None, TrainConfig | None]:
+    """A final model lies in its run directory, a checkpoint in a folder of it."""
+    whole = folder.resolve()
+    for place in (whole.parent, whole.parent.parent):
+        if (config := _train_config(place)) is not None:
+            return place, config
+    return None, None
+
+
+def _train_config(folder: Path) -> TrainConfig | None:
+    file = folder / CONFIG_FILE
+    if not file.is_file():
+        return None
+    try:
+        # A model folder has a config.json as well.
+        return None if "model_type" in read_json(file) else TrainConfig.read(file)
+    except ValidationError:
+        return None
+
+
+def _start_of(config: TrainConfig | None) -> Path | None:
+    if config is None or config.model.path is None or config.model.random_weights:
+        return None
+    return Path(config.model.path).expanduser()
+
+
+def _base_of_adapter(folder: Path, config: TrainConfig | None) -> Path:
+    started_from = _start_of(config)
+    if started_from is None:
+        named = adapters_on_disk.read_adapter(folder).base_model
+        if named is None:
+            raise ValueError(f"{folder} holds adapters, but does not say which model they belong to.")
+        started_from = Path(named)
+    if not started_from.is_dir():
+        raise ValueError(
+            f"There is no model folder {started_from}: put it back to use what was trained on it, or name "
+            "another place of it as the base."
+        )
+    return started_from

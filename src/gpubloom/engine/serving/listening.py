@@ -1,0 +1,220 @@
+"""The HTTP side of a Service: OpenAI's routes on a loopback port, behind a token.
+
+The standard library's server is enough for one person's questions, and adds nothing to the training tower.
+"""
+
+import hmac
+import json
+import select
+import socket
+from collections.abc import Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import torch
+
+from gpubloom.engine.serving.protocol import Refused, Shape, usage
+from gpubloom.engine.serving.service import Asked, Service
+
+_LARGEST_BODY = 8 << 20
+_READ_SECONDS = 60.0
+_LOST = (BrokenPipeError, ConnectionError, TimeoutError)
+
+
+class Listener(ThreadingHTTPServer):
+    """Listens on a free port of the loopback address."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, service: Service, token: str) -> None:
+        self.service = service
+        self.token = token
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's mistake; others were answered where they happened."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Listener
+    protocol_version = "HTTP/1.1"
+    timeout = _READ_SECONDS
+    # A token is a small packet that should not wait for another one.
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        self._answer(self._post)
+
+    def _answer(self, respond: Any) -> None:
+        self._begun = False
+        try:
+            self._must_be_allowed()
+            respond()
+        except Refused as problem:
+            self._refuse(problem)
+        except _LOST:
+            self.close_connection = True
+        except torch.OutOfMemoryError:
+            sentence = "The device ran out of memory while answering: ask for less, or end what else uses it."
+            self._refuse(Refused(sentence, status=503, code="not_enough_memory", kind="server_error"))
+        except Exception as problem:
+            self._refuse(
+                Refused(f"The model failed: {problem}", status=500, code="failed", kind="server_error")
+            )
+            raise
+
+    def _must_be_allowed(self) -> None:
+        given = self.headers.get("Authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {self.server.token}".encode()):
+            raise Refused(
+                "The token is missing or wrong: send the header Authorization: Bearer TOKEN with the token "
+                "of serve.json.",
+                status=401,
+                code="invalid_api_key",
+            )
+
+    def _get(self) -> None:
+        voices, speech = self.server.service.voices, self.server.service.speech
+        if self.path == "/health":
+            facts = {"status": "ok", **voices.facts(), "context_length": voices.context_length}
+            facts |= {"chat_template": speech.template is not None, "chat_note": speech.note}
+            self._send(200, facts)
+        elif self.path == "/v1/models":
+            models = [
+                {"id": name, "object": "model", "created": 0, "owned_by": "gpubloom"} for name in voices.names
+            ]
+            self._send(200, {"object": "list", "data": models})
+        else:
+            raise self._no_such_path()
+
+    def _post(self) -> None:
+        chats = {"/v1/chat/completions": True, "/v1/completions": False}
+        if self.path not in chats:
+            raise self._no_such_path()
+        body = self._body()
+        with self.server.service.asked(chat=chats[self.path], body=body, gone=self._is_gone) as asked:
+            shape = Shape(chat=asked.is_chat, model=asked.model)
+            if asked.request.stream:
+                self._stream(asked, shape)
+            else:
+                self._whole(asked, shape)
+
+    def _whole(self, asked: Asked, shape: Shape) -> None:
+        text, answer = "".join(asked.answer), asked.answer
+        self._must_be_finished(asked)
+        used = usage(answer.prompt_tokens, answer.tokens)
+        self._send(200, shape.whole(text, answer.finish_reason, used))
+
+    def _stream(self, asked: Asked, shape: Shape) -> None:
+        pieces = iter(asked.answer)
+        # Only then is it certain that the question can be answered, and so which status to send.
+        first = next(pieces, None)
+        self._begun = True
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        if (begin := shape.begin()) is not None:
+            self._event(begin)
+        for piece in _with_first(first, pieces):
+            self._event(shape.piece(piece))
+        self._must_be_finished(asked)
+        answer, options = asked.answer, asked.request.stream_options
+        self._event(shape.end(answer.finish_reason))
+        if options is not None and options.include_usage:
+            self._event(shape.used(usage(answer.prompt_tokens, answer.tokens)))
+        self._chunk(b"data: [DONE]\n\n")
+        self._chunk(b"")
+
+    def _must_be_finished(self, asked: Asked) -> None:
+        if asked.answer.finish_reason != "gone":
+            return
+        if self.server.service.is_closing:
+            sentence = "The model is being unloaded; start it again to go on."
+            raise Refused(sentence, status=503, code="unloading", kind="server_error")
+        raise ConnectionAbortedError
+
+    def _event(self, content: dict[str, Any]) -> None:
+        self._chunk(f"data: {json.dumps(content, ensure_ascii=False)}\n\n".encode())
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+    def _body(self) -> Any:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            self.close_connection = True
+            raise Refused("A request needs a body and its Content-Length.", status=411)
+        if int(length) > _LARGEST_BODY:
+            # What was not read would be taken for the next request.
+            self.close_connection = True
+            sentence = f"The body has {int(length):,} bytes; at most {_LARGEST_BODY:,} are read."
+            raise Refused(sentence, status=413, code="too_large")
+        content = self.rfile.read(int(length))
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError) as problem:
+            raise Refused(f"The body is not JSON: {problem}.") from None
+
+    def _is_gone(self) -> bool:
+        """Whether the client has closed the connection; one that sent a further request has not."""
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        if not readable:
+            return False
+        try:
+            return len(self.connection.recv(1, socket.MSG_PEEK)) == 0
+        except OSError:
+            return True
+
+    def _refuse(self, problem: Refused) -> None:
+        try:
+            if self._begun:
+                self._event(problem.body)
+                self._chunk(b"")
+            else:
+                self._send(problem.status, problem.body)
+        except _LOST:
+            self.close_connection = True
+
+    def _no_such_path(self) -> Refused:
+        return Refused(
+            f"There is nothing at {self.command} {self.path}; there are GET /health, GET /v1/models, "
+            "POST /v1/chat/completions and POST /v1/completions.",
+            status=404,
+            code="not_found",
+        )
+
+    def _send(self, status: int, content: dict[str, Any]) -> None:
+        data = json.dumps(content, ensure_ascii=False).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Length", str(len(data)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(data)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the library itself refuses, in the same form as all other errors."""
+        self.close_connection = True
+        sentence = message or HTTPStatus(code).phrase
+        self._send(code, Refused(f"{sentence}.", status=code).body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """Nothing: what was asked is counted, what was said is nobody's business."""
+
+
+def _with_first(first: str | None, rest: Iterator[str]) -> Iterator[str]:
+    if first is not None:
+        yield first
+        yield from rest

@@ -1,0 +1,153 @@
+"""Service: requests in, answers out, whatever they came through. Counts what was asked and when."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gpubloom.engine.generate import TextModel
+from gpubloom.engine.serving.answers import Answer, Wanted
+from gpubloom.engine.serving.protocol import ChatRequest, CompletionRequest, Refused, parse
+from gpubloom.engine.serving.speech import Speech
+from gpubloom.engine.serving.turns import Turns
+from gpubloom.engine.serving.voices import NotEnoughMemory, Voices
+
+_MOST_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that was understood."""
+
+    request: ChatRequest | CompletionRequest
+    model: str
+    answer: Answer
+
+    @property
+    def is_chat(self) -> bool:
+        return isinstance(self.request, ChatRequest)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was done so far."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class Service:
+    """Answers that advance together. `on_answer` hears of each that ended, with its tokens per second."""
+
+    def __init__(
+        self, voices: Voices, speech: Speech, on_answer: Callable[[Counts, float], None] = lambda *_: None
+    ) -> None:
+        self.voices = voices
+        self.speech = speech
+        self.counts = Counts()
+        self._turns = Turns()
+        self._on_answer = on_answer
+        self._guard = threading.Lock()
+        self._at_once = 0
+        self._last_use = time.monotonic()
+        self._closing = threading.Event()
+
+    @property
+    def idle_seconds(self) -> float:
+        """Since the last answer; 0 while one is being written."""
+        with self._guard:
+            return 0.0 if self._at_once else time.monotonic() - self._last_use
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing.is_set()
+
+    def close(self, patience: float = 5.0) -> None:
+        """Ends the answers that are being written, each after its present token."""
+        self._closing.set()
+        until = time.monotonic() + patience
+        while self._at_once and time.monotonic() < until:
+            time.sleep(0.01)
+
+    @contextmanager
+    def asked(self, *, chat: bool, body: Any, gone: Callable[[], bool]) -> Iterator[Asked]:
+        """An answer that can be iterated; within it, the process is not idle. Raises Refused."""
+        with self._place():
+            request = parse(ChatRequest, body) if chat else parse(CompletionRequest, body)
+            name = request.model or self.voices.default
+            model = self._model(name)
+            prompt, stops = self._prompt(request)
+            wanted = Wanted(
+                request.room(len(prompt), model.context_length), request.sampling(), request.stops() + stops
+            )
+            answer = Answer(
+                model,
+                self.speech,
+                prompt,
+                wanted,
+                turn=self._turns.one,
+                gone=lambda: self.is_closing or gone(),
+            )
+            started = time.perf_counter()
+            try:
+                yield Asked(request, name, answer)
+            finally:
+                self._count(answer, time.perf_counter() - started)
+
+    def _model(self, name: str) -> TextModel:
+        try:
+            return self.voices.get(name)
+        except KeyError:
+            there = ", ".join(self.voices.names)
+            raise Refused(
+                f"There is no model {name!r} here; there is {there}.",
+                status=404,
+                code="model_not_found",
+                param="model",
+            ) from None
+        except NotEnoughMemory as problem:
+            raise Refused(str(problem), status=503, code="not_enough_memory", kind="server_error") from None
+        except ValueError as problem:
+            raise Refused(str(problem), status=503, code="not_loadable", kind="server_error") from None
+
+    def _prompt(self, request: ChatRequest | CompletionRequest) -> tuple[list[int], tuple[str, ...]]:
+        if isinstance(request, CompletionRequest):
+            return self.speech.completion(request.text()), ()
+        try:
+            prompt = self.speech.chat([message.fields() for message in request.messages])
+        except ValueError as problem:
+            raise Refused(str(problem), param="messages") from None
+        return prompt, self.speech.turn_ends
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        with self._guard:
+            if self._at_once >= _MOST_AT_ONCE:
+                raise Refused(
+                    f"{_MOST_AT_ONCE} answers are being written already; ask again when one is finished.",
+                    status=429,
+                    code="too_many_requests",
+                    kind="rate_limit_error",
+                )
+            self._at_once += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._at_once -= 1
+                self._last_use = time.monotonic()
+
+    def _count(self, answer: Answer, seconds: float) -> None:
+        with self._guard:
+            before = self.counts
+            self.counts = counts = Counts(
+                before.requests + 1,
+                before.prompt_tokens + answer.prompt_tokens,
+                before.tokens + answer.tokens,
+                before.seconds + seconds,
+            )
+        self._on_answer(counts, answer.tokens / seconds if seconds else 0.0)

@@ -1,0 +1,95 @@
+"""The task `serve`: holds a model in memory and answers until nobody asks any more.
+
+serve.json says where; only its owner can read it, because it holds the token. It is there exactly while
+questions are answered.
+"""
+
+import json
+import os
+import secrets
+import threading
+from pathlib import Path
+from typing import Any
+
+from gpubloom.engine.hardware import choose_compute
+from gpubloom.engine.serving.found import find_model
+from gpubloom.engine.serving.listening import Listener
+from gpubloom.engine.serving.service import Counts, Service
+from gpubloom.engine.serving.speech import Speech
+from gpubloom.engine.serving.voices import NotEnoughMemory, Voices
+from gpubloom.engine.tasks.session import Stopped, TaskSession
+from gpubloom.plan.tasks import ServeTask
+
+SERVE_FILE = "serve.json"
+
+_POLL_SECONDS = 0.2
+_HEARTBEAT_POLLS = 50
+
+
+def run(task: ServeTask, session: TaskSession) -> dict[str, Any]:
+    """Answers until idle; raises Stopped when somebody wants it to end before."""
+    (session.home / SERVE_FILE).unlink(missing_ok=True)
+    service = _load(task, session)
+    listener = Listener(service, secrets.token_urlsafe(32))
+    thread = threading.Thread(target=listener.serve_forever, args=(_POLL_SECONDS,), daemon=True)
+    thread.start()
+    try:
+        _tell(session.home / SERVE_FILE, listener)
+        session.reporter.phase("serve")
+        _wait(task, session, service)
+    finally:
+        (session.home / SERVE_FILE).unlink(missing_ok=True)
+        listener.shutdown()
+        service.close()
+        listener.server_close()
+    counts = service.counts
+    return {"requests": counts.requests, "prompt_tokens": counts.prompt_tokens, "tokens": counts.tokens}
+
+
+def _load(task: ServeTask, session: TaskSession) -> Service:
+    session.reporter.heartbeat(expect_next_in=600)
+    found = find_model(Path(task.model), Path(task.base) if task.base else None)
+    speech = Speech.of(found)
+    try:
+        voices = Voices(found, choose_compute(task.device, "auto"))
+    except NotEnoughMemory as problem:
+        raise ValueError(str(problem)) from None
+    session.reporter.describe({"model": str(found.folder), **voices.facts()})
+    for note in (*found.notes, *([speech.note] if speech.note else [])):
+        session.reporter.log(note, level="warning")
+
+    def report(counts: Counts, tokens_per_second: float) -> None:
+        values = {"serve/tokens_per_second": tokens_per_second, "serve/tokens": counts.tokens}
+        session.reporter.metrics(values | {"serve/requests": counts.requests}, step=counts.requests)
+
+    return Service(voices, speech, report)
+
+
+def _wait(task: ServeTask, session: TaskSession, service: Service) -> None:
+    beat = 0
+    while service.idle_seconds < task.idle_minutes * 60:
+        if session.stop_wanted():
+            raise Stopped
+        if beat % _HEARTBEAT_POLLS == 0:
+            session.reporter.heartbeat()
+        beat += 1
+        # Waits like sleep, but a signal that is handled in between does not lengthen it.
+        threading.Event().wait(_POLL_SECONDS)
+
+
+def _tell(file: Path, listener: Listener) -> None:
+    """Whole or absent, and never readable by others, not even for a moment."""
+    service = listener.service
+    content = {
+        "v": 1,
+        "port": listener.port,
+        "token": listener.token,
+        "models": list(service.voices.names),
+        "context_length": service.voices.context_length,
+        "chat_template": service.speech.template is not None,
+    }
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(json.dumps(content) + "\n")
+    temporary.replace(file)
