@@ -1,0 +1,235 @@
+"""OpenAI's protocol over HTTP: pieces as they are written, fairness, clients that leave, refusals."""
+
+import json
+import socket
+import threading
+import time
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from gpubloom.engine.serving.speech import Speech
+from gpubloom.engine.serving.voices import Voices
+from tests.engine.serving.speakers import TOKEN, OneVoice, Scripted, events, listening
+
+QUESTION = {"messages": [{"role": "user", "content": "What is the password?"}], "temperature": 0}
+CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
+
+
+def speaker(speech: Speech, text: str, seconds: float = 0.0) -> Scripted:
+    script = [int(token) for token in speech.tokenizer.encode(text)]
+    return Scripted(script, speech.tokenizer.vocab_size, min(speech.ends), seconds)
+
+
+def test_pieces_arrive_while_the_answer_is_still_being_written(speech: Speech) -> None:
+    model = speaker(speech, "the old lighthouse keeper " * 4, seconds=0.02)
+    with (
+        listening(OneVoice(model), speech) as (_, client),
+        client.stream("POST", CHAT, json=QUESTION | {"stream": True}) as response,
+    ):
+        assert response.headers["content-type"].startswith("text/event-stream")
+        seen = [(model.calls, event["choices"][0]) for event in events(response.iter_lines())]
+    assert seen[0][1]["delta"] == {"role": "assistant", "content": ""}
+    assert seen[-1][1]["finish_reason"] == "stop"
+    # One piece for each token, each there before the next few tokens were even computed.
+    texts = [(calls, choice["delta"]["content"]) for calls, choice in seen[1:-1]]
+    assert "".join(text for _, text in texts) == "the old lighthouse keeper " * 4
+    assert len(texts) == model.calls - 1
+    late = [index for index, (calls, _) in enumerate(texts) if calls > index + 8]
+    assert len(late) < len(texts) / 4
+
+
+def test_base_and_tuned_answer_differently_whole_and_streamed(voices: Voices, speech: Speech) -> None:
+    with listening(voices, speech) as (service, client):
+        said: dict[str, str] = {}
+        for name in ("base", "tuned"):
+            body = QUESTION | {"model": name, "max_tokens": 12}
+            answer = client.post(CHAT, json=body).json()
+            assert answer["object"] == "chat.completion"
+            assert answer["model"] == name
+            said[name] = answer["choices"][0]["message"]["content"]
+            used = answer["usage"]
+            assert used["total_tokens"] == used["prompt_tokens"] + used["completion_tokens"]
+            streaming = body | {"stream": True, "stream_options": {"include_usage": True}}
+            with client.stream("POST", CHAT, json=streaming) as response:
+                pieces = list(events(response.iter_lines()))
+            assert pieces[-1]["usage"] == used
+            assert (
+                "".join(piece["choices"][0]["delta"].get("content", "") for piece in pieces[:-1])
+                == said[name]
+            )
+        assert said["base"] != said["tuned"]
+        # Nobody named: what was tuned answers.
+        assert client.post(CHAT, json=QUESTION | {"max_tokens": 12}).json()["model"] == "tuned"
+        assert service.counts.requests == 5
+
+
+def test_texts_are_completed(voices: Voices, speech: Speech) -> None:
+    with listening(voices, speech) as (_, client):
+        body = {"prompt": "What is", "max_tokens": 6, "temperature": 0.9, "seed": 11}
+        first, second = (client.post(COMPLETE, json=body).json() for _ in range(2))
+        assert first["object"] == "text_completion"
+        assert first["choices"][0]["text"] == second["choices"][0]["text"]
+        with client.stream("POST", COMPLETE, json=body | {"stream": True}) as response:
+            pieces = [event["choices"][0]["text"] for event in events(response.iter_lines())]
+        assert "".join(pieces) == first["choices"][0]["text"]
+
+
+def test_two_answers_advance_together_and_a_short_one_does_not_wait_for_a_long_one(speech: Speech) -> None:
+    model = speaker(speech, "word " * 60, seconds=0.01)
+    ends: dict[str, float] = {}
+    with listening(OneVoice(model), speech) as (_, client):
+
+        def ask(name: str, tokens: int) -> None:
+            body = QUESTION | {"max_tokens": tokens}
+            assert client.post(CHAT, json=body).status_code == 200
+            ends[name] = time.monotonic()
+
+        long = threading.Thread(target=ask, args=("long", 100))
+        long.start()
+        time.sleep(0.1)
+        begun = time.monotonic()
+        ask("short", 5)
+        assert "long" not in ends
+        long.join()
+    # Five tokens of its own and at most one of the other's for each.
+    assert ends["short"] - begun < (ends["long"] - begun) / 2
+
+
+def test_a_client_that_leaves_stops_its_answer(speech: Speech) -> None:
+    for streamed in (True, False):
+        model = speaker(speech, "word " * 200, seconds=0.01)
+        with listening(OneVoice(model), speech) as (service, client):
+            body = json.dumps(QUESTION | {"max_tokens": 400, "stream": streamed}).encode()
+            with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+                head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+                connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                while model.calls < 5:
+                    time.sleep(0.005)
+            until = time.monotonic() + 5
+            while service.idle_seconds == 0 and time.monotonic() < until:
+                time.sleep(0.01)
+            assert service.idle_seconds > 0
+            assert model.calls < 100
+
+
+def test_an_answer_counts_as_use_until_it_is_over(speech: Speech) -> None:
+    model = speaker(speech, "word " * 20, seconds=0.02)
+    with listening(OneVoice(model), speech) as (service, client):
+        thread = threading.Thread(target=lambda: client.post(CHAT, json=QUESTION))
+        thread.start()
+        while model.calls < 2:
+            time.sleep(0.005)
+        assert service.idle_seconds == 0
+        thread.join()
+        assert 0 < service.idle_seconds < 5
+
+
+def test_answers_end_when_the_service_closes(speech: Speech) -> None:
+    model = speaker(speech, "word " * 200, seconds=0.01)
+    with listening(OneVoice(model), speech) as (service, client):
+        with client.stream("POST", CHAT, json=QUESTION | {"stream": True, "max_tokens": 400}) as response:
+            lines = response.iter_lines()
+            next(lines)
+            service.close()
+            rest = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+        assert "being unloaded" in rest[-1]["error"]["message"]
+        assert model.calls < 100
+
+
+REFUSALS = [
+    ({}, 400, "messages", "field required"),
+    ({"messages": []}, 400, "messages", "at least 1 item"),
+    ({"messages": "hello"}, 400, "messages", "messages 'hello'"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        400,
+        "messages",
+        "images and sounds",
+    ),
+    (QUESTION | {"temperature": 3}, 400, "temperature", "above the limit of 2"),
+    (QUESTION | {"top_p": 0}, 400, "top_p", "greater than 0"),
+    (QUESTION | {"max_tokens": 0}, 400, "max_tokens", "below the least possible value"),
+    (QUESTION | {"max_tokens": 513}, 400, "max_tokens", "context holds only 512 tokens"),
+    (QUESTION | {"n": 2}, 400, "n", "n is not supported"),
+    (QUESTION | {"tools": [{"type": "function"}]}, 400, "tools", "tools is not supported"),
+    (QUESTION | {"stop": ["x"] * 17}, 400, "stop", "At most 16 stop texts"),
+    (QUESTION | {"model": "gpt"}, 404, "model", "no model 'gpt' here; there is base, tuned"),
+    ({"messages": [{"role": "user", "content": "word " * 600}]}, 400, None, "leaves no room for an answer"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "param", "words"), REFUSALS)
+def test_what_cannot_be_answered_is_refused_in_openais_form_with_a_sentence(
+    voices: Voices, speech: Speech, body: dict[str, Any], status: int, param: str | None, words: str
+) -> None:
+    with listening(voices, speech) as (_, client):
+        for streamed in (False, True):
+            response = client.post(CHAT, json=body | {"stream": streamed})
+            assert response.status_code == status
+            error = response.json()["error"]
+            assert error["param"] == param
+            assert words in error["message"]
+            assert error["message"].endswith(".")
+            assert set(error) == {"message", "type", "param", "code"}
+
+
+def test_the_context_is_full_is_told_by_its_code(voices: Voices, speech: Speech) -> None:
+    with listening(voices, speech) as (_, client):
+        error = client.post(COMPLETE, json={"prompt": "word " * 600}).json()["error"]
+    assert error["code"] == "context_length_exceeded"
+
+
+def test_nobody_is_answered_without_the_token(voices: Voices, speech: Speech) -> None:
+    with listening(voices, speech) as (service, client):
+        for header in ("Bearer wrong", "", TOKEN, "Bearer é"):
+            with httpx.Client(base_url=client.base_url) as stranger:
+                headers = {"Authorization": header.encode()} if header else {}
+                for response in (
+                    stranger.get("/health", headers=headers),
+                    stranger.post(CHAT, json=QUESTION, headers=headers),
+                ):
+                    assert response.status_code == 401
+                    assert response.json()["error"]["code"] == "invalid_api_key"
+        assert service.counts.requests == 0
+
+
+def test_bodies_that_are_no_request_are_refused(voices: Voices, speech: Speech) -> None:
+    with listening(voices, speech) as (_, client):
+        for content in (b"{", b"[1]", b"\xff\xfe", b"[" * 100_000):
+            response = client.post(CHAT, content=content)
+            assert response.status_code == 400
+            assert "JSON" in response.json()["error"]["message"]
+        large = client.post(CHAT, content=b" " * (9 << 20))
+        assert (large.status_code, large.json()["error"]["code"]) == (413, "too_large")
+        assert client.post("/v1/images", json={}).status_code == 404
+        assert client.put("/v1/models").status_code == 501
+        # Whoever was refused may ask again.
+        assert client.get("/v1/models").json()["data"][1]["id"] == "tuned"
+
+
+def test_health_says_what_is_loaded_and_why_it_is_the_way_it_is(voices: Voices, speech: Speech) -> None:
+    with listening(voices, speech) as (_, client):
+        health = client.get("/health").json()
+    assert health["loaded"] == ["base", "tuned"]
+    assert (health["device"], health["context_length"], health["chat_template"]) == ("cpu", 512, True)
+    assert health["weights"].startswith("full: nothing says")
+
+
+def test_a_model_that_fails_says_so_and_answers_the_next_question(
+    speech: Speech, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(Scripted):
+        def __call__(self, *arguments: Any, **options: Any) -> Any:
+            if self.calls == 0:
+                self.calls += 1
+                raise RuntimeError("the device fell over")
+            return super().__call__(*arguments, **options)
+
+    model = Failing([], speech.tokenizer.vocab_size, min(speech.ends))
+    with listening(OneVoice(model), speech) as (_, client):
+        failed = client.post(CHAT, json=QUESTION)
+        assert failed.status_code == 500
+        assert "the device fell over" in failed.json()["error"]["message"]
+        assert client.post(CHAT, json=QUESTION).json()["choices"][0]["message"]["content"] == ""

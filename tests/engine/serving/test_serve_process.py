@@ -1,0 +1,154 @@
+"""The task `serve` as a process: says where it listens, satisfies the openai client, ends by itself."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openai
+import psutil
+import pytest
+
+from gpubloom.plan.tasks import ServeTask, task_files
+from gpubloom.traincard import ControlFile
+from gpubloom.traincard.reader import load_latest
+from tests.engine.runs import Run, read_events
+
+START_SECONDS = 120
+QUESTION: Any = [{"role": "user", "content": "What is the password?"}]
+
+
+class Served:
+    """A serve process in a directory of its own."""
+
+    def __init__(self, home: Path, model: Path, **fields: Any) -> None:
+        home.mkdir(parents=True)
+        self.home = home
+        for name, text in task_files(ServeTask(model=str(model), device="cpu", **fields), "0").items():
+            (home / name).write_text(text)
+        self.process = subprocess.Popen(
+            [sys.executable, str(home / "task.py")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def place(self) -> dict[str, Any]:
+        """serve.json, once it is there."""
+        until = time.monotonic() + START_SECONDS
+        while not (self.home / "serve.json").exists():
+            assert self.process.poll() is None, self.process.communicate()[0]
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        found: dict[str, Any] = json.loads((self.home / "serve.json").read_text())
+        return found
+
+    def client(self) -> openai.OpenAI:
+        place = self.place()
+        return openai.OpenAI(
+            base_url=f"http://127.0.0.1:{place['port']}/v1", api_key=place["token"], max_retries=0
+        )
+
+    def ended(self, seconds: float = 30) -> tuple[int, str]:
+        output, _ = self.process.communicate(timeout=seconds)
+        return self.process.returncode, output
+
+    def __enter__(self) -> "Served":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+def test_the_openai_client_is_satisfied_until_somebody_cancels(tmp_path: Path, adapter: Path) -> None:
+    with Served(tmp_path / "serve", adapter) as served, served.client() as client:
+        place = served.place()
+        assert (served.home / "serve.json").stat().st_mode & 0o777 == 0o600
+        assert {key: place[key] for key in ("v", "models", "context_length", "chat_template")} == {
+            "v": 1,
+            "models": ["base", "tuned"],
+            "context_length": 512,
+            "chat_template": True,
+        }
+        assert [model.id for model in client.models.list()] == ["base", "tuned"]
+        said = {}
+        for name in ("base", "tuned"):
+            options: Any = {"model": name, "messages": QUESTION, "temperature": 0, "max_tokens": 16}
+            whole = client.chat.completions.create(**options)
+            said[name] = whole.choices[0].message.content
+            pieces = [
+                chunk.choices[0].delta.content or ""
+                for chunk in client.chat.completions.create(**options, stream=True)
+            ]
+            assert "".join(pieces) == said[name]
+            assert len([piece for piece in pieces if piece]) > 3
+        assert said["base"] != said["tuned"]
+        text = client.completions.create(model="base", prompt="What is", max_tokens=4)
+        assert text.usage is not None
+        assert text.usage.completion_tokens <= 4
+        with pytest.raises(openai.BadRequestError, match="context holds only 512 tokens"):
+            client.completions.create(model="base", prompt="x", max_tokens=4_000)
+        with pytest.raises(openai.AuthenticationError, match="token is missing or wrong"):
+            client.with_options(api_key="wrong").models.list()
+
+        ControlFile(served.home).want("cancel")
+        assert served.ended() == (0, "")
+        assert not (served.home / "serve.json").exists()
+    latest = load_latest(served.home)
+    assert latest is not None
+    assert latest["status"] == "cancelled"
+    assert "serve" in [event["phase"] for event in read_events(served.home, "phase")]
+    assert read_events(served.home, "heartbeat")
+    metrics = [event["values"] for event in read_events(served.home, "metric")]
+    counted = [values["serve/requests"] for values in metrics if "serve/requests" in values]
+    assert max(counted) == 5
+    assert all(values["serve/tokens_per_second"] > 0 for values in metrics if "serve/requests" in values)
+
+
+@pytest.fixture
+def own_run(make_run: Callable[..., Run]) -> Path:
+    run = make_run(max_steps=1)
+    run.train()
+    (run.folder / "config.json").write_text(run.config.to_json())
+    return run.folder
+
+
+def test_nobody_asks_and_the_process_and_its_memory_are_gone(tmp_path: Path, own_run: Path) -> None:
+    before = psutil.Process().memory_info().rss
+    with Served(tmp_path / "serve", own_run, idle_minutes=0.03) as served, served.client() as client:
+        assert served.place()["models"] == ["model"]
+        child = psutil.Process(served.process.pid)
+        assert child.memory_info().rss > 50e6
+        started = time.monotonic()
+        answer = client.completions.create(model="model", prompt="The quick", max_tokens=5, temperature=0)
+        assert answer.choices[0].finish_reason == "length"
+        with pytest.raises(openai.BadRequestError, match="has no chat template"):
+            client.chat.completions.create(model="model", messages=QUESTION)
+        assert served.ended(60) == (0, "")
+        assert time.monotonic() - started > 0.03 * 60
+        assert not child.is_running()
+        assert not (served.home / "serve.json").exists()
+    assert psutil.Process().memory_info().rss - before < 50e6
+    result = json.loads((served.home / "result.json").read_text())
+    assert (result["requests"], result["tokens"]) == (1, 5)
+    assert (load_latest(served.home) or {})["status"] == "completed"
+
+
+def test_sigterm_ends_it(tmp_path: Path, own_run: Path) -> None:
+    with Served(tmp_path / "serve", own_run) as served, served.client():
+        served.process.send_signal(signal.SIGTERM)
+        assert served.ended()[0] == 0
+        assert not (served.home / "serve.json").exists()
+
+
+def test_what_cannot_be_served_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with Served(tmp_path / "serve", tmp_path / "nothing") as served:
+        code, output = served.ended(START_SECONDS)
+    assert (code, output) == (2, f"{tmp_path / 'nothing'} is neither a run directory nor a model folder.\n")
+    assert not (served.home / "serve.json").exists()

@@ -1,0 +1,178 @@
+"""One set of weights, two voices: what each computes, also at the same time; and what is found on disk."""
+
+import json
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpubloom.engine.generate import GREEDY, Sampling, generate_tokens
+from gpubloom.engine.models.hugging_face.structure import find_layers
+from gpubloom.engine.pretrained_text import ON_CPU, PretrainedText, load_pretrained_text
+from gpubloom.engine.quantize.nf4 import dequantize, quantize
+from gpubloom.engine.serving import voices as voices_module
+from gpubloom.engine.serving.found import find_model
+from gpubloom.engine.serving.voices import NotEnoughMemory, Voices, count_weights
+from tests.engine.runs import Run
+from tests.tiny_models import make_tiny_model
+
+TOKENS = torch.arange(3, 43)[None]
+
+
+def reference_logits(folder: Path, adapter: Path | None = None) -> torch.Tensor:
+    """What transformers, and PEFT where there is an adapter, compute."""
+    import peft
+    import transformers
+
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    if adapter is not None:
+        model = peft.PeftModel.from_pretrained(model, str(adapter))
+    with torch.no_grad():
+        logits: torch.Tensor = model(input_ids=TOKENS).logits
+    return logits
+
+
+def logits_of(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model(TOKENS, model.new_cache())
+    return found
+
+
+def test_base_and_tuned_are_what_transformers_and_peft_compute_from_one_set_of_weights(
+    voices: Voices, base: Path, adapter: Path
+) -> None:
+    assert voices.names == ("base", "tuned")
+    assert torch.allclose(logits_of(voices.get("base")), reference_logits(base), atol=1e-5)
+    assert torch.allclose(logits_of(voices.get("tuned")), reference_logits(base, adapter), atol=1e-5)
+    first = [parameter.data_ptr() for parameter in voices.get("base").parameters()]
+    assert first == [parameter.data_ptr() for parameter in voices.get("tuned").parameters()]
+
+
+def test_both_voices_can_be_asked_at_the_same_time(voices: Voices) -> None:
+    alone = {name: logits_of(voices.get(name)) for name in voices.names}
+    with ThreadPoolExecutor(4) as pool:
+        names = ["base", "tuned"] * 20
+        for name, logits in zip(
+            names, pool.map(lambda name: logits_of(voices.get(name)), names), strict=True
+        ):
+            assert torch.equal(logits, alone[name])
+
+
+def test_an_answer_that_is_interleaved_with_another_is_the_one_it_would_be_alone(voices: Voices) -> None:
+    def answer(name: str) -> Any:
+        return generate_tokens(
+            voices.get(name), [5, 6, 7], Sampling(0.7, None, 0.9, seed=3), max_tokens=12, ends=frozenset()
+        )
+
+    alone = {name: list(answer(name)) for name in voices.names}
+    pairs = list(zip(answer("base"), answer("tuned"), strict=True))
+    assert [first for first, _ in pairs] == alone["base"]
+    assert [second for _, second in pairs] == alone["tuned"]
+    assert alone["base"] != alone["tuned"]
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2"])
+def test_a_prompt_read_in_pieces_gives_the_logits_of_one_read_at_once(
+    tmp_path: Path, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_pretrained_text(make_tiny_model(tmp_path / family, family=family))
+    whole = list(generate_tokens(model, range(3, 43), GREEDY, max_tokens=8, ends=frozenset()))
+    monkeypatch.setattr("gpubloom.engine.generate._PIECE", 7)
+    assert list(generate_tokens(model, range(3, 43), GREEDY, max_tokens=8, ends=frozenset())) == whole
+    cache = model.new_cache()
+    with torch.no_grad():
+        pieces = [model(TOKENS[:, start : start + 7], cache) for start in range(0, 40, 7)]
+    assert torch.allclose(torch.cat(pieces, dim=1), logits_of(model), atol=1e-5)
+
+
+def test_a_full_fine_tune_loads_its_base_when_it_is_asked_for_and_says_when_there_is_no_room(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make_tiny_model(tmp_path / "tuned", seed=1)
+    voices = Voices(find_model(other, base), ON_CPU)
+    assert voices.facts()["loaded"] == ["tuned"]
+    monkeypatch.setattr(voices_module, "free_host_bytes", lambda: 100_000_000)
+    with pytest.raises(NotEnoughMemory, match=r"has 0\.1 GB of memory free, but base needs 0\.3 GB in fp32"):
+        voices.get("base")
+    monkeypatch.undo()
+    assert torch.allclose(logits_of(voices.get("base")), reference_logits(base), atol=1e-5)
+    assert torch.allclose(logits_of(voices.get("tuned")), reference_logits(other), atol=1e-5)
+    assert voices.facts()["loaded"] == ["base", "tuned"]
+
+
+def test_a_model_without_a_base_is_one_voice(base: Path) -> None:
+    voices = Voices(find_model(base), ON_CPU)
+    assert voices.names == ("model",)
+    assert count_weights(base) == sum(parameter.numel() for parameter in voices.get("model").parameters())
+
+
+def test_a_preset_of_our_own_is_one_voice(make_run: Callable[..., Run]) -> None:
+    run = make_run(max_steps=1)
+    run.train()
+    (run.folder / "config.json").write_text(run.config.to_json())
+    voices = Voices(find_model(run.folder), ON_CPU)
+    assert (voices.names, voices.context_length) == (("model",), 32)
+    assert not isinstance(voices.get("model"), PretrainedText)
+
+
+def run_around(folder: Path, adapter: Path, base: Path, make_config: Any, **fields: Any) -> Path:
+    """A run directory whose final model is the given adapter."""
+    shutil.copytree(adapter, folder / "model")
+    config = make_config(model={"path": str(base)}, **fields)
+    (folder / "config.json").write_text(config.to_json())
+    return folder
+
+
+def test_an_adapter_of_qlora_gets_the_base_in_four_bits_as_it_was_trained(
+    tmp_path: Path, adapter: Path, base: Path, make_config: Any
+) -> None:
+    import transformers
+
+    found = find_model(run_around(tmp_path / "run", adapter, base, make_config, method="qlora"))
+    voices = Voices(found, ON_CPU)
+    assert str(voices.facts()["weights"]).startswith("4-bit")
+    expected: Any = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    with torch.no_grad():
+        for layer in expected.get_submodule(find_layers(expected)):
+            for parameter in layer.parameters():
+                if parameter.ndim > 1:
+                    parameter.copy_(dequantize(quantize(parameter)))
+        assert torch.allclose(logits_of(voices.get("base")), expected(input_ids=TOKENS).logits, atol=1e-5)
+    assert not torch.allclose(logits_of(voices.get("base")), reference_logits(base), atol=1e-3)
+
+
+def test_a_base_that_is_gone_is_named_and_another_place_of_it_can_be_given(
+    tmp_path: Path, adapter: Path, base: Path
+) -> None:
+    lost = tmp_path / "adapter"
+    shutil.copytree(adapter, lost)
+    config = json.loads((lost / "adapter_config.json").read_text())
+    (lost / "adapter_config.json").write_text(
+        json.dumps(config | {"base_model_name_or_path": str(tmp_path / "gone")})
+    )
+    with pytest.raises(ValueError, match=f"There is no model folder {tmp_path / 'gone'}"):
+        find_model(lost)
+    assert find_model(lost, base).base == base
+    with pytest.raises(ValueError, match="which was named as the base"):
+        find_model(lost, tmp_path / "nowhere")
+
+
+def test_a_full_fine_tune_whose_base_is_gone_can_still_be_asked(
+    tmp_path: Path, base: Path, make_config: Any
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(base, run / "model")
+    (run / "config.json").write_text(make_config(model={"path": str(tmp_path / "gone")}).to_json())
+    found = find_model(run)
+    assert found.base is None
+    assert "there is no base to compare with" in found.notes[0]
+
+
+def test_an_adapter_of_another_model_is_refused(tmp_path: Path, adapter: Path) -> None:
+    larger = make_tiny_model(tmp_path / "larger", hidden_size=96)
+    with pytest.raises(ValueError, match="belongs to another model"):
+        Voices(find_model(adapter, larger), ON_CPU)
