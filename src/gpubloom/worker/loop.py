@@ -21,6 +21,7 @@ from gpubloom.server.jobs.lease import Claimant, claim_abandoned, claim_queued, 
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.settings import Settings
 from gpubloom.worker.follower import Follower
+from gpubloom.worker.preparation import Preparations
 
 log = structlog.get_logger("bloom.worker")
 
@@ -40,6 +41,7 @@ class WorkerLoop:
         self._claimant = Claimant(
             worker=f"{socket.gethostname()}:{os.getpid()}", machine=machine_name(settings.home)
         )
+        self._preparations = Preparations(settings, database, self._claimant.worker, _process_lives)
         self._followed: dict[UUID, asyncio.Task[None]] = {}
         self._hardware: Hardware | None = None
 
@@ -48,6 +50,7 @@ class WorkerLoop:
         self._hardware = await asyncio.to_thread(detect_hardware)
         await self._provider.open()
         await self._take_over_from_the_dead()
+        preparing = asyncio.create_task(self._preparations.run(stopping), name="prepare what people bring")
         clock = asyncio.get_running_loop().time
         shown = looked = -1e9
         try:
@@ -65,6 +68,8 @@ class WorkerLoop:
                     await asyncio.sleep(1)
                 await _wait(stopping, LOOK_SECONDS)
         finally:
+            preparing.cancel()
+            await asyncio.gather(preparing, return_exceptions=True)
             await self._stop()
 
     async def _take_over_from_the_dead(self) -> None:

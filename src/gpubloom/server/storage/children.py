@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any, cast
 
 import anyio
@@ -25,6 +25,8 @@ _PASSED_ON = (
     *("HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
+# Settings of the hub's library; its tokens have other names.
+_PREFIX_PASSED_ON = "HF_HUB_"
 _LONGEST_LINE = 64 << 20
 _READ = 1 << 18
 
@@ -35,6 +37,14 @@ class ChildFailed(Exception):
 
 class ChildTookTooLong(ChildFailed):
     """A child that was ended because its time was over."""
+
+
+def _environment() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED_ON or name.startswith(_PREFIX_PASSED_ON)
+    }
 
 
 def _readers_of(request: Request) -> anyio.CapacityLimiter:
@@ -52,8 +62,7 @@ async def started(module: str, request: dict[str, Any]) -> AsyncIterator[asyncio
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env={name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        | {"MALLOC_ARENA_MAX": "2", "TOKENIZERS_PARALLELISM": "false"},
+        env=_environment() | {"MALLOC_ARENA_MAX": "2", "TOKENIZERS_PARALLELISM": "false"},
         start_new_session=True,
         limit=_LONGEST_LINE,
     )
@@ -72,7 +81,9 @@ async def started(module: str, request: dict[str, Any]) -> AsyncIterator[asyncio
         await asyncio.shield(asyncio.ensure_future(child.wait()))
 
 
-async def answers(module: str, request: dict[str, Any], *, seconds: float) -> AsyncIterator[dict[str, Any]]:
+async def answers(
+    module: str, request: dict[str, Any], *, seconds: float
+) -> AsyncGenerator[dict[str, Any], None]:
     """Everything that a child says, line by line; raises when it ends badly or takes too long."""
     async with started(module, request) as child:
         assert child.stdout is not None

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from uuid import UUID
 
 import anyio.to_thread
 from sqlalchemy import func, select
@@ -30,15 +31,7 @@ async def require_room(session: AsyncSession, principal: Principal, settings: Se
             f"This is {gigabytes(size)}; this server takes at most {gigabytes(largest)} at once. Its "
             "operator can raise BLOOM_MAX_UPLOAD_GB."
         )
-    kept = coming = 0
-    for kind in KeepsFiles.__subclasses__():
-        # The folders of others take no room of ours.
-        ours = (kind.source != "folder", kind.status != "failed")
-        kept += (
-            await session.scalar(select(func.sum(kind.size)).where(kind.user_id == principal.id, *ours)) or 0
-        )
-        waiting = kind.status.in_(("uploading", "fetching"))
-        coming += await session.scalar(select(func.sum(kind.size - kind.received)).where(waiting, *ours)) or 0
+    kept = await _kept(session, principal.id)
     quota = settings.user_quota_gb * GIGABYTE
     if kept + size > quota:
         raise TooLarge(
@@ -46,14 +39,32 @@ async def require_room(session: AsyncSession, principal: Principal, settings: Se
             f"{gigabytes(size)} more. Delete some, or ask the operator to raise BLOOM_USER_QUOTA_GB.",
             code="quota_exceeded",
         )
+    coming = 0
+    for kind in KeepsFiles.__subclasses__():
+        waiting = kind.status.in_(("uploading", "fetching"))
+        coming += int(await session.scalar(select(func.sum(kind.size - kind.received)).where(waiting)) or 0)
     free = await anyio.to_thread.run_sync(free_bytes, settings.home)
-    if int(coming) + size > free - SPARE_BYTES:
+    if coming + size > free - SPARE_BYTES:
         raise TooLarge(
-            f"The disk of this server has {gigabytes(max(0, free - SPARE_BYTES - int(coming)))} left for "
+            f"The disk of this server has {gigabytes(max(0, free - SPARE_BYTES - coming))} left for "
             f"uploads, and this needs {gigabytes(size)}. Delete something, or ask the operator for "
             "more room.",
             code="disk_full",
         )
+
+
+async def room_left(session: AsyncSession, settings: Settings, user_id: UUID) -> int:
+    """How many bytes more a person may keep here."""
+    return int(settings.user_quota_gb * GIGABYTE) - await _kept(session, user_id)
+
+
+async def _kept(session: AsyncSession, user_id: UUID) -> int:
+    total = 0
+    for kind in KeepsFiles.__subclasses__():
+        # The folders of others take no room of ours.
+        owned = (kind.user_id == user_id, kind.source != "folder")
+        total += int(await session.scalar(select(func.sum(kind.size)).where(*owned)) or 0)
+    return total
 
 
 def free_bytes(folder: Path) -> int:

@@ -1,0 +1,115 @@
+"""`python -m` this with a request on the input: fetches a model or a dataset from a hub.
+
+In a process of its own, so that it can be ended in the middle and holds one person's token only. Answers are
+lines of JSON: {"received": …, "size": …}, {"fetched": …} or {"refused": "a sentence"}. What had come
+before it was ended stays under a hidden name, and the next try goes on there.
+"""
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from gpubloom.datasets import NotADataset
+from gpubloom.hub.fetching import fetch_model
+from gpubloom.hub.fetching_datasets import fetch_dataset
+from gpubloom.hub.problems import HubProblem
+from gpubloom.hub.repositories import ANONYMOUS
+from gpubloom.server.storage.bounds import bound_this_process
+
+_CPU_SECONDS = 24 * 3600
+_TELL_EVERY_SECONDS = 0.5
+# The library speaks to people with a terminal.
+_FOR_PEOPLE_WITH_A_BROWSER = {
+    "(HF_TOKEN)": "in your settings",
+    "set HF_TOKEN": "store it in your settings",
+}
+
+
+def _say(**fields: Any) -> None:
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+class _Telling:
+    """Tells how far it is, and stops what would become too large."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._told = 0.0
+
+    def __call__(self, received: int, size: int) -> None:
+        if size > self._most:
+            raise HubProblem(
+                "too_large",
+                f"This is {size / 1e9:,.1f} GB, and there is room for {max(0, self._most) / 1e9:,.1f} GB of "
+                "yours. Delete something, or ask the operator to raise BLOOM_USER_QUOTA_GB.",
+            )
+        if time.monotonic() - self._told > _TELL_EVERY_SECONDS:
+            self._told = time.monotonic()
+            _say(received=received, size=size)
+
+
+def _fetch_model(request: dict[str, Any]) -> dict[str, Any]:
+    target = Path(request["target"])
+    # Whole, but the process ended before it could say so.
+    shutil.rmtree(target, ignore_errors=True)
+    found = fetch_model(
+        request["repository"],
+        target,
+        revision=request["revision"],
+        token=request["token"] or ANONYMOUS,
+        progress=_Telling(request["most_bytes"]),
+    )
+    return {"revision": found.revision, "size": found.bytes}
+
+
+def _fetch_dataset(request: dict[str, Any]) -> dict[str, Any]:
+    folder = Path(request["target"])
+    target = folder / "fetched"
+    shutil.rmtree(target, ignore_errors=True)
+    found = fetch_dataset(
+        request["repository"],
+        target,
+        config=request["config"],
+        split=request["split"],
+        revision=request["revision"],
+        token=request["token"] or ANONYMOUS,
+        progress=_Telling(request["most_bytes"]),
+    )
+    found.path.replace(folder / f"data{found.path.suffix}")
+    shutil.rmtree(target, ignore_errors=True)
+    return {
+        "filename": found.path.name,
+        "size": (folder / f"data{found.path.suffix}").stat().st_size,
+        "config": found.config,
+        "split": found.split,
+        "revision": found.revision,
+        "notes": list(found.notes),
+    }
+
+
+def main() -> None:
+    """One request, one answer."""
+    request = json.load(sys.stdin)
+    bound_this_process(cpu_seconds=_CPU_SECONDS, politely=True)
+    fetch = {"model": _fetch_model, "dataset": _fetch_dataset}[request["kind"]]
+    try:
+        _say(fetched=fetch(request))
+    except (HubProblem, NotADataset) as problem:
+        sentence = str(problem)
+        for written, meant in _FOR_PEOPLE_WITH_A_BROWSER.items():
+            sentence = sentence.replace(written, meant)
+        # Paths of this machine are nobody's business.
+        place = Path(request["target"])
+        for path in (place, place.parent):
+            sentence = sentence.replace(str(path), "the server's disk")
+        _say(refused=sentence[:2_000])
+    except MemoryError:
+        _say(refused="Joining the files of this dataset needs more memory than a server gives to one.")
+
+
+if __name__ == "__main__":
+    main()
