@@ -14,6 +14,7 @@ from gpubloom.plan.config import Part, TrainConfig, read_json
 from gpubloom.plan.explain import explain
 
 TASK_FILE = "task.json"
+TASK_SCRIPT = "task.py"
 RESULT_FILE = "result.json"
 
 Prompts = Annotated[
@@ -126,6 +127,6 @@ def task_files(task: Task, package_version: str) -> dict[str, str]:
     """File name to text: what a directory needs so that `python task.py` does the task."""
     return {
         TASK_FILE: task.model_dump_json(indent=2) + "\n",
-        "task.py": _SCRIPT,
+        TASK_SCRIPT: _SCRIPT,
         "requirements.txt": f"gpubloom[train]=={package_version}\n",
     }

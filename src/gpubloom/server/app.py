@@ -20,13 +20,24 @@ from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.oauth import configured_providers
 from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.administration import routes as administration_routes
+from gpubloom.server.compare import routes as compare_routes
 from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
-from gpubloom.server.jobs import command_routes, model_routes, share_routes
+from gpubloom.server.jobs import (
+    checkpoint_routes,
+    command_routes,
+    launch_routes,
+    model_routes,
+    share_routes,
+    task_routes,
+)
 from gpubloom.server.jobs import routes as job_routes
+from gpubloom.server.jobs.inputs import find_use
 from gpubloom.server.jobs.stream import JobStreams
 from gpubloom.server.models import routes as brought_model_routes
+from gpubloom.server.playground import openai_routes
+from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
 from gpubloom.server.security.body_limit import BodyLimit
@@ -73,7 +84,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     # Who still needs a dataset or a model.
-    app.state.uses = ()
+    app.state.uses = (find_use,)
     app.state.mailer = Mailer(settings)
     app.state.oauth = configured_providers(settings)
     install_problem_handlers(app)
@@ -91,12 +102,19 @@ def create_app(settings: Settings) -> FastAPI:
     private.include_router(project_routes.router)
     private.include_router(dataset_routes.router)
     private.include_router(brought_model_routes.router)
+    private.include_router(launch_routes.router)
     private.include_router(job_routes.router)
     private.include_router(command_routes.router)
+    private.include_router(task_routes.router)
+    private.include_router(checkpoint_routes.router)
     private.include_router(model_routes.router)
     private.include_router(share_routes.router)
+    private.include_router(playground_routes.router)
+    private.include_router(compare_routes.router)
     private.include_router(administration_routes.router)
     app.include_router(private)
+    # Outside of /api, where OpenAI's clients look; it asks for an API token itself.
+    app.include_router(openai_routes.router)
 
     install_web_app(app)
     return app

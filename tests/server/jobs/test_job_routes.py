@@ -23,7 +23,7 @@ def ada(server: Server, member: User) -> Browser:
 
 @pytest.fixture
 def text(installation: Installation, server: Server) -> Path:
-    path = installation.home / "datasets/corpus.txt"
+    path = installation.home / "uploads/corpus.txt"
     path.write_text("To be, or not to be, that is the question. " * 500)
     return path
 
@@ -179,7 +179,7 @@ def test_links_inside_a_folder_do_not_lead_out_of_it(
     installation: Installation, server: Server, ada: Browser, tmp_path: Path
 ) -> None:
     (tmp_path / "secret.txt").write_text("secret " * 1000)
-    folder = installation.home / "datasets/corpus"
+    folder = installation.home / "uploads/corpus"
     folder.mkdir()
     (folder / "fine.txt").write_text("fine " * 1000)
     (folder / "link.txt").symlink_to(tmp_path / "secret.txt")

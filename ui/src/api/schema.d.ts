@@ -784,6 +784,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/backends": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Backends
+         * @description What can train here, and what to do for those that cannot.
+         */
+        get: operations["list_backends_api_backends_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/plan": {
         parameters: {
             query?: never;
@@ -813,7 +833,7 @@ export interface paths {
         };
         /**
          * List Jobs
-         * @description One's training jobs, newest first.
+         * @description One's jobs, newest first.
          */
         get: operations["list_jobs_api_training_jobs_get"];
         put?: never;
@@ -837,7 +857,7 @@ export interface paths {
         };
         /**
          * Read Totals
-         * @description How many jobs there are, and how long they trained.
+         * @description How many trainings there are, and how long they took.
          */
         get: operations["read_totals_api_training_jobs_totals_get"];
         put?: never;
@@ -864,7 +884,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Job
-         * @description Delete a job that has ended, with its run directory, checkpoints and model.
+         * @description Delete a job that has ended, with its run directory, checkpoints and model, and the tasks about it.
          */
         delete: operations["delete_job_api_training_jobs__job_id__delete"];
         options?: never;
@@ -921,7 +941,7 @@ export interface paths {
         };
         /**
          * Read Script
-         * @description The script that trains this job, and what it needs: run by hand, it gives the same result.
+         * @description The script that does this job, and what it needs: run by hand, it gives the same result.
          */
         get: operations["read_script_api_training_jobs__job_id__script_get"];
         put?: never;
@@ -1112,6 +1132,66 @@ export interface paths {
         patch: operations["change_settings_api_training_jobs__job_id__settings_patch"];
         trace?: never;
     };
+    "/api/training-jobs/{job_id}/evaluations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Evaluate
+         * @description Measure a trained model beside what it was tuned from; the answer becomes the new job's result.
+         */
+        post: operations["evaluate_api_training_jobs__job_id__evaluations_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/exports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Export
+         * @description Write a trained model in the form that others read; its files are downloaded from the new job.
+         */
+        post: operations["export_api_training_jobs__job_id__exports_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/checkpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List All Checkpoints
+         * @description The checkpoints that are still there, newest first.
+         */
+        get: operations["list_all_checkpoints_api_checkpoints_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/training-jobs/{job_id}/model": {
         parameters: {
             query?: never;
@@ -1216,6 +1296,110 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/playground": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Playgrounds
+         * @description The models that are loaded, or on their way.
+         */
+        get: operations["list_playgrounds_api_playground_get"];
+        put?: never;
+        /**
+         * Open Playground
+         * @description Load a model to talk to; the one that is loaded already, if it is.
+         */
+        post: operations["open_playground_api_playground_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/playground/{job_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Playground
+         * @description One playground and how far it is.
+         */
+        get: operations["read_playground_api_playground__job_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/playground/{job_id}/v1/chat/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Chat
+         * @description OpenAI's chat completions; with `stream`, token by token. `model`: base or tuned.
+         */
+        post: operations["chat_api_playground__job_id__v1_chat_completions_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/playground/{job_id}/v1/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Complete
+         * @description OpenAI's completions; with `stream`, token by token.
+         */
+        post: operations["complete_api_playground__job_id__v1_completions_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare
+         * @description Trainings side by side: what was asked of them differently, and what came of it.
+         */
+        get: operations["compare_api_compare_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/server": {
         parameters: {
             query?: never;
@@ -1310,6 +1494,67 @@ export interface paths {
         get: operations["list_audit_events_api_audit_events_get"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Served Models
+         * @description What can be named as `model`: playgrounds, and trainings that have a finished model.
+         */
+        get: operations["list_served_models_v1_models_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/chat/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Chat
+         * @description OpenAI's chat completions. `model`: the id or name of a playground or a training; `:base` behind it
+         *     asks what it was tuned from.
+         */
+        post: operations["chat_v1_chat_completions_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Complete
+         * @description OpenAI's completions; `model` as for chats.
+         */
+        post: operations["complete_v1_completions_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1421,6 +1666,23 @@ export interface components {
             csrfToken: string | null;
         };
         /**
+         * BackendOut
+         * @description A trainer, and why it cannot run here.
+         */
+        BackendOut: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "engine" | "trl" | "unsloth";
+            /** Available */
+            available: boolean;
+            /** Reason */
+            reason: string | null;
+            /** Brings */
+            brings: string;
+        };
+        /**
          * Bar
          * @description How many rows are from (inclusive) to (exclusive) so long.
          */
@@ -1505,6 +1767,65 @@ export interface components {
                 [key: string]: number;
             } | null;
         };
+        /**
+         * CheckpointOfJob
+         * @description A checkpoint, and the run that it belongs to.
+         */
+        CheckpointOfJob: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Attempt */
+            attempt: number;
+            /** Step */
+            step: number;
+            /** Path */
+            path: string;
+            /** Size */
+            size: number | null;
+            /** Metrics */
+            metrics: {
+                [key: string]: unknown;
+            };
+            /** Best */
+            best: boolean;
+            /**
+             * Savedat
+             * Format: date-time
+             */
+            savedAt: string;
+            /**
+             * Jobid
+             * Format: uuid
+             */
+            jobId: string;
+            /** Jobname */
+            jobName: string;
+            /**
+             * Jobstatus
+             * @enum {string}
+             */
+            jobStatus: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
+            /**
+             * Projectid
+             * Format: uuid
+             */
+            projectId: string;
+            /** Projectname */
+            projectName: string;
+            /** Method */
+            method: string | null;
+            /** Basemodel */
+            baseModel: string | null;
+            /** Datasetname */
+            datasetName: string | null;
+            /** Parameters */
+            parameters: number | null;
+            /** Tokenspersecond */
+            tokensPerSecond: number | null;
+        };
         /** CheckpointOut */
         CheckpointOut: {
             /**
@@ -1532,10 +1853,24 @@ export interface components {
              */
             savedAt: string;
         };
-        /** Checkpoints */
+        /** CheckpointPage */
+        CheckpointPage: {
+            /** Items */
+            items: components["schemas"]["CheckpointOfJob"][];
+            /** Total */
+            total: number;
+        };
+        /**
+         * Checkpoints
+         * @description `facts`: what the run says about itself, such as device, precision and placement.
+         */
         Checkpoints: {
             /** Items */
             items: components["schemas"]["CheckpointOut"][];
+            /** Facts */
+            facts: {
+                [key: string]: unknown;
+            };
         };
         /** ColumnOut */
         ColumnOut: {
@@ -1549,6 +1884,18 @@ export interface components {
             types: {
                 [key: string]: number;
             };
+        };
+        /**
+         * Comparison
+         * @description Several jobs side by side; curves come from each job's metrics.
+         */
+        Comparison: {
+            /** Jobs */
+            jobs: components["schemas"]["JobOut"][];
+            /** Differences */
+            differences: components["schemas"]["Difference"][];
+            /** Outcomes */
+            outcomes: components["schemas"]["Outcome"][];
         };
         /**
          * CreatedApiToken
@@ -1690,6 +2037,16 @@ export interface components {
             reason: string;
         };
         /**
+         * Difference
+         * @description A field of the configs that is not the same in all; one value for each job, in their order.
+         */
+        Difference: {
+            /** Path */
+            path: string;
+            /** Values */
+            values: unknown[];
+        };
+        /**
          * DuplicatesOut
          * @description Rows that say the same as an earlier one.
          */
@@ -1731,6 +2088,27 @@ export interface components {
             message: string;
         };
         /**
+         * Finder
+         * @description The sweep of a learning-rate finder.
+         */
+        Finder: {
+            /**
+             * Lowest
+             * @default 0.000001
+             */
+            lowest: number;
+            /**
+             * Highest
+             * @default 0.1
+             */
+            highest: number;
+            /**
+             * Steps
+             * @default 60
+             */
+            steps: number;
+        };
+        /**
          * FindingOut
          * @description `error`: it cannot be trained. `warning`: it can, but one should know. `note`: how it is read.
          */
@@ -1760,6 +2138,19 @@ export interface components {
             version: string;
             /** Database */
             database: string;
+        };
+        /**
+         * HubPush
+         * @description A repository to push to, with the token stored under Settings.
+         */
+        HubPush: {
+            /** Repository */
+            repository: string;
+            /**
+             * Private
+             * @default true
+             */
+            private: boolean;
         };
         /**
          * HubTokenState
@@ -1811,6 +2202,23 @@ export interface components {
              */
             id: string;
             /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve";
+            /** Parentid */
+            parentId: string | null;
+            /** Checkpointid */
+            checkpointId: string | null;
+            /** Datasetid */
+            datasetId: string | null;
+            /** Datasetname */
+            datasetName: string | null;
+            /** Modelid */
+            modelId: string | null;
+            /** Modelname */
+            modelName: string | null;
+            /**
              * Projectid
              * Format: uuid
              */
@@ -1858,6 +2266,13 @@ export interface components {
             summary: {
                 [key: string]: unknown;
             };
+            /**
+             * Result
+             * @description A task's answer, once it is there.
+             */
+            result: {
+                [key: string]: unknown;
+            } | null;
             /** Position */
             position: number;
             /** Queueposition */
@@ -2051,6 +2466,31 @@ export interface components {
             step: number;
         };
         /**
+         * ModelCard
+         * @description A model as OpenAI clients list it; `name` and `ready` are ours.
+         */
+        ModelCard: {
+            /** Id */
+            id: string;
+            /**
+             * Object
+             * @default model
+             * @constant
+             */
+            object: "model";
+            /** Created */
+            created: number;
+            /**
+             * Owned By
+             * @default gpubloom
+             */
+            owned_by: string;
+            /** Name */
+            name: string;
+            /** Ready */
+            ready: boolean;
+        };
+        /**
          * ModelFile
          * @description A file of a model's folder that will be uploaded.
          */
@@ -2066,6 +2506,17 @@ export interface components {
             items: components["schemas"]["gpubloom__server__jobs__schemas__ModelFile"][];
             /** Archivesize */
             archiveSize: number;
+        };
+        /** ModelList */
+        ModelList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["ModelCard"][];
         };
         /** ModelOut */
         ModelOut: {
@@ -2174,6 +2625,57 @@ export interface components {
             size: number;
         };
         /**
+         * NewEvaluation
+         * @description What to measure: perplexity on held-out data, answers to prompts, benchmarks.
+         */
+        NewEvaluation: {
+            /**
+             * Checkpointid
+             * @description One checkpoint of the job; without one, its finished model.
+             */
+            checkpointId?: string | null;
+            /** Prompts */
+            prompts?: string[];
+            /**
+             * Maxnewtokens
+             * @default 128
+             */
+            maxNewTokens: number;
+            /**
+             * Maxbatches
+             * @default 20
+             */
+            maxBatches: number;
+            /** Lmevaltasks */
+            lmEvalTasks?: string[];
+        };
+        /**
+         * NewExport
+         * @description The form that others read.
+         */
+        NewExport: {
+            /**
+             * Checkpointid
+             * @description One checkpoint of the job; without one, its finished model.
+             */
+            checkpointId?: string | null;
+            /**
+             * Form
+             * @default merged
+             * @enum {string}
+             */
+            form: "adapter" | "merged" | "gguf";
+            /**
+             * Dtype
+             * @default bf16
+             * @enum {string}
+             */
+            dtype: "fp32" | "bf16" | "fp16";
+            /** Prompts */
+            prompts?: string[];
+            hub?: components["schemas"]["HubPush"] | null;
+        };
+        /**
          * NewHubToken
          * @description A token as the hub shows it once.
          */
@@ -2202,6 +2704,16 @@ export interface components {
              */
             projectId?: string | null;
             /**
+             * Datasetid
+             * @description A dataset of one's own, in place of a data path.
+             */
+            datasetId?: string | null;
+            /**
+             * Modelid
+             * @description A model of one's own, in place of model.path.
+             */
+            modelId?: string | null;
+            /**
              * Gputype
              * @description A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU.
              */
@@ -2211,6 +2723,14 @@ export interface components {
              * @description GB of RAM.
              */
             hostMemory?: number | null;
+            /**
+             * Kind
+             * @default train
+             * @enum {string}
+             */
+            kind: "train" | "find_learning_rate";
+            /** @description Only of kind find_learning_rate. */
+            finder?: components["schemas"]["Finder"] | null;
             project?: components["schemas"]["ProjectIn"] | null;
             /** Name */
             name?: string | null;
@@ -2251,6 +2771,27 @@ export interface components {
             share: components["schemas"]["ShareOut"];
         };
         /**
+         * OpenPlayground
+         * @description A training, one checkpoint of it, or a model: what to talk to.
+         */
+        OpenPlayground: {
+            /** Jobid */
+            jobId?: string | null;
+            /**
+             * Checkpointid
+             * @description Of that job; without one, its finished model.
+             */
+            checkpointId?: string | null;
+            /** Modelid */
+            modelId?: string | null;
+            /**
+             * Idleminutes
+             * @description It is unloaded when nobody asks for so long.
+             * @default 10
+             */
+            idleMinutes: number;
+        };
+        /**
          * OriginOut
          * @description Where a hub has it; `notes` say what was decided or lost on the way.
          */
@@ -2265,6 +2806,37 @@ export interface components {
             revision?: string | null;
             /** Notes */
             notes?: string[];
+        };
+        /**
+         * Outcome
+         * @description What came of a run. Losses by their series: what it ended with, and the best it had.
+         */
+        Outcome: {
+            /**
+             * Jobid
+             * Format: uuid
+             */
+            jobId: string;
+            /** Final */
+            final: {
+                [key: string]: number;
+            };
+            /** Bestevalloss */
+            bestEvalLoss: number | null;
+            /** Beststep */
+            bestStep: number | null;
+            /** Steps */
+            steps: number | null;
+            /** Tokens */
+            tokens: number | null;
+            /** Tokenspersecond */
+            tokensPerSecond: number | null;
+            /** Seconds */
+            seconds: number | null;
+            /** Facts */
+            facts: {
+                [key: string]: unknown;
+            };
         };
         /** People */
         People: {
@@ -2358,6 +2930,16 @@ export interface components {
              */
             projectId?: string | null;
             /**
+             * Datasetid
+             * @description A dataset of one's own, in place of a data path.
+             */
+            datasetId?: string | null;
+            /**
+             * Modelid
+             * @description A model of one's own, in place of model.path.
+             */
+            modelId?: string | null;
+            /**
              * Gputype
              * @description A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU.
              */
@@ -2367,6 +2949,31 @@ export interface components {
              * @description GB of RAM.
              */
             hostMemory?: number | null;
+        };
+        /**
+         * PlaygroundOut
+         * @description A model that is loaded, or on its way. `models`: what a request may name, once it is ready.
+         */
+        PlaygroundOut: {
+            job: components["schemas"]["JobOut"];
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "loading" | "ready" | "stopping" | "ended";
+            /** Models */
+            models: string[];
+            /** Contextlength */
+            contextLength: number | null;
+            /** Chattemplate */
+            chatTemplate: boolean | null;
+            /** Lastusedat */
+            lastUsedAt: string | null;
+        };
+        /** Playgrounds */
+        Playgrounds: {
+            /** Items */
+            items: components["schemas"]["PlaygroundOut"][];
         };
         /**
          * PreviewOut
@@ -4426,6 +5033,36 @@ export interface operations {
             };
         };
     };
+    list_backends_api_backends_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackendOut"][];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     plan_job_api_plan_post: {
         parameters: {
             query?: never;
@@ -4463,6 +5100,10 @@ export interface operations {
     list_jobs_api_training_jobs_get: {
         parameters: {
             query?: {
+                /** @description Trainings unless said; with parentId, every kind of task. */
+                kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve")[] | null;
+                /** @description Only tasks about this job. */
+                parentId?: string | null;
                 projectId?: string | null;
                 status?: ("queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed")[] | null;
                 search?: string;
@@ -5034,6 +5675,115 @@ export interface operations {
             };
         };
     };
+    evaluate_api_training_jobs__job_id__evaluations_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewEvaluation"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    export_api_training_jobs__job_id__exports_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewExport"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_all_checkpoints_api_checkpoints_get: {
+        parameters: {
+            query?: {
+                search?: string;
+                projectId?: string | null;
+                /** @description Only the best one of each training. */
+                best?: boolean;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckpointPage"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     list_model_files_api_training_jobs__job_id__model_get: {
         parameters: {
             query?: never;
@@ -5224,6 +5974,207 @@ export interface operations {
             };
         };
     };
+    list_playgrounds_api_playground_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Playgrounds"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    open_playground_api_playground_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OpenPlayground"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_playground_api_playground__job_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlaygroundOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    chat_api_playground__job_id__v1_chat_completions_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    [key: string]: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    complete_api_playground__job_id__v1_completions_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    [key: string]: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    compare_api_compare_get: {
+        parameters: {
+            query: {
+                /** @description Two to eight trainings. */
+                job: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Comparison"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     read_server_api_server_get: {
         parameters: {
             query?: never;
@@ -5374,6 +6325,104 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["AuditEvents"];
                 };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_served_models_v1_models_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelList"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    chat_v1_chat_completions_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    [key: string]: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    complete_v1_completions_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    [key: string]: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description A problem */
             "4XX": {

@@ -101,6 +101,6 @@ async def delete_job(
     settings: CurrentSettings,
     after: BackgroundTasks,
 ) -> None:
-    """Delete a job that has ended, with its run directory, checkpoints and model."""
-    await service.delete_job(session, principal, job_id)
-    after.add_task(anyio.to_thread.run_sync, remove_run, run_directory(settings, job_id))
+    """Delete a job that has ended, with its run directory, checkpoints and model, and the tasks about it."""
+    for deleted in await service.delete_job(session, principal, job_id):
+        after.add_task(anyio.to_thread.run_sync, remove_run, run_directory(settings, deleted))

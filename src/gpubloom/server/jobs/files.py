@@ -36,8 +36,14 @@ def model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
 
 
 def has_model(settings: Settings, job_id: UUID) -> bool:
-    """Whether there is a finished model to download."""
+    """Whether a training has its finished model."""
     return (run_directory(settings, job_id) / "model" / "config.json").is_file()
+
+
+def has_files(settings: Settings, job_id: UUID) -> bool:
+    """Whether a job made files to download; not every form of a model has a config.json."""
+    folder = run_directory(settings, job_id) / "model"
+    return folder.is_dir() and any(path.is_file() for path in folder.rglob("*"))
 
 
 def remove_run(run_dir: Path) -> None:

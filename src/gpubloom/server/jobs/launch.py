@@ -24,7 +24,9 @@ from gpubloom.plan import (
     find_files,
     plan,
 )
+from gpubloom.plan.backends import available_backends
 from gpubloom.server.clock import now
+from gpubloom.server.jobs.inputs import NO_INPUTS, Inputs
 from gpubloom.server.jobs.tables import Worker
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.data_paths import DataPathRefused, check_data_files, check_data_path
@@ -59,12 +61,14 @@ class CannotRun(InvalidInput):
     nearest: Alternative | None = None
 
 
-def read_config(raw: dict[str, Any], settings: Settings, *, name: str, data_path: str | None) -> TrainConfig:
+def read_config(
+    raw: dict[str, Any], settings: Settings, *, name: str, data_path: str | None, inputs: Inputs = NO_INPUTS
+) -> TrainConfig:
     """The validated config, with data from where this server may read; raises with one sentence per field.
 
     Without any data it is the demo, with whatever the config says on top.
     """
-    wanted = {**raw, "name": _slug(name)}
+    wanted = inputs.put_into({**raw, "name": _slug(name)})
     data = wanted.get("data")
     named = isinstance(data, dict) and (data.get("train_path") or data.get("trainPath"))
     if data_path is not None and not named:
@@ -78,17 +82,21 @@ def read_config(raw: dict[str, Any], settings: Settings, *, name: str, data_path
         raise InvalidInput.for_field(
             "config.checkpoint.directory", "A server keeps checkpoints in the run's own directory."
         )
+
+    def readable(field: str, path: str | None) -> str | None:
+        if path is None or inputs.include(path):
+            return path
+        return _readable(f"config.{field}", path, settings)
+
     # Before the data: a model's own tokenizer lies in its folder, and the folder is what somebody named.
-    model = {"path": _readable("config.model.path", config.model.path, settings)}
+    model = {"path": readable("model.path", config.model.path)}
     tokenizer = config.data.tokenizer
     places = {
         "train_path": config.data.train_path
         if is_demo
-        else _readable("config.data.train_path", config.data.train_path, settings),
-        "eval_path": _readable("config.data.eval_path", config.data.eval_path, settings),
-        "tokenizer": tokenizer.model_copy(
-            update={"path": _readable("config.data.tokenizer.path", tokenizer.path, settings)}
-        ),
+        else readable("data.train_path", config.data.train_path),
+        "eval_path": readable("data.eval_path", config.data.eval_path),
+        "tokenizer": tokenizer.model_copy(update={"path": readable("data.tokenizer.path", tokenizer.path)}),
     }
     return config.model_copy(
         update={
@@ -98,12 +106,12 @@ def read_config(raw: dict[str, Any], settings: Settings, *, name: str, data_path
     )
 
 
-async def check_files(config: TrainConfig, settings: Settings) -> None:
+async def check_files(config: TrainConfig, settings: Settings, inputs: Inputs = NO_INPUTS) -> None:
     """Every file behind the config's paths must be one that people may read: folders can hold links."""
     demo = demo_fields()["data"]["train_path"]
 
     def check(field: str, path: str | None) -> None:
-        if path is None or path == demo:
+        if path is None or path == demo or inputs.include(path):
             return
         try:
             check_data_files(find_files(path), settings)
@@ -115,6 +123,13 @@ async def check_files(config: TrainConfig, settings: Settings) -> None:
     await anyio.to_thread.run_sync(check, "model.path", config.model.path)
 
 
+async def check_backend(config: TrainConfig) -> None:
+    """Refuses a trainer that cannot run on this machine, with what to do about it."""
+    for backend in await anyio.to_thread.run_sync(available_backends):
+        if backend.name == config.backend and not backend.available:
+            raise CannotRun.for_field("config.backend", backend.reason or "It cannot run here.")
+
+
 def _validated(fields: dict[str, Any]) -> TrainConfig:
     try:
         return TrainConfig.model_validate(fields)
@@ -122,10 +137,8 @@ def _validated(fields: dict[str, Any]) -> TrainConfig:
         raise invalid_fields(error.errors(), inside="config") from error
 
 
-def _readable(field: str, path: str | None, settings: Settings) -> str | None:
+def _readable(field: str, path: str, settings: Settings) -> str:
     """An absolute path that this server may read."""
-    if path is None:
-        return None
     if "://" in path:
         raise InvalidInput.for_field(field, "Jobs on this machine read local files. Upload the data first.")
     try:

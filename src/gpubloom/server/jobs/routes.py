@@ -1,4 +1,4 @@
-"""The addresses of training jobs: plan, create, look, follow."""
+"""The addresses of training jobs: look and follow."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated, cast
@@ -7,16 +7,16 @@ from uuid import UUID
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import ValidationError
 
 import gpubloom
 from gpubloom.plan import Plan, TrainConfig, run_files
+from gpubloom.plan.tasks import TASK_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal, still_valid
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.launch import CannotRun, check_files, decide, live_machines, read_config
+from gpubloom.server.jobs.kinds import Kind
 from gpubloom.server.jobs.logs import read_output, search_output
 from gpubloom.server.jobs.metrics import read_curves, read_rows
 from gpubloom.server.jobs.present import job_out
@@ -30,19 +30,12 @@ from gpubloom.server.jobs.schemas import (
     JobTotals,
     LogMatches,
     LogPage,
-    Machine,
-    Machines,
     MetricRow,
-    Nearest,
-    NewJob,
-    PlanAnswer,
-    PlanRequest,
     Script,
 )
 from gpubloom.server.jobs.states import Status
 from gpubloom.server.jobs.stream import JobStreams
-from gpubloom.server.problems import Conflict, InvalidInput
-from gpubloom.server.projects.service import create_project, get_project
+from gpubloom.server.problems import Conflict
 from gpubloom.server.schema import Storable
 
 router = APIRouter(tags=["training jobs"])
@@ -50,105 +43,29 @@ router = APIRouter(tags=["training jobs"])
 Search = Annotated[str, Query(max_length=120), Storable]
 
 
-@router.get("/machines")
-async def list_machines(session: ReadSession) -> Machines:
-    """The machines that have a worker now, and their GPUs."""
-    return Machines(
-        items=[
-            Machine(
-                name=hardware.name,
-                gpus=[gpu.name for gpu in hardware.gpus],
-                cpu_cores=hardware.cpu_cores,
-                host_memory_bytes=hardware.host_memory_bytes,
-                last_seen_at=seen,
-            )
-            for hardware, seen in await live_machines(session)
-        ]
-    )
-
-
-@router.post("/plan")
-async def plan_job(
-    body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
-) -> PlanAnswer:
-    """Does it fit, how much memory of which kind, how fast? Nothing is started."""
-    async with database.read() as session:
-        data_path = None
-        if body.project_id is not None:
-            data_path = (await get_project(session, principal, body.project_id)).training_data_path
-        machines = [hardware for hardware, _ in await live_machines(session)]
-    try:
-        config = read_config(body.config, settings, name="plan", data_path=data_path)
-        await check_files(config, settings)
-        launch = await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
-    except InvalidInput as refusal:
-        return PlanAnswer(
-            fits=False, reason=refusal.detail, plan=None, machine=None, nearest=_nearest(refusal)
-        )
-    return PlanAnswer(
-        fits=True, reason=None, plan=launch.plan.model_dump(mode="json"), machine=launch.machine
-    )
-
-
-def _nearest(refusal: InvalidInput) -> Nearest | None:
-    if not isinstance(refusal, CannotRun) or refusal.nearest is None:
-        return None
-    found, launch = refusal.nearest, refusal.nearest.launch
-    return Nearest(changes=found.changes, plan=launch.plan.model_dump(mode="json"), machine=launch.machine)
-
-
-@router.post("/training-jobs", status_code=201)
-async def create_job(
-    body: NewJob, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
-) -> JobOut:
-    """Queue a job for a project, or for a new project that is created in the same transaction."""
-    if (body.project_id is None) == (body.project is None):
-        raise InvalidInput.for_field("projectId", "Name a project, or describe a new one: one of the two.")
-    async with database.read() as session:
-        data_path = body.project.training_data_path if body.project else None
-        if body.project_id is not None:
-            data_path = (await get_project(session, principal, body.project_id)).training_data_path
-        machines = [hardware for hardware, _ in await live_machines(session)]
-    name = (
-        body.name or str(body.config.get("name") or (body.project.name if body.project else "Training"))[:120]
-    )
-    config = read_config(body.config, settings, name=name, data_path=data_path)
-    await check_files(config, settings)
-    launch = await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
-    async with database.write() as session:
-        if body.project is not None:
-            project = await create_project(session, principal, body.project, settings)
-        else:
-            assert body.project_id is not None
-            project = await get_project(session, principal, body.project_id)
-        job = await service.create_job(
-            session,
-            principal,
-            project,
-            launch,
-            name=name,
-            gpu_type=body.gpu_type,
-            host_memory=body.host_memory,
-            max_attempts=body.max_attempts,
-        )
-        return await job_out(session, settings, job, project)
-
-
 @router.get("/training-jobs")
 async def list_jobs(
     principal: CurrentPrincipal,
     session: ReadSession,
     settings: CurrentSettings,
+    kind: Annotated[
+        list[Kind] | None, Query(description="Trainings unless said; with parentId, every kind of task.")
+    ] = None,
+    parent_id: Annotated[
+        UUID | None, Query(alias="parentId", description="Only tasks about this job.")
+    ] = None,
     project_id: Annotated[UUID | None, Query(alias="projectId")] = None,
     status: Annotated[list[Status] | None, Query()] = None,
     search: Search = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> Jobs:
-    """One's training jobs, newest first."""
+    """One's jobs, newest first."""
     rows, total = await service.list_jobs(
         session,
         principal,
+        kinds=kind or (() if parent_id is not None else ("train",)),
+        parent_id=parent_id,
         project_id=project_id,
         statuses=status or (),
         search=search.strip(),
@@ -160,7 +77,7 @@ async def list_jobs(
 
 @router.get("/training-jobs/totals")
 async def read_totals(principal: CurrentPrincipal, session: ReadSession) -> JobTotals:
-    """How many jobs there are, and how long they trained."""
+    """How many trainings there are, and how long they took."""
     counts, seconds = await service.count_jobs(session, principal)
     return JobTotals(
         running=sum(counts.get(status, 0) for status in ("provisioning", "running", "pausing", "cancelling")),
@@ -207,18 +124,26 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
     """A job's checkpoints, newest first."""
     job, _ = await service.get_job(session, principal, job_id)
     rows = await service.list_checkpoints(session, job.id)
-    return Checkpoints(items=[CheckpointOut.model_validate(row, extra="ignore") for row in rows])
+    return Checkpoints(
+        items=[CheckpointOut.model_validate(row, extra="ignore") for row in rows],
+        facts=job.summary.get("facts") or {},
+    )
 
 
 @router.get("/training-jobs/{job_id}/script")
 async def read_script(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> Script:
-    """The script that trains this job, and what it needs: run by hand, it gives the same result."""
+    """The script that does this job, and what it needs: run by hand, it gives the same result."""
     job, _ = await service.get_job(session, principal, job_id)
     try:
+        if job.kind != "train":
+            files = task_files(task_from(job.config), gpubloom.__version__)
+            return Script(
+                script=files[TASK_SCRIPT], requirements=files["requirements.txt"], config=files[TASK_FILE]
+            )
         files = run_files(
             TrainConfig.model_validate(job.config), Plan.model_validate(job.plan), gpubloom.__version__
         )
-    except ValidationError as error:
+    except ValueError as error:
         raise Conflict(
             "This job was made by another version of GPU Bloom; its script lies in its run directory.",
             code="other_version",

@@ -1,4 +1,4 @@
-"""The JSON of jobs. `config` is a TrainConfig: snake_case, camelCase accepted."""
+"""The JSON of jobs. `config` is a TrainConfig or a task: snake_case, camelCase accepted."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import Field
 
 from gpubloom.plan import limits
+from gpubloom.server.jobs.kinds import Kind
 from gpubloom.server.jobs.states import Status, Want
 from gpubloom.server.projects.schemas import ProjectIn
 from gpubloom.server.schema import Line, Schema
@@ -17,15 +18,27 @@ class PlanRequest(Schema):
 
     config: dict[str, Any] = Field(default_factory=dict, description="A TrainConfig; camelCase is accepted.")
     project_id: UUID | None = Field(None, description="Its data path is used when the config names none.")
+    dataset_id: UUID | None = Field(None, description="A dataset of one's own, in place of a data path.")
+    model_id: UUID | None = Field(None, description="A model of one's own, in place of model.path.")
     gpu_type: Annotated[Line, Field(min_length=1, max_length=64)] | None = Field(
         None, description="A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU."
     )
     host_memory: Annotated[int, Field(gt=0, le=1_000_000)] | None = Field(None, description="GB of RAM.")
 
 
+class Finder(Schema):
+    """The sweep of a learning-rate finder."""
+
+    lowest: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 1e-6
+    highest: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 1e-1
+    steps: Annotated[int, Field(ge=10, le=1_000)] = 60
+
+
 class NewJob(PlanRequest):
     """A job for a project that exists, or for one that is created with it."""
 
+    kind: Literal["train", "find_learning_rate"] = "train"
+    finder: Finder | None = Field(None, description="Only of kind find_learning_rate.")
     project: ProjectIn | None = None
     name: Annotated[Line, Field(min_length=1, max_length=120)] | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] = 5
@@ -76,13 +89,43 @@ class CheckpointOut(Schema):
 
 
 class Checkpoints(Schema):
+    """`facts`: what the run says about itself, such as device, precision and placement."""
+
     items: list[CheckpointOut]
+    facts: dict[str, Any]
+
+
+class CheckpointOfJob(CheckpointOut):
+    """A checkpoint, and the run that it belongs to."""
+
+    job_id: UUID
+    job_name: str
+    job_status: Status
+    project_id: UUID
+    project_name: str
+    method: str | None
+    base_model: str | None
+    dataset_name: str | None
+    parameters: int | None
+    tokens_per_second: float | None
+
+
+class CheckpointPage(Schema):
+    items: list[CheckpointOfJob]
+    total: int
 
 
 class JobOut(Schema):
     """A job, as lists and the job page show it."""
 
     id: UUID
+    kind: Kind
+    parent_id: UUID | None
+    checkpoint_id: UUID | None
+    dataset_id: UUID | None
+    dataset_name: str | None
+    model_id: UUID | None
+    model_name: str | None
     project_id: UUID
     project_name: str
     user_id: UUID
@@ -97,6 +140,7 @@ class JobOut(Schema):
     attempt: int
     max_attempts: int
     summary: dict[str, Any]
+    result: dict[str, Any] | None = Field(description="A task's answer, once it is there.")
     position: int
     queue_position: int | None
     has_model: bool

@@ -8,10 +8,13 @@ from uuid import UUID, uuid4
 from sqlalchemy import Select, and_, delete, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.plan.tasks import FindLearningRateTask
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.audit.service import record
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.events import announce
+from gpubloom.server.jobs.inputs import Inputs
+from gpubloom.server.jobs.kinds import ABOUT_A_MODEL, Kind, check_can_be_asked, name_of
 from gpubloom.server.jobs.launch import Launch
 from gpubloom.server.jobs.states import ACTIVE, ENDED, Action, Status, after
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
@@ -32,6 +35,8 @@ async def list_jobs(
     session: AsyncSession,
     principal: Principal,
     *,
+    kinds: Sequence[Kind],
+    parent_id: UUID | None,
     project_id: UUID | None,
     statuses: Sequence[Status],
     search: str,
@@ -40,6 +45,10 @@ async def list_jobs(
 ) -> tuple[list[tuple[TrainingJob, Project]], int]:
     """A page of a person's jobs, newest first, and how many there are."""
     statement = visible_to(principal)
+    if kinds:
+        statement = statement.where(TrainingJob.kind.in_(kinds))
+    if parent_id is not None:
+        statement = statement.where(TrainingJob.parent_id == parent_id)
     if project_id is not None:
         statement = statement.where(TrainingJob.project_id == project_id)
     if statuses:
@@ -88,10 +97,15 @@ async def queue_position(session: AsyncSession, job: TrainingJob) -> int | None:
     """How many jobs of the same kind of device wait before this one, plus one; None when it does not wait."""
     if job.status != "queued":
         return None
+    if job.gpus > 0:
+        same_device = TrainingJob.gpus > 0
+    else:
+        beside = job.kind in ABOUT_A_MODEL
+        same_device = and_(TrainingJob.gpus == 0, TrainingJob.kind.in_(ABOUT_A_MODEL) == beside)
     before = await session.scalar(
         select(func.count())
         .select_from(TrainingJob)
-        .where(TrainingJob.status == "queued", (TrainingJob.gpus > 0) == (job.gpus > 0))
+        .where(TrainingJob.status == "queued", same_device)
         .where(
             or_(
                 TrainingJob.queued_at < job.queued_at,
@@ -107,27 +121,36 @@ async def create_job(
     principal: Principal,
     project: Project,
     launch: Launch,
+    inputs: Inputs,
     *,
     name: str,
     gpu_type: str | None,
     host_memory: int | None,
     max_attempts: int,
+    finder: FindLearningRateTask | None = None,
 ) -> TrainingJob:
-    """Queue a job."""
+    """Queue a training, or a short one that finds a learning rate for it."""
     job = TrainingJob(
         id=uuid4(),
         project_id=project.id,
         user_id=principal.id,
         name=name,
-        config=launch.config.model_dump(mode="json"),
+        kind="train" if finder is None else finder.kind,
+        config=(finder or launch.config).model_dump(mode="json"),
         plan=launch.plan.model_dump(mode="json"),
+        dataset_id=None if inputs.dataset is None else inputs.dataset.id,
+        model_id=None if inputs.model is None else inputs.model.id,
         gpu_type=gpu_type,
         gpus=launch.gpus,
         host_memory=host_memory,
         max_attempts=max_attempts,
-        status="queued",
-        position=0,
     )
+    return await queue_job(session, principal, job)
+
+
+async def queue_job(session: AsyncSession, principal: Principal, job: TrainingJob) -> TrainingJob:
+    """Store a new job, for whoever is next to take it."""
+    job.status, job.position = "queued", 0
     session.add(job)
     await session.flush()
     await _moved(session, principal, job, "training_job.created")
@@ -142,6 +165,7 @@ async def _moved(session: AsyncSession, principal: Principal, job: TrainingJob, 
         subject=f"training_job:{job.id}",
         ip_address=principal.ip_address,
         name=job.name,
+        kind=job.kind,
     )
     await announce(session, job, "update", {"job": state_of(job)})
     await session.flush()
@@ -171,10 +195,11 @@ async def ask(
 ) -> tuple[TrainingJob, Project]:
     """Pause, resume or cancel: stored here, carried out by whoever holds the lease."""
     job, project = await lock_own_job(session, principal, job_id)
+    check_can_be_asked(job.kind, action)
     job.status = after(action, job.status)
     job.want = {"pause": "pause", "cancel": "cancel"}.get(action, "run")  # type: ignore[assignment]
     job.control_version += 1
-    if action == "resume":
+    if action in {"resume", "reopen"}:
         _queue_again(job)
     elif job.status in ENDED:
         job.end_time = now()
@@ -195,6 +220,7 @@ async def extend(
 ) -> tuple[TrainingJob, Project]:
     """Train a completed job further; its schedule is rebuilt for the new length."""
     job, project = await lock_own_job(session, principal, job_id)
+    check_can_be_asked(job.kind, "extend")
     status = after("extend", job.status)
     config = dict(job.config)
     if epochs is None and max_steps is None:
@@ -224,6 +250,7 @@ async def change_settings(
 ) -> tuple[TrainingJob, Project]:
     """Change live settings; the run obeys at its next step."""
     job, project = await lock_own_job(session, principal, job_id)
+    check_can_be_asked(job.kind, "settings")
     if job.status in ENDED:
         raise Conflict(f"A job that is {job.status} has no settings to change.", code="wrong_state")
     job.settings = {**job.settings, **settings}
@@ -235,6 +262,7 @@ async def change_settings(
 async def save_now(session: AsyncSession, principal: Principal, job_id: UUID) -> tuple[TrainingJob, Project]:
     """Ask for a checkpoint at the next step."""
     job, project = await lock_own_job(session, principal, job_id)
+    check_can_be_asked(job.kind, "save")
     if job.status != "running":
         raise Conflict(f"A job that is {job.status} cannot save.", code="wrong_state")
     job.saves += 1
@@ -243,11 +271,17 @@ async def save_now(session: AsyncSession, principal: Principal, job_id: UUID) ->
     return job, project
 
 
-async def delete_job(session: AsyncSession, principal: Principal, job_id: UUID) -> None:
-    """Remove a job that has ended, or never started."""
+async def delete_job(session: AsyncSession, principal: Principal, job_id: UUID) -> list[UUID]:
+    """Remove a job that has ended, or never started, with the tasks about it; says which jobs that were."""
     job, _ = await lock_own_job(session, principal, job_id)
     if job.status not in ENDED and job.status != "paused":
         raise Conflict("Cancel the job first: it is still " + job.status + ".", code="wrong_state")
+    tasks = list(await session.scalars(select(TrainingJob).where(TrainingJob.parent_id == job.id)))
+    for task in tasks:
+        if task.status not in ENDED:
+            raise Conflict(
+                f"Its {name_of(task.kind)} is still {task.status}. Cancel that first.", code="task_in_the_way"
+            )
     record(
         session,
         "training_job.deleted",
@@ -257,6 +291,7 @@ async def delete_job(session: AsyncSession, principal: Principal, job_id: UUID) 
         name=job.name,
     )
     await session.execute(delete(TrainingJob).where(TrainingJob.id == job.id))
+    return [job.id, *(task.id for task in tasks)]
 
 
 async def list_checkpoints(session: AsyncSession, job_id: UUID) -> list[Checkpoint]:
@@ -270,14 +305,18 @@ async def list_checkpoints(session: AsyncSession, job_id: UUID) -> list[Checkpoi
 
 
 async def count_jobs(session: AsyncSession, principal: Principal) -> tuple[dict[str, int], float]:
-    """How many jobs are in each state, and how long all of them trained together."""
+    """How many trainings are in each state, and how long all of them trained together."""
     counts = await session.execute(
         select(TrainingJob.status, func.count())
-        .where(TrainingJob.user_id == principal.id)
+        .where(TrainingJob.user_id == principal.id, TrainingJob.kind == "train")
         .group_by(TrainingJob.status)
     )
     started = await session.scalars(
-        select(TrainingJob).where(TrainingJob.user_id == principal.id, TrainingJob.start_time.is_not(None))
+        select(TrainingJob).where(
+            TrainingJob.user_id == principal.id,
+            TrainingJob.kind == "train",
+            TrainingJob.start_time.is_not(None),
+        )
     )
     moment = now()
     seconds = 0.0

@@ -16,7 +16,9 @@ Status = Literal[
     "failed",
 ]
 Want = Literal["run", "pause", "cancel"]
-Action = Literal["pause", "resume", "cancel", "extend", "start", "complete", "fail", "stop", "retry"]
+Action = Literal[
+    "pause", "resume", "cancel", "extend", "reopen", "start", "complete", "fail", "stop", "retry"
+]
 
 ALL: tuple[Status, ...] = get_args(Status)
 # A worker must be following these.
@@ -35,6 +37,8 @@ _MOVES: dict[Action, dict[Status, Status]] = {
         "pausing": "cancelling",
     },
     "extend": {"completed": "queued"},
+    # A playground that was left, or gave way: opened again, it keeps its address.
+    "reopen": {"completed": "queued", "failed": "queued", "cancelled": "queued"},
     "start": {
         "provisioning": "running",
         "running": "running",
@@ -67,6 +71,7 @@ _DONE: dict[Action, str] = {
     "resume": "resumed",
     "cancel": "cancelled",
     "extend": "extended",
+    "reopen": "opened again",
     "start": "started",
     "complete": "completed",
     "fail": "failed",

@@ -4,34 +4,50 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Double, ForeignKey, Index, SmallInteger, String, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, SmallInteger, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
+from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.base import Identified, Table
+from gpubloom.server.jobs.kinds import Kind
 from gpubloom.server.jobs.states import Status, Want
+from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 
 Axis = Literal["step", "time"]
 
 
 class TrainingJob(Identified, Table):
-    """What somebody wants trained, and how far it is."""
+    """What somebody wants done, a training or a task about one, and how far it is."""
 
     __tablename__ = "training_jobs"
     __table_args__ = (
         Index(None, "status", "queued_at"),
         Index(None, "user_id", "created_at"),
         Index(None, "project_id", "created_at"),
+        Index(None, "user_id", "kind", "created_at"),
     )
 
     # A project with jobs cannot be deleted: some of them may be training right now.
     project_id: Mapped[UUID] = mapped_column(ForeignKey(Project.id, ondelete="RESTRICT"))
     user_id: Mapped[UUID] = mapped_column(ForeignKey(User.id, ondelete="CASCADE"))
     name: Mapped[str]
+    kind: Mapped[Kind] = mapped_column(String(24), default="train", server_default="train")
     status: Mapped[Status] = mapped_column(String(16), default="queued")
+    # A TrainConfig, or a task of `gpubloom.plan.tasks`.
     config: Mapped[dict[str, Any]]
+    # A task's answer, from its result.json.
+    result: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    # The training that a task is about: its files are gone with it.
+    parent_id: Mapped[UUID | None] = mapped_column(
+        ForeignKey("training_jobs.id", ondelete="CASCADE"), index=True
+    )
+    # No reference: tables that refer to each other could not be put in an order.
+    checkpoint_id: Mapped[UUID | None]
+    dataset_id: Mapped[UUID | None] = mapped_column(ForeignKey(Dataset.id, ondelete="SET NULL"), index=True)
+    model_id: Mapped[UUID | None] = mapped_column(ForeignKey(Model.id, ondelete="SET NULL"), index=True)
     plan: Mapped[dict[str, Any]] = mapped_column(default=dict)
     target: Mapped[str] = mapped_column(String(32), default="local")
     gpu_type: Mapped[str | None]

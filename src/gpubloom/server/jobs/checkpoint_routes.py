@@ -1,0 +1,100 @@
+"""All checkpoints of all of one's trainings, to look through and to choose from."""
+
+from pathlib import PurePath
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from sqlalchemy import func, or_, select
+
+from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.db.session import ReadSession
+from gpubloom.server.jobs.routes import Search
+from gpubloom.server.jobs.schemas import CheckpointOfJob, CheckpointPage
+from gpubloom.server.jobs.service import visible_to
+from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
+from gpubloom.server.models.tables import Model
+from gpubloom.server.projects.tables import Project
+
+router = APIRouter(tags=["training jobs"])
+
+
+@router.get("/checkpoints")
+async def list_all_checkpoints(
+    principal: CurrentPrincipal,
+    session: ReadSession,
+    search: Search = "",
+    project_id: Annotated[UUID | None, Query(alias="projectId")] = None,
+    best: Annotated[bool, Query(description="Only the best one of each training.")] = False,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> CheckpointPage:
+    """The checkpoints that are still there, newest first."""
+    statement = (
+        visible_to(principal)
+        .join(Checkpoint, Checkpoint.job_id == TrainingJob.id)
+        .outerjoin(Dataset, Dataset.id == TrainingJob.dataset_id)
+        .outerjoin(Model, Model.id == TrainingJob.model_id)
+        .where(Checkpoint.removed.is_(False), TrainingJob.kind == "train")
+    )
+    if project_id is not None:
+        statement = statement.where(TrainingJob.project_id == project_id)
+    if best:
+        statement = statement.where(Checkpoint.best)
+    if wanted := search.strip():
+        statement = statement.where(
+            or_(
+                *(
+                    column.icontains(wanted, autoescape=True)
+                    for column in (TrainingJob.name, Project.name, Dataset.name, Model.name)
+                )
+            )
+        )
+    counted = statement.with_only_columns(Checkpoint.id).subquery()
+    total = await session.scalar(select(func.count()).select_from(counted))
+    rows = await session.execute(
+        statement.add_columns(Checkpoint, Dataset.name, Model.name)
+        .order_by(Checkpoint.saved_at.desc(), Checkpoint.id)
+        .limit(limit)
+        .offset(offset)
+    )
+    return CheckpointPage(items=[_shown(*row) for row in rows], total=total or 0)
+
+
+def _shown(
+    job: TrainingJob,
+    project: Project,
+    checkpoint: Checkpoint,
+    dataset_name: str | None,
+    model_name: str | None,
+) -> CheckpointOfJob:
+    facts = job.summary.get("facts") or {}
+    speed = (job.summary.get("values") or {}).get("train/tokens_per_second") or {}
+    return CheckpointOfJob(
+        id=checkpoint.id,
+        attempt=checkpoint.attempt,
+        step=checkpoint.step,
+        path=checkpoint.path,
+        size=checkpoint.size,
+        metrics=checkpoint.metrics,
+        best=checkpoint.best,
+        saved_at=checkpoint.saved_at,
+        job_id=job.id,
+        job_name=job.name,
+        job_status=job.status,
+        project_id=project.id,
+        project_name=project.name,
+        method=job.config.get("method"),
+        base_model=model_name or _base_model(job.config.get("model") or {}),
+        dataset_name=dataset_name,
+        parameters=facts.get("parameters"),
+        tokens_per_second=speed.get("value"),
+    )
+
+
+def _base_model(model: dict[str, Any]) -> str | None:
+    """What a model that was not given by id is called: its folder, or its preset."""
+    if model.get("path"):
+        return PurePath(str(model["path"])).name
+    return model.get("preset")

@@ -1,0 +1,116 @@
+"""The dataset and the model that a job is given by id: whose they are, and where they lie.
+
+Their paths are the server's own and no person could name them; they go into the config here, and whoever
+checks a config's paths lets exactly these pass.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.datasets.files import dataset_file
+from gpubloom.server.datasets.service import get_ready_dataset
+from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.jobs.states import ENDED
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.models.service import get_ready_model, readable_folder
+from gpubloom.server.models.tables import Model
+from gpubloom.server.problems import Conflict, InvalidInput
+from gpubloom.server.settings import Settings
+from gpubloom.server.storage import uses as storage
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What was given by id; nothing, when paths were named instead."""
+
+    dataset: Dataset | None = None
+    dataset_path: str | None = None
+    model: Model | None = None
+    model_path: str | None = None
+
+    def put_into(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The config with the paths of what was given, and the dataset's mapping unless it says otherwise."""
+        filled = dict(config)
+        if self.dataset is not None:
+            filled["data"] = self._data(self.dataset, filled.get("data"))
+        if self.model is not None:
+            filled["model"] = _with_path(filled.get("model"), "model", "path", self.model_path)
+        return filled
+
+    def _data(self, dataset: Dataset, data: Any) -> Any:
+        data = _with_path(data, "data", "train_path", self.dataset_path)
+        if not isinstance(data, dict) or data.get("kind", "examples") != "examples":
+            return data
+        mapping = {"format": dataset.format, "columns": dataset.columns, "encoding": dataset.encoding}
+        return {"kind": "examples", **mapping, **data}
+
+    def include(self, path: str) -> bool:
+        """Whether a path of the config is one that was put there, or the tokenizer that comes with it."""
+        own = [self.dataset_path, self.model_path]
+        if self.model_path is not None:
+            own.append(str(Path(self.model_path) / "tokenizer.json"))
+        return path in own
+
+
+NO_INPUTS = Inputs()
+
+
+def _with_path(part: Any, name: str, field: str, path: str | None) -> Any:
+    if part is None:
+        part = {}
+    if not isinstance(part, dict):
+        # Not ours to say: validating the config names what is wrong with it.
+        return part
+    camel = {"train_path": "trainPath"}.get(field, field)
+    if part.get(field) or part.get(camel):
+        raise InvalidInput.for_field(
+            f"config.{name}.{field}", f"Leave {name}.{field} out: {name}Id or the path, one of the two."
+        )
+    return {key: value for key, value in part.items() if key not in {field, camel}} | {field: path}
+
+
+async def find_inputs(
+    session: AsyncSession,
+    principal: Principal,
+    settings: Settings,
+    *,
+    dataset_id: UUID | None,
+    model_id: UUID | None,
+) -> Inputs:
+    """One's own dataset and model, ready to be used; what belongs to somebody else is not found."""
+    dataset = dataset_path = model = model_path = None
+    if dataset_id is not None:
+        with _as_field("datasetId"):
+            dataset = await get_ready_dataset(session, principal, dataset_id)
+        dataset_path = str(dataset_file(settings, dataset))
+    if model_id is not None:
+        with _as_field("modelId"):
+            model = await get_ready_model(session, principal, model_id)
+            model_path = str(readable_folder(settings, model))
+    return Inputs(dataset, dataset_path, model, model_path)
+
+
+@contextmanager
+def _as_field(field: str) -> Iterator[None]:
+    """What is in the way of using it is what is wrong with that field of the form."""
+    try:
+        yield
+    except Conflict as conflict:
+        raise InvalidInput.for_field(field, conflict.detail) from conflict
+
+
+async def find_use(session: AsyncSession, kind: storage.Kind, row_id: UUID) -> str | None:
+    """A job that has not ended and needs this dataset or model, in a sentence."""
+    column = TrainingJob.dataset_id if kind == "dataset" else TrainingJob.model_id
+    name = await session.scalar(
+        select(TrainingJob.name).where(column == row_id, TrainingJob.status.not_in(ENDED)).limit(1)
+    )
+    return None if name is None else f"The job {name} needs it."

@@ -1,0 +1,45 @@
+"""The kinds of jobs, and what can be asked of each."""
+
+from typing import Literal, get_args
+
+from gpubloom.server.jobs.states import Action
+from gpubloom.server.problems import Conflict
+
+Kind = Literal["train", "find_learning_rate", "evaluate", "export", "serve"]
+
+ALL: tuple[Kind, ...] = get_args(Kind)
+# They read a model that is there; on a machine without GPUs they do not stand in a training's way.
+ABOUT_A_MODEL: tuple[Kind, ...] = ("evaluate", "export", "serve")
+
+# How often a task is begun anew when something from outside ended it.
+MAX_ATTEMPTS: dict[Kind, int] = {"evaluate": 3, "export": 3, "serve": 2}
+
+_NAMES: dict[Kind, str] = {
+    "train": "training",
+    "find_learning_rate": "learning-rate finder",
+    "evaluate": "evaluation",
+    "export": "export",
+    "serve": "playground",
+}
+
+# A task has no checkpoints: it can be stopped and begun anew, not interrupted.
+_ONLY_OF_TRAININGS: dict[str, str] = {
+    "pause": "paused; cancel it instead",
+    "extend": "extended",
+    "settings": "changed while it runs",
+    "save": "asked to save",
+}
+
+
+def name_of(kind: Kind) -> str:
+    """What a person calls it."""
+    return _NAMES[kind]
+
+
+def check_can_be_asked(kind: Kind, what: Action | Literal["settings", "save"]) -> None:
+    """Raises a sentence for what makes no sense for this kind of job."""
+    if kind != "train" and what in _ONLY_OF_TRAININGS:
+        article = "An" if _NAMES[kind][0] in "aeiou" else "A"
+        raise Conflict(
+            f"{article} {_NAMES[kind]} cannot be {_ONLY_OF_TRAININGS[what]}.", code="not_for_this_kind"
+        )

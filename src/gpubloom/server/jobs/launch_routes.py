@@ -1,0 +1,167 @@
+"""The addresses where a training begins: machines, trainers, the plan, the launch."""
+
+import anyio.to_thread
+from fastapi import APIRouter
+from pydantic import ValidationError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.plan.backends import available_backends
+from gpubloom.plan.tasks import FindLearningRateTask
+from gpubloom.server.accounts.current import CurrentSettings
+from gpubloom.server.accounts.principal import CurrentPrincipal, Principal
+from gpubloom.server.db.database import Database
+from gpubloom.server.db.session import CurrentDatabase, ReadSession
+from gpubloom.server.jobs import service
+from gpubloom.server.jobs.inputs import Inputs, find_inputs
+from gpubloom.server.jobs.launch import (
+    CannotRun,
+    Launch,
+    check_backend,
+    check_files,
+    decide,
+    live_machines,
+    read_config,
+)
+from gpubloom.server.jobs.present import job_out
+from gpubloom.server.jobs.schemas import (
+    Finder,
+    JobOut,
+    Machine,
+    Machines,
+    Nearest,
+    NewJob,
+    PlanAnswer,
+    PlanRequest,
+)
+from gpubloom.server.jobs.task_schemas import BackendOut
+from gpubloom.server.problems import InvalidInput, invalid_fields
+from gpubloom.server.projects.service import create_project, get_project
+from gpubloom.server.settings import Settings
+
+router = APIRouter(tags=["training jobs"])
+
+
+@router.get("/machines")
+async def list_machines(session: ReadSession) -> Machines:
+    """The machines that have a worker now, and their GPUs."""
+    return Machines(
+        items=[
+            Machine(
+                name=hardware.name,
+                gpus=[gpu.name for gpu in hardware.gpus],
+                cpu_cores=hardware.cpu_cores,
+                host_memory_bytes=hardware.host_memory_bytes,
+                last_seen_at=seen,
+            )
+            for hardware, seen in await live_machines(session)
+        ]
+    )
+
+
+@router.get("/backends")
+async def list_backends() -> list[BackendOut]:
+    """What can train here, and what to do for those that cannot."""
+    return [
+        BackendOut(name=each.name, available=each.available, reason=each.reason, brings=each.brings)
+        for each in await anyio.to_thread.run_sync(available_backends)
+    ]
+
+
+@router.post("/plan")
+async def plan_job(
+    body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+) -> PlanAnswer:
+    """Does it fit, how much memory of which kind, how fast? Nothing is started."""
+    async with database.read() as session:
+        data_path = None
+        if body.project_id is not None:
+            data_path = (await get_project(session, principal, body.project_id)).training_data_path
+    try:
+        launch = await _decide(body, principal, database, settings, name="plan", data_path=data_path)
+    except InvalidInput as refusal:
+        return PlanAnswer(
+            fits=False, reason=refusal.detail, plan=None, machine=None, nearest=_nearest(refusal)
+        )
+    return PlanAnswer(
+        fits=True, reason=None, plan=launch.plan.model_dump(mode="json"), machine=launch.machine
+    )
+
+
+async def _decide(
+    body: PlanRequest,
+    principal: Principal,
+    database: Database,
+    settings: Settings,
+    *,
+    name: str,
+    data_path: str | None,
+) -> Launch:
+    async with database.read() as session:
+        inputs = await _inputs(session, body, principal, settings)
+        machines = [hardware for hardware, _ in await live_machines(session)]
+    config = read_config(body.config, settings, name=name, data_path=data_path, inputs=inputs)
+    await check_backend(config)
+    await check_files(config, settings, inputs)
+    return await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
+
+
+async def _inputs(
+    session: AsyncSession, body: PlanRequest, principal: Principal, settings: Settings
+) -> Inputs:
+    return await find_inputs(session, principal, settings, dataset_id=body.dataset_id, model_id=body.model_id)
+
+
+def _nearest(refusal: InvalidInput) -> Nearest | None:
+    if not isinstance(refusal, CannotRun) or refusal.nearest is None:
+        return None
+    found, launch = refusal.nearest, refusal.nearest.launch
+    return Nearest(changes=found.changes, plan=launch.plan.model_dump(mode="json"), machine=launch.machine)
+
+
+@router.post("/training-jobs", status_code=201)
+async def create_job(
+    body: NewJob, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+) -> JobOut:
+    """Queue a job for a project, or for a new project that is created in the same transaction."""
+    if (body.project_id is None) == (body.project is None):
+        raise InvalidInput.for_field("projectId", "Name a project, or describe a new one: one of the two.")
+    if body.finder is not None and body.kind != "find_learning_rate":
+        raise InvalidInput.for_field("finder", "Only kind find_learning_rate has a finder.")
+    data_path = body.project.training_data_path if body.project else None
+    if body.project_id is not None:
+        async with database.read() as session:
+            data_path = (await get_project(session, principal, body.project_id)).training_data_path
+    name = (
+        body.name or str(body.config.get("name") or (body.project.name if body.project else "Training"))[:120]
+    )
+    launch = await _decide(body, principal, database, settings, name=name, data_path=data_path)
+    finder = _finder(body.finder or Finder(), launch) if body.kind == "find_learning_rate" else None
+    async with database.write() as session:
+        if body.project is not None:
+            project = await create_project(session, principal, body.project, settings)
+        else:
+            assert body.project_id is not None
+            project = await get_project(session, principal, body.project_id)
+        job = await service.create_job(
+            session,
+            principal,
+            project,
+            launch,
+            # Once more: planning took a while, and they may be gone by now.
+            await _inputs(session, body, principal, settings),
+            name=name,
+            gpu_type=body.gpu_type,
+            host_memory=body.host_memory,
+            max_attempts=body.max_attempts,
+            finder=finder,
+        )
+        return await job_out(session, settings, job, project)
+
+
+def _finder(wanted: Finder, launch: Launch) -> FindLearningRateTask:
+    try:
+        return FindLearningRateTask(
+            train=launch.config, lowest=wanted.lowest, highest=wanted.highest, steps=wanted.steps
+        )
+    except ValidationError as error:
+        raise invalid_fields(error.errors(), inside="finder") from error

@@ -1,0 +1,110 @@
+"""Tasks about a model: what they are about, where that lies, and queueing them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.plan.tasks import Task, task_from
+from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.jobs import service
+from gpubloom.server.jobs.files import has_model, run_directory
+from gpubloom.server.jobs.kinds import MAX_ATTEMPTS, name_of
+from gpubloom.server.jobs.launch import live_machines
+from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.projects.tables import Project
+from gpubloom.server.settings import Settings
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a task is about: a training's finished model, one of its checkpoints, or a model of its own."""
+
+    path: Path
+    name: str
+    project: Project
+    parent: TrainingJob | None = None
+    checkpoint_id: UUID | None = None
+    model_id: UUID | None = None
+
+
+async def subject_of(
+    session: AsyncSession,
+    principal: Principal,
+    settings: Settings,
+    job_id: UUID,
+    checkpoint_id: UUID | None,
+) -> Subject:
+    """A training and which of its states; a sentence when there is nothing to work with yet."""
+    job, project = await service.get_job(session, principal, job_id)
+    if job.kind != "train":
+        raise Conflict(f"This is about trainings; the job is {name_of(job.kind)}.", code="not_a_training")
+    run_dir = run_directory(settings, job.id)
+    if checkpoint_id is None:
+        if job.status != "completed" or not has_model(settings, job.id):
+            raise Conflict(
+                f"The job is {job.status} and has no finished model yet. Choose one of its checkpoints, "
+                "or wait for its end.",
+                code="no_model_yet",
+            )
+        return Subject(run_dir, job.name, project, parent=job)
+    checkpoint = await session.scalar(
+        select(Checkpoint).where(Checkpoint.id == checkpoint_id, Checkpoint.job_id == job.id)
+    )
+    if checkpoint is None:
+        raise NotFound("This job has no such checkpoint.")
+    # By its name in the run's own folder: what a run says about paths is not believed.
+    path = run_dir / "checkpoints" / Path(checkpoint.path).name
+    if checkpoint.removed or not path.is_dir():
+        raise Conflict(
+            f"The checkpoint of step {checkpoint.step:,} was removed; newer ones are kept.",
+            code="checkpoint_removed",
+        )
+    name = f"{job.name[:100]}, step {checkpoint.step:,}"
+    return Subject(path, name, project, parent=job, checkpoint_id=checkpoint.id)
+
+
+async def create_task(
+    session: AsyncSession, principal: Principal, subject: Subject, fields: dict[str, Any]
+) -> TrainingJob:
+    """Queue a task; `fields` are those of its kind in `gpubloom.plan.tasks`."""
+    gpus = await _gpus_for(session, subject)
+    task = read_task({**fields, "model": str(subject.path), "device": "cuda" if gpus else "cpu"})
+    assert task.kind != "find_learning_rate", "it trains, so it is planned like a training"
+    job = TrainingJob(
+        id=uuid4(),
+        project_id=subject.project.id,
+        user_id=principal.id,
+        name=subject.name,
+        kind=task.kind,
+        config=task.model_dump(mode="json"),
+        parent_id=None if subject.parent is None else subject.parent.id,
+        checkpoint_id=subject.checkpoint_id,
+        dataset_id=None if subject.parent is None else subject.parent.dataset_id,
+        model_id=subject.model_id if subject.parent is None else subject.parent.model_id,
+        # Its files lie there and nowhere else.
+        machine=None if subject.parent is None else subject.parent.machine,
+        gpus=gpus,
+        max_attempts=MAX_ATTEMPTS[task.kind],
+    )
+    return await service.queue_job(session, principal, job)
+
+
+def read_task(fields: dict[str, Any]) -> Task:
+    """The task; a sentence when its fields do not fit together."""
+    try:
+        return task_from(fields)
+    except ValueError as problem:
+        raise InvalidInput(str(problem)) from problem
+
+
+async def _gpus_for(session: AsyncSession, subject: Subject) -> int:
+    """A GPU where there are any; where there may be none, the CPU beside the trainings."""
+    if subject.parent is not None and subject.parent.gpus > 0:
+        return 1
+    machines = [hardware for hardware, _ in await live_machines(session)]
+    return 1 if machines and all(machine.gpus for machine in machines) else 0

@@ -1,0 +1,59 @@
+"""What lies in a serve job's directory: where its process listens, and when somebody last asked it something.
+
+Nothing is kept in memory: a server that was restarted, or another one, finds the same.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+SERVE_FILE = "serve.json"
+_USED_FILE = "used"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A process that holds a model. It listens on loopback only, and only to whoever has its token."""
+
+    port: int
+    token: str
+    models: tuple[str, ...]
+    context_length: int | None
+    chat_template: bool | None
+
+
+def read_endpoint(run_dir: Path) -> Endpoint | None:
+    """Where to ask; None while the model is being loaded."""
+    try:
+        content = json.loads((run_dir / SERVE_FILE).read_text(encoding="utf-8"))
+        port = int(content["port"])
+        models = tuple(str(name) for name in content["models"])
+        if not 0 < port < 65_536 or not models:
+            return None
+        length, template = content.get("context_length"), content.get("chat_template")
+        return Endpoint(
+            port=port,
+            token=str(content["token"]),
+            models=models,
+            context_length=length if isinstance(length, int) else None,
+            chat_template=template if isinstance(template, bool) else None,
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def note_use(run_dir: Path) -> None:
+    """Remember that somebody asks right now; a directory that is gone is nobody's concern."""
+    try:
+        (run_dir / _USED_FILE).touch()
+    except OSError:
+        return
+
+
+def last_use(run_dir: Path) -> datetime | None:
+    """When somebody asked last."""
+    try:
+        return datetime.fromtimestamp((run_dir / _USED_FILE).stat().st_mtime, UTC)
+    except OSError:
+        return None

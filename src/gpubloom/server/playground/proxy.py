@@ -1,0 +1,167 @@
+"""Passes a request on to the process that holds a model, and its answer back, byte by byte as it comes.
+
+When the client leaves, so does the connection to the process, and the process stops writing. A client that
+reads slowly slows the process down: nothing is gathered in between.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+from fastapi import Request
+from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from gpubloom.server.playground.endpoint import Endpoint, note_use
+from gpubloom.server.problems import (
+    InvalidInput,
+    MalformedRequest,
+    NotFound,
+    Problem,
+    TooLarge,
+    TooManyRequests,
+)
+
+# Reading a long prompt on a CPU takes its time; between two tokens it never takes that long.
+_TIMEOUT = httpx2.Timeout(connect=5, read=600, write=30, pool=30)
+_LOOK_SECONDS = 0.25
+_USED_EVERY_SECONDS = 1.0
+_LONGEST_REFUSAL = 64 * 1024
+_EVENTS = "text/event-stream"
+
+
+class NotReady(Problem):
+    """It will be, soon: the client may try again."""
+
+    status, code = 503, "not_ready"
+
+    def __init__(self, detail: str, *, retry_after: int = 5) -> None:
+        super().__init__(detail, headers={"Retry-After": str(retry_after)})
+
+
+_REFUSALS: dict[int, type[Problem]] = {400: MalformedRequest, 404: NotFound, 413: TooLarge, 422: InvalidInput}
+
+
+def new_client() -> httpx2.AsyncClient:
+    """A server's client. It reaches this machine only, whatever the environment says about proxies."""
+    return httpx2.AsyncClient(
+        timeout=_TIMEOUT,
+        trust_env=False,
+        limits=httpx2.Limits(max_connections=500, max_keepalive_connections=20),
+    )
+
+
+async def forward(
+    request: Request,
+    client: httpx2.AsyncClient,
+    endpoint: Endpoint,
+    path: str,
+    body: dict[str, Any],
+    run_dir: Path,
+) -> Response:
+    """The process's answer as it comes; its refusal as a problem with its own sentence."""
+    note_use(run_dir)
+    asking = client.build_request(
+        "POST",
+        f"http://127.0.0.1:{endpoint.port}{path}",
+        json=body,
+        headers={"Authorization": f"Bearer {endpoint.token}", "Accept-Encoding": "identity"},
+    )
+    answer = await _unless_client_leaves(request, client, asking)
+    if answer is None:
+        # Nobody reads it any more.
+        return Response(status_code=499)
+    if answer.status_code >= 400:
+        raise await _refusal(answer)
+    return _Relay(answer, run_dir)
+
+
+async def _unless_client_leaves(
+    request: Request, client: httpx2.AsyncClient, asking: httpx2.Request
+) -> httpx2.Response | None:
+    """An answer that is not streamed begins when all of it was written: until then somebody may have left."""
+    sending = asyncio.ensure_future(client.send(asking, stream=True))
+    try:
+        while not (await asyncio.wait({sending}, timeout=_LOOK_SECONDS))[0]:
+            if await request.is_disconnected():
+                return None
+        return sending.result()
+    except httpx2.HTTPError as problem:
+        raise NotReady(
+            f"The process that holds the model does not answer ({type(problem).__name__}). "
+            "It may have just ended; try again in a moment."
+        ) from problem
+    finally:
+        if not sending.done():
+            sending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, httpx2.HTTPError):
+                await sending
+
+
+async def _refusal(answer: httpx2.Response) -> Problem:
+    content = b""
+    try:
+        async for piece in answer.aiter_bytes():
+            content += piece
+            if len(content) > _LONGEST_REFUSAL:
+                break
+    except httpx2.HTTPError:
+        content = b""
+    finally:
+        await answer.aclose()
+    try:
+        sentence = str(json.loads(content)["error"]["message"])[:2_000]
+    except (ValueError, KeyError, TypeError):
+        sentence = f"The process that holds the model answered {answer.status_code} without saying why."
+    if answer.status_code == 429:
+        return TooManyRequests(sentence, retry_after=1)
+    kind = _REFUSALS.get(answer.status_code)
+    return NotReady(sentence) if kind is None else kind(sentence)
+
+
+class _Relay(StreamingResponse):
+    """Sends what arrives. However it ends, the connection to the process is closed."""
+
+    def __init__(self, answer: httpx2.Response, run_dir: Path) -> None:
+        self._answer = answer
+        self._run_dir = run_dir
+        kind = answer.headers.get("content-type", "application/json")
+        self._is_events = kind.startswith(_EVENTS)
+        super().__init__(
+            self._pieces(),
+            status_code=answer.status_code,
+            media_type=kind,
+            # Proxies in front must not gather what is meant to be read as it is written.
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        noted = time.monotonic()
+        try:
+            async for piece in self._answer.aiter_raw():
+                if time.monotonic() - noted > _USED_EVERY_SECONDS:
+                    noted = time.monotonic()
+                    note_use(self._run_dir)
+                yield piece
+        except httpx2.HTTPError:
+            # The headers are out: only the body can still say it.
+            if not self._is_events:
+                raise
+            sentence = "The model was unloaded in the middle of its answer."
+            broken = {
+                "error": {"message": sentence, "type": "server_error", "param": None, "code": "cut_off"}
+            }
+            yield f"data: {json.dumps(broken)}\n\n".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._answer.aclose()
