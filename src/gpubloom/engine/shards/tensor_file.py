@@ -1,4 +1,4 @@
-"""One safetensors file of FP32 tensors, written or read from front to back with its sha256.
+"""One safetensors file of tensors of one type, written or read from front to back with its sha256.
 
 The format: eight bytes that say how long the header is, the header (JSON: name, type, shape and place of each
 tensor), then the tensors' bytes without gaps. Hashing runs beside the disk, so the slower of the two counts.
@@ -38,11 +38,11 @@ def bytes_of(values: Tensor) -> memoryview:
     return values.numpy().data.cast("B")
 
 
-def entries(tensors: Sequence[tuple[str, tuple[int, ...]]]) -> list[Entry]:
+def entries(tensors: Sequence[tuple[str, tuple[int, ...]]], item_bytes: int = _FLOAT_BYTES) -> list[Entry]:
     """Tensors laid end to end in the order given."""
     found, begin = [], 0
     for name, shape in tensors:
-        end = begin + _FLOAT_BYTES * math.prod(shape)
+        end = begin + item_bytes * math.prod(shape)
         found.append(Entry(name, shape, begin, end))
         begin = end
     return found
@@ -51,14 +51,14 @@ def entries(tensors: Sequence[tuple[str, tuple[int, ...]]]) -> list[Entry]:
 class TensorFileWriter:
     """Bytes go in from front to back; `close` says what their sha256 is once they are safely on disk."""
 
-    def __init__(self, path: Path, contents: Sequence[Entry]) -> None:
+    def __init__(self, path: Path, contents: Sequence[Entry], type_name: str = _TYPE) -> None:
         self.path = path
         self._expected = contents[-1].end if contents else 0
         self._written = 0
         self._sha256 = hashlib.sha256()
         self._hasher = ThreadPoolExecutor(1, thread_name_prefix="checksum")
         self._file = path.open("wb", buffering=0)
-        self._put(memoryview(_header(contents)))
+        self._put(memoryview(_header(contents, type_name)))
 
     def write(self, data: memoryview) -> None:
         self._put(data)
@@ -148,11 +148,11 @@ class TensorFileReader:
         return found
 
 
-def _header(contents: Sequence[Entry]) -> bytes:
+def _header(contents: Sequence[Entry], type_name: str) -> bytes:
     described: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     for entry in contents:
         described[entry.name] = {
-            "dtype": _TYPE,
+            "dtype": type_name,
             "shape": list(entry.shape),
             "data_offsets": [entry.begin, entry.end],
         }

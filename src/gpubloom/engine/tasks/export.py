@@ -1,0 +1,153 @@
+"""The task `export`: writes a model in another form, replays prompts before and after, pushes it if asked.
+
+`model/` in the task's directory is complete or absent.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, cast
+
+from gpubloom.engine.exporting.external import VARIABLE, convert, find_converter
+from gpubloom.engine.exporting.gguf_file import ARCHITECTURES, can_write, gguf_tensors, write_gguf
+from gpubloom.engine.exporting.gguf_tokenizer import UnknownTokenizer
+from gpubloom.engine.exporting.layouts import merged_config, write_adapter_form, write_merged
+from gpubloom.engine.exporting.replaying import (
+    Replay,
+    answers_after,
+    answers_before,
+    answers_of_gguf,
+    choose_prompts,
+    compare,
+    why_not_replayed,
+)
+from gpubloom.engine.exporting.weights import ExportWeights
+from gpubloom.engine.hardware import Compute, choose_compute
+from gpubloom.engine.serving.found import Found, find_model
+from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
+from gpubloom.engine.tasks.session import TaskSession
+from gpubloom.plan.tasks import ExportTask, Task
+
+# Whoever starts the task may leave a token here for it; it is gone before anything else happens.
+TOKEN_FILE = "hub-token"  # noqa: S105 - a name, not a token
+_GGUF_FILE = "model.gguf"
+_QLORA_NOTE = (
+    "The adapter was trained over weights in 4 bits and is merged into the unquantized ones: what it learned "
+    "to make up for 4 bits is still in it, so answers may differ a little from those before."
+)
+
+
+def run(task: Task, session: TaskSession) -> dict[str, Any]:
+    """Exports; the answer says which files there are and how the replay went."""
+    task = cast(ExportTask, task)
+    token = take_token(session.home)
+    if task.hub is not None and token is None:
+        raise ValueError(f"Pushing to {task.hub.repository} needs a token that may write: set HF_TOKEN.")
+    found = find_model(Path(task.model), None if task.base is None else Path(task.base))
+    compute = choose_compute(task.device, "auto")
+    target = session.home / "model"
+    # What an earlier attempt at this task left.
+    shutil.rmtree(target, ignore_errors=True)
+    notes = list(found.notes)
+    with complete_or_absent(target) as folder:
+        session.reporter.phase("export")
+        notes += _write(folder, task, found, session)
+        checksums = sync_files(folder, {})
+        session.reporter.phase("replay")
+        replay = _replay(folder, task, found, compute, session)
+    files = [
+        {"path": name, "size": (target / name).stat().st_size, "sha256": checksum}
+        for name, checksum in sorted(checksums.items())
+    ]
+    return {
+        "form": task.form,
+        "dtype": task.dtype,
+        "files": files,
+        "bytes": sum(int(str(file["size"])) for file in files),
+        **replay.to_json(),
+        "hub": _push(target, task, token, session),
+        "notes": [*notes, *replay.notes],
+    }
+
+
+def take_token(home: Path) -> str | None:
+    """The hub's token: from the file that was left for this task, which is deleted, else from HF_TOKEN."""
+    file = home / TOKEN_FILE
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return os.environ.get("HF_TOKEN") or None
+    file.unlink()
+    return token or None
+
+
+def _write(folder: Path, task: ExportTask, found: Found, session: TaskSession) -> list[str]:
+    if task.form == "adapter":
+        return list(write_adapter_form(folder, found, task.dtype))
+    notes = [_QLORA_NOTE] if found.four_bit else []
+    if task.form == "merged":
+        write_merged(folder, found, task.dtype, session.keep_going)
+        return notes
+    _must_have_gguf()
+    return notes + _write_gguf(folder, task, found, session)
+
+
+def _write_gguf(folder: Path, task: ExportTask, found: Found, session: TaskSession) -> list[str]:
+    reason = None
+    family = merged_config(found, task.dtype).get("model_type")
+    if can_write(found):
+        try:
+            write_gguf(folder / _GGUF_FILE, found, task.dtype, session.keep_going)
+        except UnknownTokenizer as problem:
+            reason = str(problem)
+        else:
+            return []
+    converter = find_converter()
+    if converter is None:
+        reason = reason or f"Models of type {family} are not written as GGUF here."
+        raise ValueError(
+            f"{reason} Written are {', '.join(ARCHITECTURES)} with usual tokenizers; for others set "
+            f"{VARIABLE} to llama.cpp's convert_hf_to_gguf.py, or put it on the PATH."
+        )
+    merged = folder / "merged"
+    merged.mkdir()
+    write_merged(merged, found, task.dtype, session.keep_going)
+    convert(converter, merged, folder / _GGUF_FILE, task.dtype, session.keep_going)
+    shutil.rmtree(merged)
+    return [f"{converter.name} wrote the file."]
+
+
+def _replay(folder: Path, task: ExportTask, found: Found, compute: Compute, session: TaskSession) -> Replay:
+    prompts = choose_prompts(task.prompts, found)
+    if (reason := why_not_replayed(found, compute)) is not None:
+        return Replay(notes=[reason])
+    go_on = session.keep_going
+    if task.form != "gguf":
+        before = answers_before(found, prompts, compute, go_on)
+        return compare(prompts, before, answers_after(folder, found, prompts, compute, go_on))
+    if not can_write(found):
+        return Replay(notes=["The file was written by another program and was not replayed."])
+    planned = gguf_tensors(ExportWeights.of(found), merged_config(found, task.dtype))
+    before = answers_before(found, prompts, compute, go_on)
+    after = answers_of_gguf(folder / _GGUF_FILE, planned, found, prompts, compute, go_on)
+    return compare(prompts, before, after)
+
+
+def _push(target: Path, task: ExportTask, token: str | None, session: TaskSession) -> dict[str, str] | None:
+    if task.hub is None:
+        return None
+    from gpubloom.hub.pushing import push_folder
+
+    session.reporter.phase("push")
+    session.keep_going()
+    pushed = push_folder(target, task.hub.repository, private=task.hub.private, token=token)
+    return {"repository": pushed.repository, "url": pushed.url, "revision": pushed.revision}
+
+
+def _must_have_gguf() -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("gguf") is None:
+        raise ValueError(
+            "GGUF needs the package gguf, which is not installed. Run: pip install 'gpubloom[gguf]'."
+        )
