@@ -5,7 +5,7 @@ import { jobQuery } from "@/api/jobs";
 import { PageError } from "./shell/page-error";
 import { PagePending } from "./shell/page-pending";
 import { Root } from "./shell/root";
-import { authSearch, jobsSearch, projectsSearch, settingsSearch } from "./shell/search-params";
+import { authSearch, finetuneSearch, jobsSearch, projectsSearch, settingsSearch } from "./shell/search-params";
 
 const root = createRootRouteWithContext<{ queryClient: QueryClient }>()({ component: Root });
 
@@ -120,6 +120,32 @@ const jobById = createRoute({
   },
 });
 
+const datasets = createRoute({
+  ...appPage,
+  path: "/datasets",
+  validateSearch: projectsSearch,
+  component: lazyRouteComponent(() => import("./pages/datasets/datasets-page"), "DatasetsPage"),
+});
+
+const dataset = createRoute({
+  ...appPage,
+  path: "/datasets/$datasetId",
+  component: lazyRouteComponent(() => import("./pages/datasets/dataset-page"), "DatasetPage"),
+});
+
+const models = createRoute({
+  ...appPage,
+  path: "/models",
+  component: lazyRouteComponent(() => import("./pages/models/models-page"), "ModelsPage"),
+});
+
+const finetune = createRoute({
+  ...appPage,
+  path: "/finetune",
+  validateSearch: finetuneSearch,
+  component: lazyRouteComponent(() => import("./pages/finetune/finetune-page"), "FinetunePage"),
+});
+
 const settings = createRoute({
   ...appPage,
   path: "/settings",
@@ -135,5 +161,5 @@ export const routeTree = root.addChildren([
   reset,
   setup,
   shared,
-  app.addChildren([dashboard, projects, project, newJobInProject, job, jobs, newJob, jobById, settings]),
+  app.addChildren([dashboard, projects, project, newJobInProject, job, jobs, newJob, jobById, datasets, dataset, models, finetune, settings]),
 ]);

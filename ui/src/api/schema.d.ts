@@ -2395,6 +2395,11 @@ export interface components {
             name: string;
             /** Gpus */
             gpus: string[];
+            /**
+             * Gpumemorybytes
+             * @description Of each GPU, in the order of their names.
+             */
+            gpuMemoryBytes: number[];
             /** Cpucores */
             cpuCores: number;
             /** Hostmemorybytes */

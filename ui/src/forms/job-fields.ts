@@ -79,6 +79,27 @@ const COMPILING = [
   ["off", "No"],
 ] as const;
 
+const TRAINED_PARTS = [
+  ["completions", "Only the answers"],
+  ["everything", "Prompts as well"],
+] as const;
+
+const PACKING = [
+  ["true", "Yes"],
+  ["false", "No"],
+] as const;
+
+const TOO_LONG = [
+  ["cut", "Lose their end"],
+  ["skip", "Are left out"],
+] as const;
+
+const BACKENDS = [
+  ["engine", "GPU Bloom"],
+  ["trl", "TRL"],
+  ["unsloth", "TRL with Unsloth"],
+] as const;
+
 const FIRST_WEIGHTS = [
   ["false", "The folder’s weights"],
   ["true", "Random weights, in its shape"],
@@ -114,11 +135,19 @@ export const CONFIG_GROUPS = {
   adapters: [
     { path: "lora.rank", label: "Rank", kind: "whole", fallback: "16", limits: { least: 1, most: 4_096 }, when: withAdapters, help: "A higher rank can learn more." },
     { path: "lora.alpha", label: "Alpha", kind: "decimal", fallback: "32", limits: { above: 0 }, when: withAdapters, help: "Adapters count alpha / rank times." },
+    { path: "lora.dropout", label: "Dropout", kind: "decimal", fallback: "0", limits: { least: 0, most: 0.9 }, when: withAdapters, help: "Against learning few examples by heart." },
     { path: "lora.targets", label: "Adapted layers", kind: "names", fallback: "all-linear", when: withAdapters, help: "Such as q_proj, v_proj. Empty: every linear one." },
   ],
+  examples: [
+    { path: "data.train_on", label: "Trained", kind: "choice", options: TRAINED_PARTS, initial: "completions", help: "Of chats and prompts with completions." },
+    { path: "data.packing", label: "Several examples in a row", kind: "yes-no", options: PACKING, initial: "true", help: "Much faster on short ones. None sees another." },
+    { path: "data.too_long", label: "Examples that are too long", kind: "choice", options: TOO_LONG, initial: "cut" },
+    { path: "data.eval_fraction", label: "Share held out", kind: "decimal", fallback: "0.05", limits: { least: 0, most: 0.5 }, help: "For evaluation. Equal examples stay on one side." },
+  ],
+  backend: [{ path: "backend", label: "Trained by", kind: "choice", options: BACKENDS, initial: "engine" }],
   training: [
     { path: "epochs", label: "Epochs", kind: "whole", fallback: "10", limits: { least: 1, most: 100_000 } },
-    { path: "learning_rate", label: "Learning rate", kind: "decimal", fallback: "0.001", limits: { above: 0, most: 10 } },
+    { path: "learning_rate", label: "Learning rate", kind: "decimal", fallback: "by method", limits: { above: 0, most: 10 } },
     { path: "batch_size", label: "Batch size", kind: "whole", fallback: "32", limits: { least: 1, most: 65_536 } },
     { path: "max_steps", label: "Most steps", kind: "whole", limits: STEPS, fallback: "all" },
   ],

@@ -13,6 +13,9 @@ export type JobFormValues = {
   /** An id, or NEW_PROJECT. */
   project: string;
   projectName: string;
+  /** Ids of one's own; "" where the config names paths instead. */
+  datasetId: string;
+  modelId: string;
   /** "" for automatic, a GPU that is there, or OTHER_GPU. */
   gpu: string;
   otherGpu: string;
@@ -23,14 +26,18 @@ export type JobFormValues = {
 /** What a new form starts with: said openly, so that the most important figures can be seen and changed. */
 export const STARTING_CONFIG: Json = { epochs: 10, learning_rate: 0.001, batch_size: 32 };
 
-export const startingValues = (project: string): JobFormValues => ({
+type Start = { config?: Json; projectName?: string; datasetId?: string; modelId?: string };
+
+export const startingValues = (project: string, { config = STARTING_CONFIG, projectName = "", datasetId = "", modelId = "" }: Start = {}): JobFormValues => ({
   name: "",
   project,
-  projectName: "",
+  projectName,
+  datasetId,
+  modelId,
   gpu: "",
   otherGpu: "",
   hostMemory: "",
-  config: valuesOf(STARTING_CONFIG),
+  config: valuesOf(config),
 });
 
 export const jobRules = z
@@ -38,6 +45,8 @@ export const jobRules = z
     name: z.string().trim().max(120, "A name can have at most 120 characters."),
     project: z.string(),
     projectName: z.string().trim().max(120, "A name can have at most 120 characters."),
+    datasetId: z.string(),
+    modelId: z.string(),
     gpu: z.string(),
     otherGpu: z.string().trim().max(64, "At most 64 characters."),
     hostMemory: z.string(),
@@ -60,6 +69,9 @@ export const jobRules = z
 
 export const gpuTypeOf = ({ gpu, otherGpu }: Pick<JobFormValues, "gpu" | "otherGpu">) => (gpu === OTHER_GPU ? otherGpu.trim() : gpu) || null;
 
+/** What is given by id. A config that names paths instead says nothing about them. */
+export const idsOf = ({ datasetId, modelId }: Pick<JobFormValues, "datasetId" | "modelId">) => ({ ...(datasetId && { datasetId }), ...(modelId && { modelId }) });
+
 /** What is sent to start the job. A new project is described by the job: its size is what the plan says. */
 export function newJobBody(values: JobFormValues, config: Json, parameters: number | null): NewJob {
   const inNewProject = values.project === NEW_PROJECT;
@@ -67,6 +79,8 @@ export function newJobBody(values: JobFormValues, config: Json, parameters: numb
   return {
     name: values.name.trim() || null,
     config,
+    ...idsOf(values),
+    kind: "train",
     gpuType: gpuTypeOf(values),
     hostMemory: parseNumber(values.hostMemory),
     maxAttempts: 5,
@@ -85,7 +99,7 @@ export function newJobBody(values: JobFormValues, config: Json, parameters: numb
 
 export type JobFailure = { fields: { path: string; message: string }[]; others: string[] };
 
-const PLACES: Record<string, string> = { name: "name", projectId: "project", "project.name": "projectName", hostMemory: "hostMemory" };
+const PLACES: Record<string, string> = { name: "name", projectId: "project", datasetId: "datasetId", modelId: "modelId", "project.name": "projectName", hostMemory: "hostMemory" };
 
 /** Sorts a refusal: what belongs to a field of the form, and what is said above it with its place in the config. */
 export function jobFailure(error: unknown, gpu: string): JobFailure {

@@ -9,9 +9,11 @@ type PasswordFieldProps = ComponentProps<"input"> & {
   label: string;
   error?: string;
   help?: ReactNode;
+  /** What is hidden, for the button that shows it. */
+  secret?: string;
 };
 
-export function PasswordField({ registration, label, error, help, ...rest }: PasswordFieldProps) {
+export function PasswordField({ registration, label, error, help, secret = "password", ...rest }: PasswordFieldProps) {
   const [shown, setShown] = useState(false);
   const Icon = shown ? EyeOff : Eye;
   return (
@@ -21,7 +23,7 @@ export function PasswordField({ registration, label, error, help, ...rest }: Pas
           <Input {...rest} {...registration} {...control} type={shown ? "text" : "password"} className="pr-11" />
           <button
             type="button"
-            aria-label={shown ? "Hide password" : "Show password"}
+            aria-label={`${shown ? "Hide" : "Show"} ${secret}`}
             onClick={() => setShown(!shown)}
             className="absolute inset-y-0 right-0 grid w-10 place-items-center rounded-control text-dim hover:text-text"
           >

@@ -7,6 +7,7 @@ import { ApiProblem, sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
 import { Initials } from "@/components/initials";
 import { toastFailure } from "@/components/toasts";
+import { stopUploads } from "@/uploads/upload-store";
 import { useCurrentUser } from "./current-user";
 
 export function AccountCorner() {
@@ -28,6 +29,7 @@ export function AccountCorner() {
     }
     // Leave first: the pages of the app must not be redrawn without anybody in them.
     await navigate({ to: "/" });
+    stopUploads();
     await rememberSignedOut();
   }
 

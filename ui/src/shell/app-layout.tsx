@@ -4,6 +4,7 @@ import { Suspense, lazy, useEffect, useState } from "react";
 import { authStateQuery } from "@/api/auth-state";
 import { askToSignInAgain, useSignInAsked } from "@/api/sign-in-again";
 import type { User } from "@/api/types";
+import { useUploads } from "@/uploads/upload-store";
 import { AccountCorner } from "./account-corner";
 import { Brand } from "./brand";
 import { CurrentUser } from "./current-user";
@@ -16,11 +17,14 @@ const SignInAgainDialog = lazy(() =>
   import("./sign-in-again-dialog").then((module) => ({ default: module.SignInAgainDialog })),
 );
 
+const UploadsStrip = lazy(() => import("@/uploads/uploads-strip").then((module) => ({ default: module.UploadsStrip })));
+
 /** Everything around the pages of somebody who is signed in. */
 export function AppLayout() {
   const user = useLastKnownUser();
   const signInAsked = useSignInAsked();
   const content = useFocusOnNavigation();
+  const uploading = useUploads().length > 0;
   if (user === null) return null;
 
   return (
@@ -36,6 +40,11 @@ export function AppLayout() {
         </aside>
         <PhoneMenu />
         <main id="content" ref={content} tabIndex={-1} className="max-w-[1320px] px-4 pt-5 pb-10 outline-none sm:px-7">
+          {uploading && (
+            <Suspense fallback={null}>
+              <UploadsStrip />
+            </Suspense>
+          )}
           <Outlet />
         </main>
       </div>

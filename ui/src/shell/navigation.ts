@@ -1,6 +1,6 @@
-import { Activity, FolderKanban, LayoutDashboard, type LucideIcon, Settings } from "lucide-react";
+import { Activity, Database, FolderKanban, LayoutDashboard, type LucideIcon, Package, Settings, Sparkles } from "lucide-react";
 
-type Destination = { to: "/dashboard" | "/projects" | "/jobs" | "/settings"; text: string; icon: LucideIcon };
+type Destination = { to: "/dashboard" | "/projects" | "/jobs" | "/finetune" | "/datasets" | "/models" | "/settings"; text: string; icon: LucideIcon };
 
 /** The rail, in order. A group without a title stands at the top; a page joins its group when it exists. */
 export const navigation: { title: string | null; items: Destination[] }[] = [
@@ -10,6 +10,14 @@ export const navigation: { title: string | null; items: Destination[] }[] = [
       { to: "/dashboard", text: "Dashboard", icon: LayoutDashboard },
       { to: "/projects", text: "Projects", icon: FolderKanban },
       { to: "/jobs", text: "Training jobs", icon: Activity },
+    ],
+  },
+  {
+    title: "Studio",
+    items: [
+      { to: "/finetune", text: "Fine-tune", icon: Sparkles },
+      { to: "/datasets", text: "Datasets", icon: Database },
+      { to: "/models", text: "Models", icon: Package },
     ],
   },
   {

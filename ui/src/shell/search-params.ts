@@ -29,6 +29,37 @@ export function jobsSearch(given: Record<string, unknown>): JobsSearch {
   return { ...projectsSearch(given), status: text(given.status), project: text(given.project) };
 }
 
+export type FinetuneSearch = { dataset?: string; model?: string; project?: string };
+
+/** What is already chosen when somebody comes from a dataset, a model or a project. */
+export function finetuneSearch(given: Record<string, unknown>): FinetuneSearch {
+  return { dataset: text(given.dataset), model: text(given.model), project: text(given.project) };
+}
+
+export type CompareSearch = { job?: string[]; pick?: true };
+
+const MOST_COMPARED = 8;
+
+export function compareSearch(given: Record<string, unknown>): CompareSearch {
+  const asked = (Array.isArray(given.job) ? given.job : [given.job]).flatMap((id) => text(id)?.split(",") ?? []);
+  const job = [...new Set(asked)].slice(0, MOST_COMPARED);
+  return { job: job.length > 0 ? job : undefined, pick: given.pick === true ? true : undefined };
+}
+
+export type CheckpointsSearch = ProjectsSearch & { project?: string; best?: true };
+
+export function checkpointsSearch(given: Record<string, unknown>): CheckpointsSearch {
+  return { ...projectsSearch(given), project: text(given.project), best: given.best === true ? true : undefined };
+}
+
+/** What to talk to: a run, one checkpoint of it, or a model of one's own. */
+export type PlaygroundSearch = { job?: string; checkpoint?: string; model?: string };
+
+export function playgroundSearch(given: Record<string, unknown>): PlaygroundSearch {
+  const job = text(given.job);
+  return job ? { job, checkpoint: text(given.checkpoint) } : { model: text(given.model) };
+}
+
 const SETTINGS_TABS = ["profile", "sessions", "tokens", "people", "audit"] as const;
 export type SettingsTab = (typeof SETTINGS_TABS)[number];
 export type SettingsSearch = { tab?: SettingsTab };

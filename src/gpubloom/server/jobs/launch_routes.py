@@ -49,6 +49,7 @@ async def list_machines(session: ReadSession) -> Machines:
             Machine(
                 name=hardware.name,
                 gpus=[gpu.name for gpu in hardware.gpus],
+                gpu_memory_bytes=[gpu.memory_bytes for gpu in hardware.gpus],
                 cpu_cores=hardware.cpu_cores,
                 host_memory_bytes=hardware.host_memory_bytes,
                 last_seen_at=seen,

@@ -236,6 +236,7 @@ class Machine(Schema):
 
     name: str
     gpus: list[str]
+    gpu_memory_bytes: list[int] = Field(description="Of each GPU, in the order of their names.")
     cpu_cores: int
     host_memory_bytes: int
     last_seen_at: datetime

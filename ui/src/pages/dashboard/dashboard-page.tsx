@@ -1,7 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
+import { Sparkles } from "lucide-react";
 import { totalsQuery } from "@/api/jobs";
 import { projectsQuery } from "@/api/projects";
+import { Button } from "@/components/button";
 import { Loaded } from "@/components/loaded";
 import { Skeleton } from "@/components/skeleton";
 import { StatSummary } from "@/components/stat-summary";
@@ -37,6 +39,12 @@ export function DashboardPage() {
         {hasProjects && (
           <>
             <CreateProjectButton look="outline" />
+            <Button asChild>
+              <Link to="/finetune">
+                <Sparkles aria-hidden />
+                Fine-tune
+              </Link>
+            </Button>
             <NewJobLink />
           </>
         )}

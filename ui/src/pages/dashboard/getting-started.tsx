@@ -29,9 +29,14 @@ export function GettingStarted() {
           <p>A small model on text that every machine has. It needs no data, no GPU and a few minutes.</p>
           <DemoButton />
         </Step>
-        <Step number={2} title="Create a project">
-          <p>A project names the model you work on, its size and where its training data lies. Jobs train it.</p>
-          <CreateProjectButton look="outline" />
+        <Step number={2} title="Teach a model">
+          <p>Drop a file of examples, choose a model, and see live how it learns them. Then talk to it.</p>
+          <div className="flex flex-wrap gap-2">
+            <Button asChild>
+              <Link to="/datasets">Bring examples</Link>
+            </Button>
+            <CreateProjectButton look="outline" />
+          </div>
         </Step>
         <Step number={3} title="Let scripts in">
           <p>An API token lets a script talk to this server in your name, with only the rights you give it.</p>

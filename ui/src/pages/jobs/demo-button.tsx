@@ -11,6 +11,7 @@ const DEMO = {
   name: "Demo run",
   project: { name: "Demo", description: "A small model, trained on text that every machine has.", modelArchitecture: "transformer" as const, modelSize: 0.001, trainingDataPath: null },
   config: {},
+  kind: "train" as const,
   maxAttempts: 5,
 };
 

@@ -8,11 +8,12 @@ import { Card, CardHeader } from "@/components/card";
 import { Loaded } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
-import { NEW_PROJECT } from "@/forms/job-rules";
+import { NEW_PROJECT, STARTING_CONFIG, jobRules, startingValues } from "@/forms/job-rules";
 import { TextField } from "@/forms/text-field";
 import { PageHeader } from "@/shell/page-header";
 import { PagePending } from "@/shell/page-pending";
 import { usePageTitle } from "@/shell/use-page-title";
+import { JobKindLinks } from "./job-kind-links";
 import { JsonEditor } from "./json-editor";
 import { PlanCard } from "./plan-card";
 import { ProjectFields } from "./project-fields";
@@ -36,8 +37,12 @@ export const NewJobPage = () => <NewJob />;
 
 function NewJob({ project }: { project?: Project }) {
   usePageTitle("New training job");
-  const { form, chosen, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, start } = useJobForm(project?.id);
-  const other = useQuery({ ...projectQuery(chosen), enabled: !project && chosen !== NEW_PROJECT });
+  const { form, values, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, start } = useJobForm({
+    values: startingValues(project?.id ?? NEW_PROJECT),
+    config: STARTING_CONFIG,
+    rules: jobRules,
+  });
+  const other = useQuery({ ...projectQuery(values.project), enabled: !project && values.project !== NEW_PROJECT });
   const projectPath = (project ?? other.data)?.trainingDataPath ?? null;
 
   return (
@@ -48,6 +53,7 @@ function NewJob({ project }: { project?: Project }) {
             Start training
           </Button>
         </PageHeader>
+        <JobKindLinks projectId={project?.id} />
         {failures.length > 0 && (
           <Notice tone="bad" role="alert" className="mb-3.5 grid gap-1 break-words">
             {failures.map((failure) => (

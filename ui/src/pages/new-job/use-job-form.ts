@@ -7,39 +7,49 @@ import { createJob } from "@/api/jobs";
 import { toast } from "@/components/toasts";
 import { configOf, parseConfig, valuesOf, withValue } from "@/forms/job-config";
 import { type Json, missingIn } from "@/forms/job-fields";
-import { type JobFormValues, NEW_PROJECT, STARTING_CONFIG, gpuTypeOf, jobFailure, jobRules, newJobBody, startingValues } from "@/forms/job-rules";
+import { type JobFormValues, NEW_PROJECT, gpuTypeOf, idsOf, jobFailure, newJobBody } from "@/forms/job-rules";
 import { parseNumber } from "@/forms/number-rules";
+import type { z } from "@/forms/zod";
+import type { PlanRequest } from "@/api/types";
 import { usePlan } from "./use-plan";
 
 export type Mode = "form" | "json";
 
+type JobFormStart = {
+  values: JobFormValues;
+  /** The config that the values show. */
+  config: Json;
+  rules: z.ZodType;
+  /** What else has to be there before there is anything to plan. */
+  missing?: (values: JobFormValues) => string | null;
+};
+
 /** One job in the making, seen as a form or as JSON; switching between them keeps everything. */
-export function useJobForm(projectId: string | undefined) {
+export function useJobForm(begin: JobFormStart) {
   const navigate = useNavigate();
   const [mode, setMode] = useState<Mode>("form");
-  const [base, setBase] = useState(STARTING_CONFIG);
+  const [base, setBase] = useState(begin.config);
   const [json, setJson] = useState("");
   const [failures, setFailures] = useState<string[]>([]);
   const form = useForm<JobFormValues>({
-    resolver: zodResolver(jobRules) as never,
-    defaultValues: startingValues(projectId ?? NEW_PROJECT),
+    resolver: zodResolver(begin.rules as never) as never,
+    defaultValues: begin.values,
     mode: "onTouched",
   });
   const values = useWatch({ control: form.control }) as JobFormValues;
   // As JSON it is taken at its word; the form leaves out what does not apply.
   const config = mode === "json" ? base : configOf(values.config, base);
-  const missing = mode === "form" ? (missingIn(values.config)[0]?.sentence ?? null) : null;
+  const missing = begin.missing?.(values) ?? (mode === "form" ? (missingIn(values.config)[0]?.sentence ?? null) : null);
   const mistake = mode === "json" ? parseConfig(json).mistake : null;
 
-  const planned = usePlan(
-    {
-      config,
-      projectId: values.project === NEW_PROJECT ? null : values.project,
-      gpuType: gpuTypeOf(values),
-      hostMemory: parseNumber(values.hostMemory),
-    },
-    missing === null,
-  );
+  const request: PlanRequest = {
+    config,
+    projectId: values.project === NEW_PROJECT ? null : values.project,
+    ...idsOf(values),
+    gpuType: gpuTypeOf(values),
+    hostMemory: parseNumber(values.hostMemory),
+  };
+  const planned = usePlan(request, missing === null);
 
   function typeJson(text: string) {
     setJson(text);
@@ -73,8 +83,7 @@ export function useJobForm(projectId: string | undefined) {
       if (mistake !== null) return;
       setFailures([]);
       try {
-        const parameters = readPlan(planned.answer.data?.plan)?.parameters ?? null;
-        const job = await createJob(newJobBody(checked, config, parameters));
+        const job = await createJob(bodyOf(checked));
         toast(`Job “${job.name}” is queued.`);
         await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.projectId, jobId: job.id } });
       } catch (error) {
@@ -87,6 +96,11 @@ export function useJobForm(projectId: string | undefined) {
     },
   );
 
+  /** What starts the job, or something else about the same config. */
+  function bodyOf(checked: JobFormValues) {
+    return newJobBody(checked, config, readPlan(planned.answer.data?.plan)?.parameters ?? null);
+  }
+
   function show({ fields, others }: ReturnType<typeof jobFailure>) {
     const hidden = mode === "json" ? fields.filter(({ path }) => path.startsWith("config.")) : [];
     setFailures([...others, ...hidden.map(({ path, message }) => `${path}: ${message}`)]);
@@ -96,5 +110,5 @@ export function useJobForm(projectId: string | undefined) {
     );
   }
 
-  return { form, chosen: values.project, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, start };
+  return { form, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, start, bodyOf, show };
 }

@@ -16,7 +16,7 @@ type Entry = { tab: SettingsTab; text: string; panel: ComponentType; adminOnly?:
 const ENTRIES: Entry[] = [
   { tab: "profile", text: "Profile", panel: ProfileTab },
   { tab: "sessions", text: "Sessions", panel: SessionsTab },
-  { tab: "tokens", text: "API tokens", panel: TokensTab },
+  { tab: "tokens", text: "Tokens", panel: TokensTab },
   { tab: "people", text: "People", panel: PeopleTab, adminOnly: true },
   { tab: "audit", text: "Audit", panel: AuditTab, adminOnly: true },
 ];

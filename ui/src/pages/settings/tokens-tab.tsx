@@ -13,9 +13,17 @@ import { Loaded } from "@/components/loaded";
 import { SkeletonRows } from "@/components/skeleton";
 import { TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
+import { HubTokenCard } from "./hub-token-card";
 import { NewTokenDialog } from "./new-token-dialog";
 
-export function TokensTab() {
+export const TokensTab = () => (
+  <div className="grid gap-3.5">
+    <ApiTokensCard />
+    <HubTokenCard />
+  </div>
+);
+
+function ApiTokensCard() {
   const tokens = useQuery(tokensQuery);
   const [creating, setCreating] = useState(false);
   const [doomed, setDoomed] = useState<ApiToken | null>(null);

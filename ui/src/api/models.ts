@@ -1,0 +1,63 @@
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { answerOf, api } from "./client";
+import { receivedAt, sendAt } from "./pieces";
+import { queryClient } from "./query-client";
+import type { components } from "./schema";
+import type { Model } from "./types";
+
+const MOVING_EVERY = 1_000;
+const RESTING_EVERY = 30_000;
+
+export const isSettledModel = ({ status }: Pick<Model, "status">) => status === "ready" || status === "failed";
+
+export const catalogueQuery = queryOptions({
+  queryKey: ["catalogue"],
+  queryFn: ({ signal }) => answerOf(api.GET("/api/catalogue", { signal })),
+  staleTime: 60 * 60_000,
+});
+
+export const modelsQuery = queryOptions({
+  queryKey: ["models", "list"],
+  queryFn: ({ signal }) => answerOf(api.GET("/api/models", { params: { query: { limit: 200 } }, signal })),
+  placeholderData: keepPreviousData,
+  refetchInterval: (query) => (query.state.data?.items.every(isSettledModel) ? RESTING_EVERY : MOVING_EVERY),
+});
+
+const at = (id: string) => ({ path: { model_id: id } });
+
+export const forgetModels = () => queryClient.invalidateQueries({ queryKey: modelsQuery.queryKey });
+
+async function changed<T>(answer: Promise<T>): Promise<T> {
+  const found = await answer;
+  void forgetModels();
+  return found;
+}
+
+export const addModel = (body: components["schemas"]["NewModel"]) => changed(answerOf(api.POST("/api/models", { body })));
+export const checkModel = (id: string) => changed(answerOf(api.POST("/api/models/{model_id}/check", { params: at(id) })));
+export const deleteModel = (id: string) => changed(answerOf(api.DELETE("/api/models/{model_id}", { params: at(id) })));
+
+export function modelFile(id: string, path: string) {
+  const address = `/api/models/${id}/files/${path.split("/").map(encodeURIComponent).join("/")}`;
+  return {
+    received: (signal: AbortSignal) => receivedAt(address, signal),
+    send: (bytes: ArrayBuffer, offset: number, signal: AbortSignal) => sendAt(address, bytes, offset, signal),
+  };
+}
+
+export const hubTokenQuery = queryOptions({
+  queryKey: ["me", "hub-token"],
+  queryFn: ({ signal }) => answerOf(api.GET("/api/me/hub-token", { signal })),
+});
+
+const forgetToken = () => queryClient.invalidateQueries({ queryKey: hubTokenQuery.queryKey });
+
+export async function keepHubToken(token: string) {
+  await answerOf(api.PUT("/api/me/hub-token", { body: { token } }));
+  await forgetToken();
+}
+
+export async function removeHubToken() {
+  await answerOf(api.DELETE("/api/me/hub-token"));
+  await forgetToken();
+}

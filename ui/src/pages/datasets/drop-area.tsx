@@ -1,0 +1,33 @@
+import { type DragEvent, type ReactNode, useState } from "react";
+
+type DropAreaProps = { onDrop: (files: File[]) => void; children: ReactNode };
+
+const carriesFiles = (event: DragEvent) => event.dataTransfer.types.includes("Files");
+
+/** Takes files that are dropped anywhere on it. Everything it does can also be done by a button. */
+export function DropArea({ onDrop, children }: DropAreaProps) {
+  // Moving over a child leaves the parent: what counts is how many were entered.
+  const [inside, setInside] = useState(0);
+  return (
+    // oxlint-disable-next-line jsx-a11y/no-static-element-interactions -- the button beside it does the same by keyboard
+    <div
+      className="relative"
+      onDragEnter={(event) => carriesFiles(event) && setInside((depth) => depth + 1)}
+      onDragLeave={(event) => carriesFiles(event) && setInside((depth) => Math.max(0, depth - 1))}
+      onDragOver={(event) => carriesFiles(event) && event.preventDefault()}
+      onDrop={(event) => {
+        if (!carriesFiles(event)) return;
+        event.preventDefault();
+        setInside(0);
+        onDrop([...event.dataTransfer.files]);
+      }}
+    >
+      {children}
+      {inside > 0 && (
+        <div aria-hidden className="pointer-events-none absolute -inset-2 z-20 grid place-items-center rounded-2xl border-2 border-dashed border-violet-soft bg-[#1f2937]/85 text-lg font-[590] text-violet-soft">
+          Drop to upload
+        </div>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,115 @@
+import { useQuery } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { previewQuery } from "@/api/datasets";
+import { modelsQuery } from "@/api/models";
+import type { Dataset, DatasetReport, PreviewRow } from "@/api/types";
+import { Card, CardHeader } from "@/components/card";
+import { cn } from "@/components/class-names";
+import { Loaded } from "@/components/loaded";
+import { PageSteps } from "@/components/page-steps";
+import { Select } from "@/components/select";
+import { Skeleton } from "@/components/skeleton";
+import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
+import { countText } from "@/text/numbers";
+import { sentence } from "@/text/sentence";
+import { RowText } from "./row-text";
+
+const PAGE = 10;
+
+/** Rows as they are in the file, and as the model will see them. */
+export function PreviewCard({ dataset, report }: { dataset: Dataset; report: DatasetReport }) {
+  const [page, setPage] = useState(1);
+  const [modelId, setModelId] = useState("");
+  const [showSpace, setShowSpace] = useState(false);
+  const models = useQuery(modelsQuery);
+  const ready = (models.data?.items ?? []).filter((model) => model.status === "ready");
+  const preview = useQuery(previewQuery(dataset, { page, pageSize: PAGE, modelId: modelId || undefined }));
+  const options = [["", "No model: a plain template"] as const, ...ready.map(({ id, name }) => [id, name] as const)];
+  const readable = report.mapping !== null;
+  const total = preview.data?.total ?? report.rows;
+
+  const rows = (show: (row: PreviewRow) => ReactNode) => (
+    <Loaded query={preview} skeleton={<PreviewSkeleton />}>
+      {(found) => (
+        <div className={cn("transition-opacity duration-150", preview.isPlaceholderData && "opacity-60")}>
+          <ol className="grid gap-3">
+            {found.rows.map((row) => (
+              <li key={row.number} className="min-w-0">
+                <RowHead row={row} />
+                {show(row)}
+              </li>
+            ))}
+          </ol>
+          <PageSteps page={page} pageSize={PAGE} total={total} onTurn={setPage} />
+        </div>
+      )}
+    </Loaded>
+  );
+
+  return (
+    <Card aria-label="Preview">
+      <CardHeader title="Preview" />
+      <Tabs defaultValue={readable ? "seen" : "raw"}>
+        <TabList aria-label="Preview">
+          <Tab value="seen">What the model sees</Tab>
+          <Tab value="raw">Raw rows</Tab>
+        </TabList>
+        <TabPanel value="seen" tabIndex={-1}>
+          {readable ? (
+            <>
+              <div className="mb-3.5 flex flex-wrap items-center gap-x-5 gap-y-2.5">
+                <Select aria-label="Model" options={options} value={modelId} onChange={(event) => setModelId(event.target.value)} className="w-full sm:w-64" />
+                <label className="flex cursor-pointer items-center gap-2 text-sm text-dim">
+                  <input type="checkbox" checked={showSpace} onChange={(event) => setShowSpace(event.target.checked)} className="size-4 accent-violet" />
+                  Show blanks and line ends
+                </label>
+                <span className="text-sm text-dim">
+                  <mark className="rounded-[3px] bg-teal/30 px-1 text-[#a5f3ec] decoration-teal-soft/70 underline underline-offset-4">Marked</mark> is what is trained.
+                </span>
+              </div>
+              {rows((row) => row.pieces.length > 0 && <RowText key={showSpace ? "space" : "plain"} pieces={row.pieces} showSpace={showSpace} />)}
+            </>
+          ) : (
+            <p className="text-dim">Say above which column is what; then you see here what a model would learn.</p>
+          )}
+        </TabPanel>
+        <TabPanel value="raw" tabIndex={-1}>
+          {rows((row) => (
+            <RowText pieces={[{ text: rawText(row.raw), trained: false }]} />
+          ))}
+        </TabPanel>
+      </Tabs>
+    </Card>
+  );
+}
+
+const rawText = (raw: unknown) => (typeof raw === "string" ? raw : JSON.stringify(raw, null, 2));
+
+function RowHead({ row }: { row: PreviewRow }) {
+  const facts = [
+    `Row ${countText(row.number)}`,
+    row.line !== null && `line ${countText(row.line)}`,
+    row.tokens !== null && `${countText(row.tokens)} tokens${row.trainedTokens === null ? "" : `, ${countText(row.trainedTokens)} trained`}`,
+  ].filter(Boolean);
+  return (
+    <div className="mb-1 text-xs text-faint tabular-nums">
+      {facts.join(" · ")}
+      {row.problem !== null && <p className="text-danger-soft">{sentence(`It is left out: it ${row.problem}`)}</p>}
+      {row.remarks.map((remark) => (
+        <p key={remark} className="text-warning">
+          {sentence(`It ${remark}`)}
+        </p>
+      ))}
+    </div>
+  );
+}
+
+function PreviewSkeleton() {
+  return (
+    <div className="grid gap-3">
+      <Skeleton className="h-28 rounded-control" />
+      <Skeleton className="h-28 rounded-control" />
+      <Skeleton className="h-28 rounded-control" />
+    </div>
+  );
+}

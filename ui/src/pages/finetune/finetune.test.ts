@@ -1,0 +1,105 @@
+import { describe, expect, it } from "vitest";
+import type { Dataset, Model, PlanAnswer } from "@/api/types";
+import { FINETUNE_CONFIG, finetuneRules, methodOf, usualRate, whatIsMissing } from "@/forms/finetune-rules";
+import { hubDatasetId, hubModelId } from "@/forms/hub-rules";
+import { configOf, valuesOf, withValue } from "@/forms/job-config";
+import type { ConfigValues } from "@/forms/job-fields";
+import { newJobBody, startingValues } from "@/forms/job-rules";
+import { costText, withMethod } from "./method-costs";
+
+const begin = (given: { datasetId?: string; modelId?: string } = {}) => startingValues("p1", { config: FINETUNE_CONFIG, ...given });
+
+const messages = (given: object) => finetuneRules.safeParse({ ...begin(), ...given }).error?.issues.map((issue) => issue.message) ?? [];
+
+const changed = (change: Record<string, string>) =>
+  configOf(
+    Object.entries(change).reduce((values, [path, value]) => withValue(values, path, value) as ConfigValues, valuesOf(FINETUNE_CONFIG)),
+    FINETUNE_CONFIG,
+  );
+
+describe("the form for fine-tuning", () => {
+  it("begins with LoRA, and says nothing that the server knows better", () => {
+    expect(changed({})).toEqual({ method: "lora", epochs: 3, batch_size: 4, model: { context_length: 2048 } });
+  });
+
+  it("sends the settings of examples, adapters and backend where they differ", () => {
+    expect(changed({ "data.packing": "false", "data.train_on": "everything", "data.eval_fraction": "0.1", "lora.dropout": "0.05", backend: "trl" })).toEqual({
+      method: "lora",
+      epochs: 3,
+      batch_size: 4,
+      model: { context_length: 2048 },
+      data: { packing: false, train_on: "everything", eval_fraction: 0.1 },
+      lora: { dropout: 0.05 },
+      backend: "trl",
+    });
+  });
+
+  it("keeps no adapters in a full training", () => {
+    expect(changed({ method: "full", "lora.rank": "8" })).not.toHaveProperty("lora");
+  });
+
+  it("names model and data by their ids, never by paths", () => {
+    const body = newJobBody(begin({ datasetId: "d1", modelId: "m1" }), changed({}), 5e8);
+    expect(body).toMatchObject({ datasetId: "d1", modelId: "m1", projectId: "p1" });
+    expect(JSON.stringify(body)).not.toContain("path");
+  });
+
+  it("says what a model would learn at by method", () => {
+    expect(usualRate(methodOf(valuesOf({ method: "qlora" })))).toBe(2e-4);
+    expect(usualRate(methodOf(valuesOf({})))).toBe(2e-5);
+  });
+
+  it("asks for a model that is here, and for data", () => {
+    expect(messages({})).toEqual(["Choose a model.", "Choose a dataset."]);
+    expect(messages({ modelId: "hub:Qwen/Qwen2.5-0.5B", datasetId: "d1" })).toEqual(["Fetch this model first."]);
+    expect(messages({ modelId: "m1", datasetId: "d1" })).toEqual([]);
+  });
+});
+
+const model = (status: string) => ({ status }) as Model;
+const dataset = (status: string, mapping: object | null = {}) => ({ status, report: { mapping } }) as unknown as Dataset;
+
+describe("what is missing before there can be a plan", () => {
+  const chosen = { modelId: "m1", datasetId: "d1" };
+
+  it("is said one thing at a time", () => {
+    expect(whatIsMissing({ modelId: "", datasetId: "" }, undefined, undefined)).toBe("Choose a model.");
+    expect(whatIsMissing({ modelId: "hub:a/b", datasetId: "d1" }, undefined, undefined)).toBe("Fetch the model.");
+    expect(whatIsMissing(chosen, model("fetching"), dataset("ready"))).toContain("on its way");
+    expect(whatIsMissing(chosen, model("ready"), dataset("inspecting"))).toContain("on its way");
+    expect(whatIsMissing(chosen, model("ready"), dataset("ready", null))).toContain("which column is what");
+    expect(whatIsMissing(chosen, model("ready"), dataset("ready"))).toBeNull();
+  });
+});
+
+describe("the cost of a method", () => {
+  const request = { config: { method: "lora", lora: { rank: 8 }, epochs: 3 }, modelId: "m1" };
+
+  it("is asked for with everything else as it is", () => {
+    expect(withMethod(request, "qlora")).toEqual({ config: { method: "qlora", lora: { rank: 8 }, epochs: 3 }, modelId: "m1" });
+    expect(withMethod(request, "full")).toEqual({ config: { method: "full", epochs: 3 }, modelId: "m1" });
+  });
+
+  it("is the memory it needs, or that it does not fit", () => {
+    const memory = { weights: 30e9, gradients: 0, optimizer: 1e9, activations: 1e9, overhead: 1e9 };
+    const plan = { device: "cuda", memory, memory_total_bytes: 33e9, memory_limit_bytes: 80e9 };
+    const answer: PlanAnswer = { fits: true, reason: null, plan, machine: "box", nearest: null };
+    expect(costText(answer)).toBe("33 GB");
+    expect(costText({ ...answer, fits: false, plan: null, nearest: { changes: {}, plan, machine: "box" } })).toBe("does not fit like this");
+    expect(costText({ ...answer, fits: false, plan: null })).toBeNull();
+    expect(costText(undefined)).toBeNull();
+  });
+});
+
+describe("ids of a hub", () => {
+  it("are taken from the address of a page, too", () => {
+    expect(hubModelId.parse(" https://hub.example/Qwen/Qwen2.5-0.5B/tree/main ")).toBe("Qwen/Qwen2.5-0.5B");
+    expect(hubDatasetId.parse("https://hub.example/datasets/tatsu-lab/alpaca/")).toBe("tatsu-lab/alpaca");
+    expect(hubDatasetId.parse("squad")).toBe("squad");
+  });
+
+  it("have an owner, if they are models", () => {
+    expect(hubModelId.safeParse("gpt2").success).toBe(false);
+    expect(hubModelId.safeParse("../../etc/passwd").success).toBe(false);
+  });
+});

@@ -1,0 +1,158 @@
+import { useQuery } from "@tanstack/react-query";
+import { Plus } from "lucide-react";
+import { useState } from "react";
+import { serverQuery } from "@/api/account";
+import { addModel } from "@/api/models";
+import type { Model } from "@/api/types";
+import { Button } from "@/components/button";
+import { Dialog } from "@/components/dialog";
+import { Notice } from "@/components/notice";
+import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
+import { toast } from "@/components/toasts";
+import { ApiForm } from "@/forms/api-form";
+import { hubModelId, shortText } from "@/forms/hub-rules";
+import { TextField } from "@/forms/text-field";
+import { useApiForm } from "@/forms/use-api-form";
+import { z } from "@/forms/zod";
+import { bytesText, counted } from "@/text/numbers";
+import { type Folder, folderMistake, sendModel } from "@/uploads/model-folder";
+import { ChooseFolder } from "./choose-folder";
+import { HubTokenNote } from "./hub-token-note";
+
+type AddModelButtonProps = { look?: "primary" | "outline"; onAdded?: (model: Model) => void };
+
+export function AddModelButton({ look = "primary", onAdded }: AddModelButtonProps) {
+  const [open, setOpen] = useState(false);
+  const done = (model: Model) => {
+    setOpen(false);
+    onAdded?.(model);
+  };
+  return (
+    <>
+      <Button look={look} onClick={() => setOpen(true)}>
+        <Plus aria-hidden />
+        Add a model
+      </Button>
+      <Dialog open={open} onOpenChange={setOpen} title="Add a model" description="Weights in safetensors, in the layout of Hugging Face. Programs that come with a model are never run.">
+        <Tabs defaultValue="hub">
+          <TabList aria-label="Where it comes from">
+            <Tab value="hub">From the Hub</Tab>
+            <Tab value="upload">Upload</Tab>
+            <Tab value="folder">Server folder</Tab>
+          </TabList>
+          <TabPanel value="hub" tabIndex={-1}>
+            <HubForm onDone={done} />
+          </TabPanel>
+          <TabPanel value="upload" tabIndex={-1}>
+            <UploadForm onDone={done} />
+          </TabPanel>
+          <TabPanel value="folder" tabIndex={-1}>
+            <FolderForm onDone={done} />
+          </TabPanel>
+        </Tabs>
+      </Dialog>
+    </>
+  );
+}
+
+type FormProps = { onDone: (model: Model) => void };
+
+const hubRules = z.object({ repository: hubModelId, revision: shortText });
+
+function HubForm({ onDone }: FormProps) {
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: hubRules,
+    defaultValues: { repository: "", revision: "" },
+    submit: async (values) => {
+      const model = await addModel({ source: "hub", ...values });
+      toast(`“${model.name}” is being fetched.`);
+      onDone(model);
+    },
+  });
+  return (
+    <ApiForm label="A model from the Hub" failure={failure} onSubmit={onSubmit}>
+      <TextField label="Id of the model" placeholder="Qwen/Qwen2.5-0.5B-Instruct" autoComplete="off" spellCheck={false} {...field("repository")} />
+      <TextField label="Revision" optional placeholder="main" autoComplete="off" spellCheck={false} {...field("revision")} />
+      <HubTokenNote />
+      <Button type="submit" look="primary" pending={isSubmitting} className="justify-self-end">
+        Fetch it
+      </Button>
+    </ApiForm>
+  );
+}
+
+const nameRule = z.string().trim().max(120, "A name can have at most 120 characters.");
+const folderRules = z.object({ path: z.string().trim().min(1, "Name the folder."), name: nameRule.transform((text) => text || null) });
+
+function FolderForm({ onDone }: FormProps) {
+  const server = useQuery(serverQuery);
+  const folders = server.data?.dataRoots ?? [];
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: folderRules,
+    defaultValues: { path: "", name: "" },
+    submit: async (values) => {
+      const model = await addModel({ source: "folder", ...values });
+      toast(`“${model.name}” is here.`);
+      onDone(model);
+    },
+  });
+  return (
+    <ApiForm label="A model in a folder of the server" failure={failure} onSubmit={onSubmit}>
+      <TextField
+        label="Folder"
+        placeholder="/data/models/my-model"
+        autoComplete="off"
+        spellCheck={false}
+        help={folders.length === 0 ? "Inside a folder that the operator of this server allows." : `Inside ${folders.join(" or ")}. It stays where it is.`}
+        {...field("path")}
+      />
+      <TextField label="Name" optional placeholder="the folder’s name" autoComplete="off" {...field("name")} />
+      <Button type="submit" look="primary" pending={isSubmitting} className="justify-self-end">
+        Add it
+      </Button>
+    </ApiForm>
+  );
+}
+
+const uploadRules = z.object({ name: nameRule.min(1, "Give it a name.") });
+
+function UploadForm({ onDone }: FormProps) {
+  const [folder, setFolder] = useState<Folder | null>(null);
+  const mistake = folder && folderMistake(folder);
+  const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: uploadRules,
+    defaultValues: { name: "" },
+    submit: async ({ name }) => {
+      if (!folder || mistake) return;
+      onDone(await sendModel(folder, name));
+    },
+  });
+
+  function choose(chosen: Folder) {
+    setFolder(chosen);
+    if (form.getValues("name") === "") form.setValue("name", chosen.name);
+  }
+
+  return (
+    <ApiForm label="A model from this computer" failure={failure} onSubmit={onSubmit}>
+      <div className="grid justify-items-start gap-2">
+        <ChooseFolder text={folder ? "Choose another folder" : "Choose a folder"} onChoose={choose} />
+        {folder && !mistake && (
+          <p className="text-sm text-dim">
+            {counted(folder.files.length, "file")}, {bytesText(folder.size)}.
+            {folder.leftOut.length > 0 && ` ${counted(folder.leftOut.length, "file")} that a model does not need here ${folder.leftOut.length === 1 ? "stays" : "stay"} behind.`}
+          </p>
+        )}
+      </div>
+      {mistake && (
+        <Notice tone="bad" role="alert">
+          {mistake}
+        </Notice>
+      )}
+      <TextField label="Name" autoComplete="off" {...field("name")} />
+      <Button type="submit" look="primary" pending={isSubmitting} disabled={!folder || mistake !== null} className="justify-self-end">
+        Upload it
+      </Button>
+    </ApiForm>
+  );
+}

@@ -1,0 +1,155 @@
+import { useQuery } from "@tanstack/react-query";
+import { Check, Plus, SearchX } from "lucide-react";
+import { useState } from "react";
+import { machinesQuery } from "@/api/jobs";
+import { addModel, catalogueQuery } from "@/api/models";
+import { sentenceOf } from "@/api/problem";
+import type { Catalogue, Method, Model } from "@/api/types";
+import { Badge } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { type Column, DataTable } from "@/components/data-table";
+import { EmptyState } from "@/components/empty-state";
+import { Loaded } from "@/components/loaded";
+import { Select } from "@/components/select";
+import { SkeletonRows } from "@/components/skeleton";
+import { toast, toastFailure } from "@/components/toasts";
+import { SearchBox } from "@/pages/projects/search-box";
+import { bytesText, countText, parametersText } from "@/text/numbers";
+import { type Listed, METHOD_NAMES, narrowed, roomOf } from "./fits";
+
+const FITS = [
+  ["", "Any size"],
+  ["lora", "Fits this machine with LoRA"],
+  ["qlora", "Fits this machine with QLoRA"],
+  ["full", "Fits this machine in full"],
+] as const;
+
+/** Models that people usually start from, with what each method would need. */
+export function CatalogueCard({ own }: { own: readonly Model[] }) {
+  const catalogue = useQuery(catalogueQuery);
+  return (
+    <Card aria-label="Catalogue">
+      <CardHeader title="Catalogue" note="models that people usually start from" />
+      <Loaded query={catalogue} skeleton={<SkeletonRows rows={8} className="h-11" />}>
+        {(found) => <CatalogueList catalogue={found} own={own} />}
+      </Loaded>
+    </Card>
+  );
+}
+
+function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly Model[] }) {
+  const machines = useQuery(machinesQuery);
+  const [text, setText] = useState("");
+  const [family, setFamily] = useState("");
+  const [fits, setFits] = useState<Method | "">("");
+  const room = roomOf(machines.data?.items ?? []);
+  const models = narrowed(catalogue, { text, family, fits, room: room?.bytes ?? null });
+  const families = [["", "Every family"] as const, ...catalogue.families.map(({ name }) => [name, name] as const)];
+
+  return (
+    <>
+      <div className="mb-3.5 flex flex-wrap gap-2.5 [&>div]:mb-0 [&>div]:max-sm:w-full">
+        <SearchBox label="Search the catalogue" text={text} onSearch={setText} />
+        <Select aria-label="Family" options={families} value={family} onChange={(event) => setFamily(event.target.value)} className="sm:w-40" />
+        {room && <Select aria-label="Size" options={FITS} value={fits} onChange={(event) => setFits(event.target.value as Method | "")} className="sm:w-64" />}
+      </div>
+      {models.length === 0 ? (
+        <EmptyState
+          icon={SearchX}
+          title="No model of the catalogue matches."
+          action={
+            <Button
+              onClick={() => {
+                setText("");
+                setFamily("");
+                setFits("");
+              }}
+            >
+              Show all models
+            </Button>
+          }
+        >
+          Any other model can be added by its id, too.
+        </EmptyState>
+      ) : (
+        <DataTable label="Catalogue" columns={columns(room?.bytes ?? null, own)} rows={models} rowKey={({ id }) => id} />
+      )}
+      <p className="mt-3 text-xs text-faint">
+        Memory: the least of a GPU, for {catalogue.setting}.{room && ` This machine has ${bytesText(room.bytes)} of ${room.where} memory.`} The engine can also train what is larger, with layers in host memory.
+      </p>
+    </>
+  );
+}
+
+const columns = (room: number | null, own: readonly Model[]): Column<Listed>[] => [
+  { header: "Model", lead: true, cell: (model) => <NameCell model={model} /> },
+  { header: "Parameters", end: true, cell: (model) => <span className="font-[540]">{parametersText(model.parameters)}</span> },
+  { header: "Context", end: true, cell: (model) => countText(model.contextLength) },
+  ...(["qlora", "lora", "full"] as const).map((method) => ({
+    header: METHOD_NAMES[method] === "full" ? "Full" : METHOD_NAMES[method],
+    end: true,
+    cell: (model: Listed) => <Need bytes={model.memory[method]} room={room} />,
+  })),
+  { header: "Action", end: true, quiet: true, cell: (model) => <AddButton model={model} own={own} /> },
+];
+
+function NameCell({ model }: { model: Listed }) {
+  const [owner, name] = model.id.split("/");
+  return (
+    <div className="min-w-0">
+      <span className="break-all">
+        <span className="text-dim">{owner}/</span>
+        <span className="font-[570]">{name}</span>
+      </span>
+      <div className="mt-1 flex flex-wrap gap-1.5">
+        <Badge>{model.licence}</Badge>
+        {model.chat && <Badge tone="teal">chat</Badge>}
+        {model.gated && <Badge tone="violet">terms to accept</Badge>}
+        {model.unslothId && <Badge title={model.unslothId}>Unsloth</Badge>}
+      </div>
+    </div>
+  );
+}
+
+function Need({ bytes, room }: { bytes: number | undefined; room: number | null }) {
+  if (bytes === undefined) return "–";
+  const tooMuch = room !== null && bytes > room;
+  return (
+    <span className={tooMuch ? "text-faint" : undefined} title={tooMuch ? "More than this machine has" : undefined}>
+      {bytesText(bytes)}
+      {tooMuch && <span className="sr-only">, more than this machine has</span>}
+    </span>
+  );
+}
+
+function AddButton({ model, own }: { model: Listed; own: readonly Model[] }) {
+  const [pending, setPending] = useState(false);
+  if (own.some(({ repository, status }) => repository === model.id && status !== "failed")) {
+    return (
+      <span className="inline-flex items-center gap-1.5 text-sm text-success-soft">
+        <Check aria-hidden className="size-4" />
+        added
+      </span>
+    );
+  }
+
+  async function add() {
+    setPending(true);
+    try {
+      const added = await addModel({ source: "hub", repository: model.id, revision: null });
+      toast(`“${added.name}” is being fetched.`);
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+
+  return (
+    <Button size="small" pending={pending} aria-label={`Add ${model.id}`} onClick={() => void add()}>
+      {!pending && <Plus aria-hidden />}
+      Add
+    </Button>
+  );
+}

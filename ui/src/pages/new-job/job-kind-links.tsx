@@ -1,0 +1,24 @@
+import { Link } from "@tanstack/react-router";
+
+const look =
+  "rounded-lg px-3.5 py-1.25 text-dim transition-colors duration-150 hover:text-text aria-[current=page]:bg-raised aria-[current=page]:text-white max-sm:px-2.5 max-sm:py-2 max-sm:text-sm";
+
+/** Two ways to begin: with a model that has learned something, or with none. */
+export function JobKindLinks({ projectId }: { projectId?: string }) {
+  return (
+    <nav aria-label="Kind of training" className="mb-3.5 flex w-max gap-1 rounded-[10px] border border-line bg-rail p-[3px]">
+      <Link to="/finetune" search={{ project: projectId }} activeOptions={{ includeSearch: false }} className={look}>
+        Fine-tune
+      </Link>
+      {projectId ? (
+        <Link to="/projects/$projectId/jobs/new" params={{ projectId }} className={look}>
+          From scratch
+        </Link>
+      ) : (
+        <Link to="/jobs/new" className={look}>
+          From scratch
+        </Link>
+      )}
+    </nav>
+  );
+}
