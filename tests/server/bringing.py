@@ -12,6 +12,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.models.tables import Model
 from gpubloom.server.settings import Settings
 from gpubloom.worker.preparation import Preparations
+from gpubloom.worker.sweeping import sweep
 from tests.server.installation import Browser, Server
 
 PATIENCE_SECONDS = 60
@@ -59,6 +60,19 @@ def prepare(settings: Settings) -> None:
         finally:
             stopping.set()
             await task
+            await database.close()
+
+    asyncio.run(work())
+
+
+def clear_away(settings: Settings) -> None:
+    """What a worker does every minute."""
+
+    async def work() -> None:
+        database = Database(settings.database)
+        try:
+            await sweep(database, settings)
+        finally:
             await database.close()
 
     asyncio.run(work())

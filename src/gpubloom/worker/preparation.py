@@ -5,7 +5,6 @@ while the token holds. A worker that is killed leaves it as it was; the next one
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -70,13 +69,21 @@ class Preparations:
                 if clock() - swept >= SWEEP_SECONDS:
                     swept = clock()
                     await self._try(lambda: sweeping.sweep(self._database, self._settings))
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stopping.wait(), LOOK_SECONDS)
+                await self._wait(stopping)
         finally:
-            tasks = [task for running in self._running.values() for task in running]
+            tasks = self._tasks()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [task for running in self._running.values() for task in running]
+
+    async def _wait(self, stopping: asyncio.Event) -> None:
+        """A moment, or until there is room for the next one."""
+        told = asyncio.create_task(stopping.wait())
+        await asyncio.wait({told, *self._tasks()}, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

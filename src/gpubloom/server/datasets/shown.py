@@ -9,6 +9,7 @@ from gpubloom.datasets import Piece
 
 _MOST_CHARACTERS = 20_000
 _MOST_ITEMS = 200
+_LONGEST_NAME = 200
 _DEEPEST = 24
 
 
@@ -36,7 +37,7 @@ class Shortened:
             case dict() if depth < _DEEPEST:
                 self.cut |= len(value) > _MOST_ITEMS
                 return {
-                    self.text(str(name)): self.value(item, depth + 1)
+                    readable(str(name)[:_LONGEST_NAME]): self.value(item, depth + 1)
                     for name, item in list(value.items())[:_MOST_ITEMS]
                 }
             case list() | tuple() | dict():
