@@ -3,7 +3,8 @@
 Opening a model reads no weights; the executor asks the source for them, block by block.
 """
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from gpubloom.plan import DecoderShape, TrainConfig, shape_of
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained. `settings` is the config.json that transformers reads."""
+    """What is trained. `settings` is the config.json that transformers reads, `generation` its companion."""
 
     blocks: BlockModel
     source: WeightSource
     shape: DecoderShape
     settings: dict[str, Any]
     notes: tuple[str, ...] = ()
+    generation: dict[str, Any] | None = None
 
     @classmethod
     def open(cls, config: TrainConfig, *, vocab_size: int, end_of_text: int | None = None) -> "Model":
@@ -48,7 +50,7 @@ class Model:
         settings = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.targets)
         adapted = with_lora(self.blocks, settings)
         source = LoraWeights(adapted, self.source, config.seed)
-        return Model(adapted, source, self.shape, self.settings, self.notes)
+        return replace(self, blocks=adapted, source=source)
 
     @classmethod
     def _of_preset(cls, config: TrainConfig, vocab_size: int, end_of_text: int | None) -> "Model":
@@ -84,4 +86,17 @@ class Model:
             shape=shape_of(config),
             settings=blocks.config.to_dict(),
             notes=tuple(blocks.notes),
+            generation=_generation(folder),
         )
+
+
+def _generation(folder: Path) -> dict[str, Any] | None:
+    """How a model is meant to write: what ends a text, and the usual temperature."""
+    file = folder / "generation_config.json"
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as problem:
+        raise ValueError(f"{file} cannot be read: {problem}.") from None
+    return said if isinstance(said, dict) else None

@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpubloom.engine import adapters_on_disk
 from gpubloom.engine.data import Tokenizer
@@ -20,6 +21,8 @@ from gpubloom.engine.shards.sharding import SHARD_BYTES, Sharding, Stretch, shar
 from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
 from gpubloom.engine.shards.writing import write_shards
 
+_GENERATION_FILE = "generation_config.json"
+
 
 @dataclass(frozen=True)
 class ModelFolder:
@@ -29,6 +32,8 @@ class ModelFolder:
     tokenizer: Tokenizer
     context_length: int
     base: str | None = None
+    # The token that closes what the model writes in a conversation; whoever generates must stop there.
+    turn_end: int | None = None
 
     @property
     def stem(self) -> str:
@@ -48,6 +53,9 @@ class ModelFolder:
         """All that belongs beside the weights."""
         settings = self.model.settings | {"dtype": "float32"}
         (folder / CONFIG_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        if (generation := self._generation()) is not None:
+            text = json.dumps(generation, indent=2) + "\n"
+            (folder / _GENERATION_FILE).write_text(text, encoding="utf-8")
         self.tokenizer.save(folder, self.context_length)
         if self._adapters is not None:
             adapters_on_disk.write_adapter_config(folder, self._adapters, self.base)
@@ -65,6 +73,21 @@ class ModelFolder:
             snapshot.abandon()
             raise
 
+    def _generation(self) -> dict[str, Any] | None:
+        """generation_config.json, in which the end of a turn ends the text."""
+        said = self.model.generation
+        ends = _listed((said or self.model.settings).get("eos_token_id"))
+        if self.turn_end is None or self.turn_end in ends:
+            return said
+        return {**(said or {}), "eos_token_id": [*ends, self.turn_end]}
+
     @property
     def _adapters(self) -> LoraBlocks | None:
         return self.model.blocks if isinstance(self.model.blocks, LoraBlocks) else None
+
+
+def _listed(ids: object) -> list[int]:
+    """An end of text is one token, several, or none."""
+    if isinstance(ids, int):
+        return [ids]
+    return [each for each in ids if isinstance(each, int)] if isinstance(ids, list) else []

@@ -61,15 +61,18 @@ class Trainer:
         )
         steps = config.epochs * self.loader.steps_per_epoch
         self.total_steps = min(steps, config.max_steps or steps)
-        self.placed = place(config, model, self.total_steps)
+        self.placed = place(self._as_trained(), model, self.total_steps)
         self.executor = self.placed.executor
-        self.model_folder = ModelFolder(model, dataset.tokenizer, config.context_length, config.model.path)
+        self.model_folder = ModelFolder(
+            model, dataset.tokenizer, config.context_length, config.model.path, dataset.turn_end
+        )
         self.schedule = Schedule.create(config.schedule, self.total_steps)
         self.settings = LiveSettings.of(config)
         self.run_dir = Path(reporter.run_dir).resolve()
         self.checkpoints = checkpoint_folder(config, self.run_dir)
         self.step = 0
         self.tokens_seen = 0
+        self.trained_tokens = 0
         self.status = "running"
         self._stop = stop
         self._save_wanted = False
@@ -90,11 +93,14 @@ class Trainer:
             # What is being saved is from before the error, and worth having.
             with contextlib.suppress(OSError):
                 self.finish_saving()
+            with contextlib.suppress(RuntimeError):
+                self.executor.close()
             raise
         self.finish_saving()
         if self.status == "running":
             self._export()
             self.status = "completed"
+        self.executor.close()
         self.reporter.finish(self.status)
         return self.status
 
@@ -125,6 +131,7 @@ class Trainer:
             raise FloatingPointError(self._not_finite("loss", loss))
         self._grad_norm = grad_norm = self.executor.optimizer_step(learning_rate)
         self.tokens_seen += batch.token_count
+        self.trained_tokens += batch.trained_count
         seconds = time.perf_counter() - started
         self.reporter.metrics(
             {
@@ -133,6 +140,8 @@ class Trainer:
                 "grad_norm": grad_norm,
                 "tokens_per_second": batch.token_count / seconds,
                 "tokens_seen": self.tokens_seen,
+                # Of running text every token is trained.
+                **({"trained_tokens": self.trained_tokens} if self._has_examples else {}),
                 **self.placed.metrics(batch.token_count / seconds),
             },
             step=self.step,
@@ -188,6 +197,7 @@ class Trainer:
             step=self.step,
             updates=self.executor.updates,
             tokens_seen=self.tokens_seen,
+            trained_tokens=self.trained_tokens,
             loader=self.loader.state(),
             data_fingerprint=self.dataset.fingerprint(),
             metrics=self._evaluated[1].metrics()
@@ -245,6 +255,7 @@ class Trainer:
         restore_random_state(checkpoint.random)
         self.step = checkpoint.progress.step
         self.tokens_seen = checkpoint.progress.tokens_seen
+        self.trained_tokens = checkpoint.progress.trained_tokens
         self.reporter.resumed(self.step)
 
     def _obey_commands(self) -> None:
@@ -291,8 +302,20 @@ class Trainer:
         self.model_folder.export(final, self.executor)
         self.reporter.phase("idle")
 
+    @property
+    def _has_examples(self) -> bool:
+        return self.config.data.kind == "examples"
+
+    def _as_trained(self) -> TrainConfig:
+        """The config with the batches that there are: examples may need shorter rows, or fewer."""
+        length = self.dataset.train.length
+        if (self.config.batch_size, self.config.context_length) == (self.loader.batch_size, length):
+            return self.config
+        model = self.config.model.model_copy(update={"context_length": length})
+        return self.config.model_copy(update={"batch_size": self.loader.batch_size, "model": model})
+
     def _describe(self) -> None:
-        rows = self.config.batch_size * self.config.accumulation
+        rows, length = self.loader.rows_per_step, self.dataset.train.length
         shape = self.model.shape
         self.reporter.describe(
             {
@@ -302,7 +325,7 @@ class Trainer:
                 "vocab_size": shape.vocab_size,
                 "context_length": self.config.context_length,
                 "global_batch_size": rows,
-                "tokens_per_step": rows * self.config.context_length,
+                "tokens_per_step": rows * length,
                 "train_tokens": len(self.dataset.train.tokens),
                 "steps_per_epoch": self.loader.steps_per_epoch,
                 **self.placed.facts(),

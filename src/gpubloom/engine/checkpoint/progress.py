@@ -19,6 +19,8 @@ class Progress:
     data_fingerprint: str
     metrics: dict[str, float]
     loss_scale: dict[str, float]
+    # Checkpoints from before there were examples do not say it.
+    trained_tokens: int = 0
 
 
 def random_state() -> dict[str, Tensor]:

@@ -9,53 +9,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from gpubloom.engine.data.rows import Rows, Tokens, Windows
 from gpubloom.engine.data.text import Texts, only_tokens, read_texts
-from gpubloom.engine.data.tokenizer import Tokenizer, Tokens
+from gpubloom.engine.data.tokenizer import Tokenizer
 from gpubloom.plan import DataConfig, find_files
 
 _FINGERPRINT_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Windows:
-    """A flat token array seen as windows of inputs and targets, one position apart."""
-
-    tokens: Tokens
-    length: int
-
-    def __len__(self) -> int:
-        return (len(self.tokens) - 1) // self.length
-
-    @property
-    def slack(self) -> int:
-        """How far the windows can be moved without losing one."""
-        return len(self.tokens) - 1 - len(self) * self.length
-
-    def rows(self, numbers: npt.NDArray[np.int64], offset: int = 0) -> npt.NDArray[np.int64]:
-        """Windows by number, each with one more token than its length: the last target."""
-        starts = offset + numbers * self.length
-        rows: npt.NDArray[np.int64] = self.tokens[starts[:, None] + np.arange(self.length + 1)].astype(
-            np.int64
-        )
-        return rows
-
-
-@dataclass(frozen=True)
 class Dataset:
     """What a run trains on and what it is evaluated on."""
 
-    train: Windows
-    eval: Windows | None
+    train: Rows
+    eval: Rows | None
     tokenizer: Tokenizer
     notes: tuple[str, ...] = ()
+    # The token that closes what the model writes in a conversation, where it is a special one.
+    turn_end: int | None = None
 
     @classmethod
-    def open(cls, config: DataConfig, context_length: int) -> "Dataset":
-        """Reads and tokenizes; trains the tokenizer when it has to be trained."""
+    def open(cls, config: DataConfig, context_length: int, cache: Path | None = None) -> "Dataset":
+        """Reads and tokenizes; trains the tokenizer when it has to be trained.
+
+        Tokenized examples are kept in `cache`, a folder of their own, so that a resume finds them there.
+        """
         if config.train_path is None:
             raise ValueError("There is no training data: set data.train_path to a file, a folder or a glob.")
+        if config.kind == "examples":
+            return cls._of_examples(config, context_length, cache)
         train, tokenizer, notes = _tokens(config.train_path, config, None)
         if config.eval_path is not None:
             evaluation, _, more = _tokens(config.eval_path, config, tokenizer)
@@ -71,6 +54,22 @@ class Dataset:
             notes=notes,
         )
 
+    @classmethod
+    def _of_examples(cls, config: DataConfig, context_length: int, cache: Path | None) -> "Dataset":
+        # Brings what reads tables and templates, which running text does not need.
+        from gpubloom.engine.data.examples import open_examples
+
+        tokenizer = Tokenizer.create(config.tokenizer, ())
+        found = open_examples(config, context_length, cache)
+        end = found.findings.turn_end
+        return cls(
+            train=found.train,
+            eval=found.eval,
+            tokenizer=tokenizer,
+            notes=found.findings.notes,
+            turn_end=end if end is not None and tokenizer.is_special(end) else None,
+        )
+
     @property
     def vocab_size(self) -> int:
         return self.tokenizer.vocab_size
@@ -78,10 +77,10 @@ class Dataset:
     def fingerprint(self) -> str:
         """Changes when the data does; looks at the ends and the middle, so that huge files stay cheap."""
         digest = hashlib.sha256()
-        for windows in (self.train, self.eval):
-            if windows is not None:
-                tokens, middle = windows.tokens, len(windows.tokens) // 2
-                digest.update(f"{len(tokens)} {windows.length} {tokens.dtype};".encode())
+        for rows in (self.train, self.eval):
+            if rows is not None:
+                tokens, middle = rows.tokens, len(rows.tokens) // 2
+                digest.update(f"{len(tokens)} {rows.length} {tokens.dtype};".encode())
                 for part in (tokens[:_FINGERPRINT_TOKENS], tokens[middle:][:_FINGERPRINT_TOKENS]):
                     digest.update(np.ascontiguousarray(part).tobytes())
                 digest.update(np.ascontiguousarray(tokens[-_FINGERPRINT_TOKENS:]).tobytes())

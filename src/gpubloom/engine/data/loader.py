@@ -1,6 +1,7 @@
 """Loader: the batches of a run in an order that depends on seed and epoch alone.
 
-Its whole state is (epoch, position), so a resumed run continues with the very next batch.
+Its whole state is (epoch, position), so a resumed run continues with the very next batch. All batches have
+one size: what is missing in the last one is repeated where rows may repeat, and else left empty.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpubloom.engine.data.dataset import Windows
+from gpubloom.engine.data.rows import IGNORED, NO_ROW, Numbers, RowArrays, Rows
 
 
 @dataclass(frozen=True)
@@ -21,38 +22,48 @@ class Batch:
     targets_ABT: Tensor
     # Which document of its row a position belongs to; None: every row is one document.
     documents_ABT: Tensor | None = None
+    # Positions that hold no token of the data.
+    filling: int = 0
 
     @property
     def token_count(self) -> int:
-        return self.tokens_ABT.numel()
+        return self.tokens_ABT.numel() - self.filling
+
+    @property
+    def trained_count(self) -> int:
+        return int((self.targets_ABT != IGNORED).sum())
 
 
 class Loader:
-    """Visits every window once per epoch, in a new order each time."""
+    """Visits every row once per epoch, in a new order each time."""
 
-    def __init__(self, windows: Windows, *, batch_size: int, accumulation: int, seed: int) -> None:
-        self._windows = windows
-        self._shape = (accumulation, batch_size, windows.length)
-        self._seed = seed
-        rows_per_step = batch_size * accumulation
-        self.steps_per_epoch = -(-len(windows) // rows_per_step)
+    def __init__(self, rows: Rows, *, batch_size: int, accumulation: int, seed: int) -> None:
+        if not rows.may_repeat:
+            # Rows that stay empty in every batch would only cost time.
+            batch_size = min(batch_size, -(-len(rows) // accumulation))
+        self.batch_size = batch_size
+        self.rows_per_step = batch_size * accumulation
+        self.steps_per_epoch = -(-len(rows) // self.rows_per_step)
         self.epoch = 0
         self.position = 0
+        self._rows = rows
+        self._shape = (accumulation, batch_size, rows.length)
+        self._seed = seed
 
     def rest_of_epoch(self) -> Iterator[Batch]:
         """The batches that are left in this epoch. State moves on before a batch is handed out."""
         epoch = self.epoch
         generator = np.random.default_rng([self._seed, epoch])
-        offset = int(generator.integers(self._windows.slack + 1))
-        rows_per_step = self._shape[0] * self._shape[1]
-        # Filled up from its own start, so that the last batch is as large as every other.
-        order = np.resize(generator.permutation(len(self._windows)), self.steps_per_epoch * rows_per_step)
+        offset = int(generator.integers(self._rows.slack + 1))
+        order = generator.permutation(len(self._rows))
+        whole = self.steps_per_epoch * self.rows_per_step
+        order = np.resize(order, whole) if self._rows.may_repeat else _filled(order, whole)
         while self.epoch == epoch:
-            numbers = order[self.position * rows_per_step :][:rows_per_step]
+            numbers = order[self.position * self.rows_per_step :][: self.rows_per_step]
             self.position += 1
             if self.position == self.steps_per_epoch:
                 self.epoch, self.position = epoch + 1, 0
-            yield _batch(self._windows.rows(numbers, offset), self._shape)
+            yield _batch(self._rows.arrays(numbers, offset), self._shape)
 
     def state(self) -> dict[str, int]:
         return {"epoch": self.epoch, "position": self.position}
@@ -61,15 +72,24 @@ class Loader:
         self.epoch, self.position = state["epoch"], state["position"]
 
 
-def eval_batches(windows: Windows, *, batch_size: int, max_batches: int) -> Iterator[Batch]:
-    """Evaluation rows spread evenly over the text, always the same ones; the last batch may be smaller."""
-    count = min(len(windows), batch_size * max_batches)
-    numbers = np.linspace(0, len(windows) - 1, count).astype(np.int64)
-    for start in range(0, count, batch_size):
-        rows = windows.rows(numbers[start : start + batch_size])
-        yield _batch(rows, (1, len(rows), windows.length))
+def eval_batches(rows: Rows, *, batch_size: int, max_batches: int) -> Iterator[Batch]:
+    """Evaluation rows spread evenly over the data, always the same ones, in batches of one size."""
+    count = min(len(rows), batch_size * max_batches)
+    batch_size = min(batch_size, count)
+    numbers = np.linspace(0, len(rows) - 1, count).astype(np.int64)
+    numbers = _filled(numbers, -(-count // batch_size) * batch_size)
+    for start in range(0, len(numbers), batch_size):
+        found = rows.arrays(numbers[start : start + batch_size])
+        yield _batch(found, (1, batch_size, rows.length))
 
 
-def _batch(rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]], shape: tuple[int, int, int]) -> Batch:
-    rows_ABT = torch.from_numpy(rows).view(shape[0], shape[1], shape[2] + 1)
-    return Batch(rows_ABT[..., :-1].contiguous(), rows_ABT[..., 1:].contiguous())
+def _filled(numbers: Numbers, size: int) -> Numbers:
+    return np.concatenate((numbers, np.full(size - len(numbers), NO_ROW, dtype=np.int64)))
+
+
+def _batch(rows: RowArrays, shape: tuple[int, int, int]) -> Batch:
+    def tensor(array: Numbers) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).view(shape)
+
+    documents = None if rows.documents is None else tensor(rows.documents)
+    return Batch(tensor(rows.tokens), tensor(rows.targets), documents, rows.filling)

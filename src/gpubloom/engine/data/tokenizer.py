@@ -8,26 +8,36 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from gpubloom.engine.data.rows import Tokens
 from gpubloom.plan import TokenizerConfig
 
 END_OF_TEXT = "<|endoftext|>"
-Tokens = npt.NDArray[np.unsignedinteger]
 
 _CONFIG_FILE = "tokenizer_config.json"
-_CHAT_FILE = "chat_template.jinja"
+# What libraries read beside or instead of a tokenizer.json; it travels with whatever is trained.
+_COMPANIONS = (
+    "tokenizer.json",
+    _CONFIG_FILE,
+    "chat_template.jinja",
+    "chat_template.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+)
 
 
 class Tokenizer:
     """Text to token ids and back."""
 
     def __init__(
-        self, backend: tokenizers.Tokenizer, *, is_bytes: bool, companions: Mapping[str, str] | None = None
+        self, backend: tokenizers.Tokenizer, *, is_bytes: bool, companions: Mapping[str, bytes] | None = None
     ) -> None:
-        """`companions`: files that came beside a tokenizer.json, by name."""
+        """`companions`: the files of a tokenizer from elsewhere, by name."""
         self._backend = backend
         self._is_bytes = is_bytes
         self._companions = dict(companions or {})
@@ -55,8 +65,12 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as problem:  # noqa: BLE001 - the library raises bare Exception for a bad file
             raise ValueError(f"{path} is not a tokenizer.json: {problem}.") from None
-        beside = (path.with_name(name) for name in (_CONFIG_FILE, _CHAT_FILE))
-        companions = {file.name: file.read_text(encoding="utf-8") for file in beside if file.is_file()}
+        companions = {
+            name: file.read_bytes() for name in _COMPANIONS if (file := path.with_name(name)).is_file()
+        } | {"tokenizer.json": path.read_bytes()}
+        # A file may bring truncation and padding along; a text has the length it has.
+        backend.no_truncation()
+        backend.no_padding()
         is_bytes = backend.to_str() == _byte_backend().to_str()
         return cls(backend, is_bytes=is_bytes, companions=companions)
 
@@ -66,6 +80,11 @@ class Tokenizer:
             # The backend gives the same ids, a thousand times slower.
             return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(dtype)
         return np.asarray(self._backend.encode(text, add_special_tokens=False).ids, dtype=dtype)
+
+    def is_special(self, token: int) -> bool:
+        """Whether a token stands for itself and never for a piece of text."""
+        added = self._backend.get_added_tokens_decoder().get(token)
+        return added is not None and bool(added.special)
 
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self._backend.decode(list(ids), skip_special_tokens=True)
@@ -88,8 +107,8 @@ class Tokenizer:
     def save(self, folder: Path, context_length: int) -> None:
         """tokenizer.json and what transformers' AutoTokenizer wants beside it."""
         self._backend.save(str(folder / "tokenizer.json"))
-        for name, text in self._companions.items():
-            (folder / name).write_text(text, encoding="utf-8")
+        for name, content in self._companions.items():
+            (folder / name).write_bytes(content)
         if _CONFIG_FILE in self._companions:
             return
         config = {
@@ -102,10 +121,10 @@ class Tokenizer:
         (folder / _CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _named_end(config: str | None) -> str | None:
+def _named_end(config: bytes | None) -> str | None:
     """The end of a text as a tokenizer_config.json names it: a token, or an object that describes one."""
     try:
-        settings = json.loads(config or "{}")
+        settings = json.loads(config or b"{}")
     except ValueError:
         return None
     end = settings.get("eos_token") if isinstance(settings, dict) else None

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.data import Batch
+from gpubloom.engine.data.rows import IGNORED
 from gpubloom.engine.executors.blocks.device import Device, Mark
 from gpubloom.engine.executors.blocks.functions import (
-    IGNORED,
     HeadFunctions,
     Kept,
     LayerFunctions,
@@ -32,12 +32,16 @@ from gpubloom.engine.executors.blocks.timeline import Timeline
 from gpubloom.engine.executors.blocks.updates import Updates
 from gpubloom.engine.executors.blocks.weights import WeightFlow
 from gpubloom.engine.hardware import Compute
+from gpubloom.engine.memory.pinned import release_torch_pinned
 from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
 from gpubloom.engine.optimizer.device import DeviceAdamW
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.engine.quantize.nf4 import dequantize_flat
 from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.placement import Placement
+
+# The first compiles the layers, the second what an update needs.
+_STEPS_THAT_COMPILE = 2
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,8 @@ class BlockExecutor:
             )
             self._updates.order(step, scale)
             self.weights.forget()
+            if self.device.is_gpu and self.updates <= _STEPS_THAT_COMPILE:
+                release_torch_pinned()
         elif self.placement.share_gradients:
             # The gradient that is not used has overwritten weights in host memory.
             self.settle()

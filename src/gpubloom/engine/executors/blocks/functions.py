@@ -12,12 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gpubloom.engine.data.rows import IGNORED
 from gpubloom.engine.models.blocks import BlockModel, Tables
 
 Tensors = Sequence[Tensor]
 Gradients = tuple[Tensor, ...]
-
-IGNORED = -100
 
 
 class Bound:

@@ -1,0 +1,279 @@
+"""Examples: a file of rows, as the tokens that are trained. Rows become text by gpubloom.datasets alone.
+
+Memory holds a few rows at a time; tokens go to disk as they come. What cannot be used, and what was cut, is
+counted and told with the first lines where it happened.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gpubloom.datasets import (
+    FIELDS,
+    Mapping,
+    ModelFiles,
+    Problem,
+    ProblemLog,
+    Rendered,
+    Row,
+    RowProblem,
+    Source,
+    Split,
+    Tokens,
+    detect,
+    render,
+    sample,
+    to_example,
+)
+from gpubloom.engine.data.example_files import ExampleWriter, Findings, kept_examples
+from gpubloom.engine.data.packing import PackedRows, pack
+from gpubloom.plan import DataConfig
+
+_VERSION = 1
+_BATCH_ROWS = 256
+_BATCH_CHARACTERS = 1 << 20
+_NAMED = 3
+# Of the conversations that end alike; a few are cut short by their authors.
+_AGREEMENT = 0.95
+_BESIDE_TOKENIZER = ("tokenizer_config.json", "chat_template.jinja", "chat_template.json")
+
+
+@dataclass(frozen=True)
+class OpenedExamples:
+    """Both sides of a file of examples, packed into rows of one length."""
+
+    train: PackedRows
+    eval: PackedRows | None
+    findings: Findings
+
+
+def open_examples(config: DataConfig, context_length: int, cache: Path | None = None) -> OpenedExamples:
+    """Reads, tokenizes and packs. With a cache folder, a second time is only reading what lies there."""
+    assert config.train_path is not None
+    assert config.tokenizer.path is not None, "the config refuses examples without a tokenizer"
+    paths = {"train": Path(config.train_path), "eval": Path(config.eval_path) if config.eval_path else None}
+    sources = {
+        side: Source.open(path, encoding=config.encoding) for side, path in paths.items() if path is not None
+    }
+    tokenizer = Path(config.tokenizer.path)
+
+    def make(folder: Path) -> Findings:
+        return _Reading(config, context_length, ModelFiles.load(tokenizer)).run(sources, folder)
+
+    beside = (tokenizer.with_name(name) for name in _BESIDE_TOKENIZER)
+    files = [*(source.path for source in sources.values()), tokenizer, *beside]
+    key = _key(config, context_length, files)
+    sides, findings = kept_examples(cache, key, make)
+    rows = {
+        side: pack(examples, context_length, together=config.packing)
+        for side, examples in sides.items()
+        if len(examples)
+    }
+    longest = max(packed.length for packed in rows.values())
+    # One length for both, so that layers are compiled once.
+    train, evaluation = (replace(rows[side], length=longest) if side in rows else None for side in paths)
+    assert train is not None
+    return OpenedExamples(train, evaluation, findings)
+
+
+def mapping_of(source: Source, config: DataConfig) -> Mapping:
+    """Which column is what: as the config says, or found out. ValueError when nobody knows."""
+    if config.columns and config.format is None:
+        return Mapping.by_hand(config.columns)
+    rows = sample(source)
+    if config.format is None:
+        found = detect(rows)
+        if found.mapping is None or not found.is_sure:
+            raise ValueError(
+                f"What the rows of {source.path.name} mean is not certain. {found.reason} "
+                "Set data.columns, such as prompt: question and completion: answer."
+            )
+        return found.mapping
+    needed, optional = FIELDS[config.format]
+    columns = config.columns
+    if not columns:
+        guess = detect(rows).mapping
+        if guess is not None and set(needed) <= set(guess.columns) <= {*needed, *optional}:
+            return Mapping(config.format, guess.columns)
+        present = {name for row in rows for name in row}
+        columns = {name: name for name in (*needed, *optional) if name in present or name in needed}
+        if missing := [name for name in needed if name not in present]:
+            raise ValueError(
+                f"{source.path.name} has no column {', '.join(missing)}, which the format {config.format} "
+                "needs: set data.columns to say which column is what."
+            )
+    if unknown := set(columns) - {*needed, *optional}:
+        raise ValueError(
+            f"data.columns: the format {config.format} has no field {', '.join(sorted(unknown))}."
+        )
+    if missing := [name for name in needed if name not in columns]:
+        raise ValueError(f"data.columns: the format {config.format} also needs {', '.join(missing)}.")
+    return Mapping(config.format, columns)
+
+
+@dataclass
+class _Counts:
+    """What happened to the rows of one file."""
+
+    rows: int = 0
+    problems: ProblemLog = field(default_factory=ProblemLog)
+    too_long: int = 0
+    tokens_lost: int = 0
+    long_places: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    row: Row
+    side: str
+    rendered: Rendered
+
+
+class _Reading:
+    """One pass over the files."""
+
+    def __init__(self, config: DataConfig, context_length: int, model: ModelFiles) -> None:
+        self._config = config
+        self._limit = context_length
+        self._model = model
+        self._ends: Counter[int] = Counter()
+        self._conversations = 0
+        self._notes: list[str] = []
+
+    def run(self, sources: dict[str, Source], folder: Path) -> Findings:
+        alone = "eval" not in sources
+        with ExitStack() as stack:
+            writers = {side: stack.enter_context(ExampleWriter(folder, side)) for side in ("train", "eval")}
+            for side, source in sources.items():
+                self._read(source, writers, None if not alone else Split(self._config.eval_fraction), side)
+        if self._conversations and self._model.template.note is not None:
+            self._notes.append(self._model.template.note)
+        counts = {side: writer.count for side, writer in writers.items()}
+        name = sources["train"].path.name
+        if not counts["train"] and counts["eval"] and alone:
+            raise ValueError(
+                f"All {counts['eval']} examples of {name} were held out for evaluation: "
+                "set data.eval_fraction to 0, or bring more that differ."
+            )
+        if alone and self._config.eval_fraction > 0 and not counts["eval"]:
+            self._notes.append(
+                f"{name}: too few examples to hold one out, so nothing is evaluated; "
+                "data.eval_path can name a file for it"
+            )
+        end, times = self._ends.most_common(1)[0] if self._ends else (None, 0)
+        agreed = end is not None and times >= _AGREEMENT * self._conversations
+        return Findings(tuple(self._notes), end if agreed else None)
+
+    def _read(
+        self, source: Source, writers: dict[str, ExampleWriter], split: Split | None, side: str
+    ) -> None:
+        counts = _Counts()
+        mapping = mapping_of(source, self._config)
+        before = sum(writer.count for writer in writers.values())
+        for batch in self._batches(source, mapping, split, side, counts):
+            encoded = self._model.tokenizer.encode_many([each.rendered for each in batch])
+            for each, tokens in zip(batch, encoded, strict=True):
+                if (fitting := self._fitting(each, tokens, counts)) is not None:
+                    writers[each.side].add(*fitting)
+        self._notes += _notes(source.path.name, counts, self._limit, cut=self._config.too_long == "cut")
+        if sum(writer.count for writer in writers.values()) == before:
+            raise ValueError(f"{source.path} holds no example that can be trained on. {self._why(counts)}")
+
+    def _why(self, counts: _Counts) -> str:
+        refused = [problem for problem in counts.problems.first if problem.fatal]
+        if refused:
+            where = refused[0].where
+            return f"{where[0].upper()}{where[1:]} {refused[0].reason}."
+        return f"All {counts.too_long:,} examples are longer than {self._limit:,} tokens."
+
+    def _batches(
+        self, source: Source, mapping: Mapping, split: Split | None, side: str, counts: _Counts
+    ) -> Iterator[list[_Waiting]]:
+        waiting: list[_Waiting] = []
+        characters = 0
+        for row in source.rows():
+            counts.rows += 1
+            try:
+                if row.values is None:
+                    raise RowProblem(row.problem or "cannot be read")
+                example = to_example(row.values, mapping)
+                chosen = side if split is None else split.of(example.digest())
+                rendered = render(example, self._model.template)
+            except RowProblem as problem:
+                counts.problems.add(Problem(row.number, row.line, str(problem)))
+                continue
+            for remark in rendered.remarks:
+                counts.problems.add(Problem(row.number, row.line, remark, fatal=False))
+            waiting.append(_Waiting(row, chosen, rendered))
+            characters += len(rendered.text)
+            if len(waiting) == _BATCH_ROWS or characters > _BATCH_CHARACTERS:
+                yield waiting
+                waiting, characters = [], 0
+        if waiting:
+            yield waiting
+
+    def _fitting(
+        self, each: _Waiting, tokens: Tokens, counts: _Counts
+    ) -> tuple[tuple[int, ...], tuple[bool, ...]] | None:
+        """An example no longer than a row, or None when nothing of it can be trained."""
+        ids, trained = tokens.ids, tokens.trained
+        if not each.rendered.is_plain:
+            self._conversations += 1
+            self._ends.update([last for last, own in zip(ids, trained, strict=True) if own][-1:])
+        if self._config.train_on == "everything":
+            trained = (True,) * len(ids)
+        where = Problem(each.row.number, each.row.line, "").where
+        if len(ids) > self._limit:
+            counts.too_long += 1
+            counts.tokens_lost += len(ids) - (self._limit if self._config.too_long == "cut" else 0)
+            if len(counts.long_places) < _NAMED:
+                counts.long_places.append(where)
+            if self._config.too_long == "skip":
+                return None
+            ids, trained = ids[: self._limit], trained[: self._limit]
+        if not any(trained[1:]):
+            counts.problems.add(
+                Problem(each.row.number, each.row.line, f"has nothing to train on in {self._limit:,} tokens")
+            )
+            return None
+        return ids, trained
+
+
+def _notes(name: str, counts: _Counts, limit: int, *, cut: bool) -> list[str]:
+    notes = []
+    problems = counts.problems
+    for refused, what in (
+        (problems.rows_refused, "cannot be used"),
+        (problems.remarks, "are used, but look at them"),
+    ):
+        if refused:
+            first = [each for each in problems.first if each.fatal == (what == "cannot be used")]
+            named = "; ".join(f"{each.where} {each.reason}" for each in first[:_NAMED])
+            more = " …" if refused > _NAMED else ""
+            notes.append(f"{name}: {refused:,} of {counts.rows:,} rows {what}: {named}{more}")
+    if counts.too_long:
+        places = ", ".join(counts.long_places) + (" …" if counts.too_long > len(counts.long_places) else "")
+        what = "lost their end" if cut else "were left out"
+        notes.append(
+            f"{name}: {counts.too_long:,} examples are longer than {limit:,} tokens and {what} "
+            f"({counts.tokens_lost:,} tokens; {places})"
+        )
+    return notes
+
+
+def _key(config: DataConfig, context_length: int, files: list[Path]) -> str:
+    """Changes with everything that tokens depend on."""
+    asked = config.model_dump(
+        include={"format", "columns", "encoding", "train_on", "too_long", "eval_fraction"}
+    )
+    digest = hashlib.blake2b(json.dumps([_VERSION, context_length, asked], sort_keys=True).encode())
+    for file in files:
+        if file.is_file():
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "blake2b").digest())
+        digest.update(b"|")
+    return digest.hexdigest()

@@ -1,0 +1,124 @@
+"""Packing: examples of any length in rows of one length.
+
+Best fit, longest first: an example goes into the fullest row that still holds it. Rows depend on the lengths
+alone. Every example keeps a number of its own within its row, so that none sees another.
+"""
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpubloom.engine.data.rows import IGNORED, NO_ROW, Numbers, RowArrays, Tokens
+
+# Row lengths are rounded up to it: matrix kernels like multiples.
+_ROUND = 64
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Tokenized examples one after the other; `trained` says which of their tokens are."""
+
+    tokens: Tokens
+    trained: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    # Where each begins, and at the end where the last one ends.
+    starts: Numbers
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> Numbers:
+        return np.diff(self.starts)
+
+    @property
+    def trained_count(self) -> int:
+        """Tokens that are predicted: the first of an example has nothing before it."""
+        return int(np.count_nonzero(self.trained)) - int(np.count_nonzero(self.trained[self.starts[:-1]]))
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """Examples by rows: row r holds `order[rows[r] : rows[r + 1]]`."""
+
+    examples: Examples
+    length: int
+    order: Numbers
+    rows: Numbers
+    # What is trained twice in an epoch weighs twice: the last batch is filled up with nothing.
+    may_repeat: bool = False
+    slack: int = 0
+
+    @property
+    def tokens(self) -> Tokens:
+        return self.examples.tokens
+
+    def __len__(self) -> int:
+        return len(self.rows) - 1
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether any row holds more than one example."""
+        return len(self) < len(self.examples)
+
+    def arrays(self, numbers: Numbers, offset: int = 0) -> RowArrays:
+        shape = (len(numbers), self.length)
+        tokens, documents = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        targets = np.full(shape, IGNORED, np.int64)
+        filling = 0
+        for place, number in enumerate(numbers):
+            end, document = 0, 0
+            # Of an empty row, nothing.
+            bounds = (0, 0) if number == NO_ROW else (self.rows[number], self.rows[number + 1])
+            packed = self.order[slice(*bounds)]
+            for document, example in enumerate(packed, start=1):
+                first, last = self.examples.starts[example], self.examples.starts[example + 1]
+                begin, end = end, end + int(last - first)
+                ids = self.examples.tokens[first:last].astype(np.int64)
+                tokens[place, begin:end] = ids
+                documents[place, begin:end] = document
+                trained = self.examples.trained[first + 1 : last]
+                targets[place, begin : end - 1] = np.where(trained, ids[1:], IGNORED)
+            documents[place, end:] = document + 1
+            filling += self.length - end
+        # One example a row needs no mask: what fills a row stands behind everything that is trained.
+        return RowArrays(tokens, targets, documents if self.is_packed else None, filling)
+
+
+def pack(examples: Examples, length: int, *, together: bool) -> PackedRows:
+    """Rows of at most `length` tokens; not `together`: one example a row."""
+    lengths = examples.lengths.tolist()
+    assert max(lengths) <= length, "longer examples are cut or left out before"
+    rows = best_fit(lengths, length) if together else [[example] for example in range(len(examples))]
+    ends = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
+    order = np.fromiter((example for row in rows for example in row), np.int64, len(examples))
+    longest = max(sum(lengths[example] for example in row) for row in rows)
+    return PackedRows(examples, min(length, -(-longest // _ROUND) * _ROUND), order, ends)
+
+
+def best_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Numbers of examples by row."""
+    rows: list[list[int]] = []
+    # Rows by the room that is left in them, and those rooms in order.
+    by_room: dict[int, list[int]] = {}
+    rooms: list[int] = []
+    for example in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+        length = lengths[example]
+        place = bisect.bisect_left(rooms, length)
+        if place == len(rooms):
+            row, room = len(rows), capacity
+            rows.append([])
+        else:
+            room = rooms[place]
+            row = by_room[room].pop()
+            if not by_room[room]:
+                del rooms[place], by_room[room]
+        rows[row].append(example)
+        left = room - length
+        if left:
+            if left not in by_room:
+                by_room[left] = []
+                bisect.insort(rooms, left)
+            by_room[left].append(row)
+    return rows
