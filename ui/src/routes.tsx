@@ -5,7 +5,7 @@ import { jobQuery } from "@/api/jobs";
 import { PageError } from "./shell/page-error";
 import { PagePending } from "./shell/page-pending";
 import { Root } from "./shell/root";
-import { authSearch, finetuneSearch, jobsSearch, projectsSearch, settingsSearch } from "./shell/search-params";
+import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobsSearch, playgroundSearch, projectsSearch, settingsSearch } from "./shell/search-params";
 
 const root = createRootRouteWithContext<{ queryClient: QueryClient }>()({ component: Root });
 
@@ -146,6 +146,27 @@ const finetune = createRoute({
   component: lazyRouteComponent(() => import("./pages/finetune/finetune-page"), "FinetunePage"),
 });
 
+const checkpoints = createRoute({
+  ...appPage,
+  path: "/checkpoints",
+  validateSearch: checkpointsSearch,
+  component: lazyRouteComponent(() => import("./pages/checkpoints/checkpoints-page"), "CheckpointsPage"),
+});
+
+const compare = createRoute({
+  ...appPage,
+  path: "/compare",
+  validateSearch: compareSearch,
+  component: lazyRouteComponent(() => import("./pages/compare/compare-page"), "ComparePage"),
+});
+
+const playground = createRoute({
+  ...appPage,
+  path: "/playground",
+  validateSearch: playgroundSearch,
+  component: lazyRouteComponent(() => import("./pages/playground/playground-page"), "PlaygroundPage"),
+});
+
 const settings = createRoute({
   ...appPage,
   path: "/settings",
@@ -161,5 +182,5 @@ export const routeTree = root.addChildren([
   reset,
   setup,
   shared,
-  app.addChildren([dashboard, projects, project, newJobInProject, job, jobs, newJob, jobById, datasets, dataset, models, finetune, settings]),
+  app.addChildren([dashboard, projects, project, newJobInProject, job, jobs, newJob, jobById, datasets, dataset, models, finetune, checkpoints, compare, playground, settings]),
 ]);

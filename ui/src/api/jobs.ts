@@ -74,7 +74,7 @@ export const planQuery = (body: PlanRequest) =>
     staleTime: 60_000,
   });
 
-type Range = { from?: number; to?: number; points?: number };
+type Range = { from?: number; to?: number; points?: number; series?: string[] };
 
 export async function fetchCurves(id: string, range: Range = {}, signal?: AbortSignal): Promise<Curves> {
   const answer = await answerOf(api.GET("/api/training-jobs/{job_id}/metrics", { params: { ...at(id), query: range }, signal }));

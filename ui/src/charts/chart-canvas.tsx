@@ -10,6 +10,8 @@ export type ChartLook = {
   title: string;
   lines: readonly LineLook[];
   axis: "step" | "time";
+  /** What is counted along a step axis, where it is not steps. */
+  over?: "tokens";
   height: number;
   /** Grows with the card, which may stand beside a taller one. */
   fills?: boolean;

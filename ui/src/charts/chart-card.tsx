@@ -24,7 +24,7 @@ export function ChartCard({ look, className, children }: ChartCardProps) {
       <div className="mb-2 flex items-start gap-x-2">
         <div className="flex min-w-0 grow flex-wrap items-center gap-x-3.5 gap-y-1">
           <h2 className="mr-auto text-[13px] font-[590]">{look.title}</h2>
-          {hovered && <span className="text-xs text-dim tabular-nums">{placeText(look.axis, hovered.x)}</span>}
+          {hovered && <span className="text-xs text-dim tabular-nums">{placeText(look, hovered.x)}</span>}
           {look.lines.map((line) => (
             <Value key={line.name} line={line} look={look} hovered={hovered} named={look.lines.length > 1} />
           ))}
@@ -56,6 +56,7 @@ function Value({ line, look, hovered, named }: ValueProps) {
   );
 }
 
-function placeText(axis: ChartLook["axis"], x: number): string {
+function placeText({ axis, over }: ChartLook, x: number): string {
+  if (over === "tokens") return `${countText(x)} tokens`;
   return axis === "step" ? `step ${countText(x)}` : new Date(x * 1000).toLocaleTimeString("en-GB");
 }

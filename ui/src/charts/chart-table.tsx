@@ -18,7 +18,7 @@ export function ChartTable({ look, onClose }: { look: ChartLook; onClose: () => 
         rowKey={(row) => row.key}
         columns={[
           {
-            header: look.axis === "step" ? "Step" : "Time",
+            header: look.over === "tokens" ? "Tokens" : look.axis === "step" ? "Step" : "Time",
             lead: true,
             cell: (row) => (look.axis === "step" ? countText(row.x) : new Date(row.x * 1000).toLocaleTimeString("en-GB")),
           },

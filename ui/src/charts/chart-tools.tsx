@@ -43,7 +43,7 @@ const RANGES = [
 
 /** The part of the run in view: dragging over a chart chooses one too. */
 export function RangeTools() {
-  const { store, zoom, setZoom } = useChartsView();
+  const { store, setZoom } = useChartsView();
 
   function choose(range: string) {
     const steps = store.curve("train/loss")?.x;
@@ -61,18 +61,25 @@ export function RangeTools() {
           {text}
         </Button>
       ))}
-      {(zoom.step ?? zoom.time) && (
-        <Button
-          size="small"
-          onClick={() => {
-            setZoom("step", null);
-            setZoom("time", null);
-          }}
-        >
-          <ZoomOut aria-hidden />
-          Reset zoom
-        </Button>
-      )}
+      <ResetZoom />
     </div>
+  );
+}
+
+/** The way back from a zoom, for those who do not double-click. Absent while everything is in view. */
+export function ResetZoom() {
+  const { zoom, setZoom } = useChartsView();
+  if (!zoom.step && !zoom.time) return null;
+  return (
+    <Button
+      size="small"
+      onClick={() => {
+        setZoom("step", null);
+        setZoom("time", null);
+      }}
+    >
+      <ZoomOut aria-hidden />
+      Reset zoom
+    </Button>
   );
 }

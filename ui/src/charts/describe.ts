@@ -5,10 +5,10 @@ import { countText } from "@/text/numbers";
 
 type Read = (name: string) => CurvePoints | undefined;
 
-type Described = { title: string; axis: "step" | "time"; lines: readonly LineLook[]; format: (value: number) => string };
+type Described = { title: string; axis: "step" | "time"; over?: "tokens"; lines: readonly LineLook[]; format: (value: number) => string };
 
 /** A chart in words, for those who do not see it: the last, lowest and highest value of every line, and its marks. */
-export function describeChart({ title, axis, lines, format }: Described, read: Read, marks: readonly ChartMark[]): string {
+export function describeChart({ title, axis, over: counted, lines, format }: Described, read: Read, marks: readonly ChartMark[]): string {
   const parts = lines.flatMap((line) => {
     const curve = read(line.name);
     const last = curve?.value.at(-1);
@@ -19,7 +19,7 @@ export function describeChart({ title, axis, lines, format }: Described, read: R
     for (const value of curve.high) high = Math.max(high, value);
     return [`${line.label}: last ${format(last)}, lowest ${format(low)}, highest ${format(high)}`];
   });
-  const over = axis === "step" ? "steps" : "time";
+  const over = counted ?? (axis === "step" ? "steps" : "time");
   if (parts.length === 0) return `${title} over ${over}. No values yet.`;
   const marked = axis === "step" ? marks.map((mark) => `Step ${countText(mark.step)}: ${mark.label}.`) : [];
   return [`${title} over ${over}.`, `${parts.join(". ")}.`, ...marked].join(" ");

@@ -1,6 +1,10 @@
-import { Activity, Database, FolderKanban, LayoutDashboard, type LucideIcon, Package, Settings, Sparkles } from "lucide-react";
+import { Activity, Database, FolderKanban, GitCompareArrows, LayoutDashboard, type LucideIcon, MessagesSquare, Package, Save, Settings, Sparkles } from "lucide-react";
 
-type Destination = { to: "/dashboard" | "/projects" | "/jobs" | "/finetune" | "/datasets" | "/models" | "/settings"; text: string; icon: LucideIcon };
+type Destination = {
+  to: "/dashboard" | "/projects" | "/jobs" | "/finetune" | "/datasets" | "/models" | "/checkpoints" | "/compare" | "/playground" | "/settings";
+  text: string;
+  icon: LucideIcon;
+};
 
 /** The rail, in order. A group without a title stands at the top; a page joins its group when it exists. */
 export const navigation: { title: string | null; items: Destination[] }[] = [
@@ -18,6 +22,9 @@ export const navigation: { title: string | null; items: Destination[] }[] = [
       { to: "/finetune", text: "Fine-tune", icon: Sparkles },
       { to: "/datasets", text: "Datasets", icon: Database },
       { to: "/models", text: "Models", icon: Package },
+      { to: "/checkpoints", text: "Checkpoints", icon: Save },
+      { to: "/compare", text: "Compare runs", icon: GitCompareArrows },
+      { to: "/playground", text: "Playground", icon: MessagesSquare },
     ],
   },
   {

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { authSearch, projectsSearch, settingsSearch } from "./search-params";
+import { authSearch, compareSearch, playgroundSearch, projectsSearch, settingsSearch } from "./search-params";
 
 it("drops what it does not know", () => {
   expect(authSearch({ tab: "x", next: 5, error: "" })).toEqual({});
@@ -14,4 +14,17 @@ it("keeps a search for a number", () => {
 it("leaves the first page out of the address", () => {
   expect(projectsSearch({ page: 1 }).page).toBeUndefined();
   expect(projectsSearch({ page: -2 }).page).toBeUndefined();
+});
+
+it("reads the runs of a comparison however they were written, each once and not too many", () => {
+  expect(compareSearch({ job: ["a", "b", "a"] }).job).toEqual(["a", "b"]);
+  expect(compareSearch({ job: "a,b" }).job).toEqual(["a", "b"]);
+  expect(compareSearch({ job: "a" }).job).toEqual(["a"]);
+  expect(compareSearch({ job: [1, ""] })).toEqual({});
+  expect(compareSearch({ job: "abcdefghij".split("") }).job).toHaveLength(8);
+});
+
+it("talks to one thing at a time", () => {
+  expect(playgroundSearch({ job: "j", checkpoint: "c", model: "m" })).toEqual({ job: "j", checkpoint: "c" });
+  expect(playgroundSearch({ checkpoint: "c", model: "m" })).toEqual({ model: "m" });
 });

@@ -9,14 +9,12 @@ import { EmptyState } from "@/components/empty-state";
 import { Loaded } from "@/components/loaded";
 import { SkeletonRows } from "@/components/skeleton";
 import { TimeAgo } from "@/components/time-ago";
-import { bytesText, countText, counted, metricText } from "@/text/numbers";
+import { bytesText, countText, counted } from "@/text/numbers";
+import { CheckpointActions } from "./checkpoint-actions";
+import { evalLossText } from "./checkpoint-words";
+import { methodOf } from "./tuning";
 
-function evalLoss({ metrics }: Checkpoint): string | null {
-  const value = metrics["eval/loss"] ?? metrics.eval_loss;
-  return typeof value === "number" ? metricText(value) : null;
-}
-
-const columns: Column<Checkpoint>[] = [
+const columns = (job: Job): Column<Checkpoint>[] => [
   {
     header: "Step",
     lead: true,
@@ -27,9 +25,15 @@ const columns: Column<Checkpoint>[] = [
       </span>
     ),
   },
-  { header: "Eval loss", cell: evalLoss },
+  { header: "Eval loss", cell: evalLossText },
   { header: "Size", end: true, cell: ({ size }) => (size === null ? null : bytesText(size)) },
   { header: "Saved", end: true, cell: (checkpoint) => <span className="text-dim"><TimeAgo at={checkpoint.savedAt} /></span> },
+  {
+    header: "Actions",
+    quiet: true,
+    end: true,
+    cell: ({ id, step }) => <CheckpointActions onPage subject={{ jobId: job.id, projectId: job.projectId, method: methodOf(job), checkpoint: { id, step } }} />,
+  },
 ];
 
 export function CheckpointsCard({ job }: { job: Job }) {
@@ -44,7 +48,7 @@ export function CheckpointsCard({ job }: { job: Job }) {
               The first one is saved on its own; a running job also saves one when you ask for it.
             </EmptyState>
           ) : (
-            <DataTable label="Checkpoints" columns={columns} rows={items} rowKey={(checkpoint) => checkpoint.id} />
+            <DataTable label="Checkpoints" columns={columns(job)} rows={items} rowKey={(checkpoint) => checkpoint.id} />
           )
         }
       </Loaded>

@@ -20,6 +20,8 @@ import { usePageTitle } from "@/shell/use-page-title";
 import { ActionButtons } from "./action-buttons";
 import { CheckpointsCard } from "./checkpoints-card";
 import { ConfigCard } from "./config-card";
+import { EvaluationCard } from "./evaluation-card";
+import { ExportCard } from "./export-card";
 import { FindingsStrip } from "./findings-strip";
 import { JobStats } from "./job-stats";
 import { LiveDot } from "./live-dot";
@@ -28,6 +30,9 @@ import { ModelCard } from "./model-card";
 import { OutputCard } from "./output-card";
 import { ResultCard } from "./result-card";
 import { ScriptCard } from "./script-card";
+import { TaskPage } from "./task-page";
+import { isTuning } from "./tuning";
+import { TuningCard } from "./tuning-card";
 import { useJobLive } from "./use-job-live";
 
 const JobCharts = lazy(() => import("@/charts/job-charts").then((module) => ({ default: module.JobCharts })));
@@ -44,7 +49,7 @@ export function JobPage() {
   if (job.error instanceof ApiProblem && job.error.status === 404) return <JobMissing />;
   return (
     <Loaded query={job} skeleton={<JobSkeleton />}>
-      {(found) => <JobFound key={found.id} job={found} />}
+      {(found) => (found.kind === "train" ? <JobFound key={found.id} job={found} /> : <TaskPage key={found.id} task={found} />)}
     </Loaded>
   );
 }
@@ -95,6 +100,17 @@ function JobFound({ job }: { job: Job }) {
         </div>
         <div className="min-w-0 lg:col-span-7">
           <OutputCard job={job} />
+        </div>
+        {isTuning(job) && (
+          <div className="min-w-0 lg:col-span-12">
+            <TuningCard job={job} store={store} />
+          </div>
+        )}
+        <div className="min-w-0 lg:col-span-6">
+          <EvaluationCard job={job} />
+        </div>
+        <div className="min-w-0 lg:col-span-6">
+          <ExportCard job={job} />
         </div>
         <div className="min-w-0 lg:col-span-12">
           <ConfigCard config={job.config} />

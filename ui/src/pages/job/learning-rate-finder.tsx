@@ -3,7 +3,7 @@ import { useMemo, useSyncExternalStore } from "react";
 import { readSummary } from "@/api/job-summary";
 import { isResting, jobQuery } from "@/api/jobs";
 import { type Found, readFinder } from "@/api/task-results";
-import type { AnyJob } from "@/api/task-shapes";
+import type { Job } from "@/api/types";
 import { Button } from "@/components/button";
 import { Loaded } from "@/components/loaded";
 import { Notice } from "@/components/notice";
@@ -26,12 +26,12 @@ export function LearningRateFinder({ jobId, onUse }: LearningRateFinderProps) {
   const job = useQuery(jobQuery(jobId));
   return (
     <Loaded query={job} skeleton={<Skeleton className="h-52" />}>
-      {(found) => <Finder job={found as AnyJob} onUse={onUse} />}
+      {(found) => <Finder job={found} onUse={onUse} />}
     </Loaded>
   );
 }
 
-function Finder({ job, onUse }: { job: AnyJob; onUse?: (rate: number) => void }) {
+function Finder({ job, onUse }: { job: Job; onUse?: (rate: number) => void }) {
   const { store } = useJobLive(job.id, job.status);
   const live = useLivePoints(store);
   const found = readFinder(job.result);
@@ -71,7 +71,7 @@ function Suggestion({ found: { suggested, reason, divergedAt }, onUse }: { found
   );
 }
 
-function Waiting({ job }: { job: AnyJob }) {
+function Waiting({ job }: { job: Job }) {
   if (job.status === "failed") return <Notice tone="bad">{job.errorMessage ?? "The sweep failed, and no reason was recorded."}</Notice>;
   if (isResting(job.status)) return <Notice>The sweep was stopped before it came to a suggestion.</Notice>;
   const { step, totalSteps } = readSummary(job);

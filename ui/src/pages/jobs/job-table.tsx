@@ -1,4 +1,5 @@
 import { Link } from "@tanstack/react-router";
+import { useMemo } from "react";
 import { progressOf, readSummary } from "@/api/job-summary";
 import { isResting } from "@/api/jobs";
 import type { Job } from "@/api/types";
@@ -9,7 +10,29 @@ import { countText, metricText } from "@/text/numbers";
 import { JobStatusBadge } from "./job-status";
 import { ProgressBar } from "./progress-bar";
 
-function JobName({ job, withProject }: { job: Job; withProject: boolean }) {
+/** Runs that somebody picks out of a table. */
+export type Selection = { chosen: readonly string[]; toggle: (id: string) => void; full: boolean };
+
+type JobNameProps = { job: Job; withProject: boolean };
+
+function ChosenName({ selection, ...rest }: JobNameProps & { selection: Selection }) {
+  const chosen = selection.chosen.includes(rest.job.id);
+  return (
+    <div className="flex min-w-0 items-start gap-2.5">
+      <input
+        type="checkbox"
+        aria-label={`Choose ${rest.job.name} for a comparison`}
+        checked={chosen}
+        disabled={selection.full && !chosen}
+        onChange={() => selection.toggle(rest.job.id)}
+        className="mt-0.75 size-4 shrink-0 accent-violet max-md:size-5"
+      />
+      <JobName {...rest} />
+    </div>
+  );
+}
+
+function JobName({ job, withProject }: JobNameProps) {
   return (
     <div className="min-w-0 md:max-w-xs">
       <Link
@@ -52,8 +75,12 @@ function timeOf(job: Job): string | null {
   return durationText((Date.parse(job.endTime) - Date.parse(job.startTime)) / 1000);
 }
 
-const columns = (withProject: boolean): Column<Job>[] => [
-  { header: "Job", lead: true, cell: (job) => <JobName job={job} withProject={withProject} /> },
+const columns = (withProject: boolean, selection?: Selection): Column<Job>[] => [
+  {
+    header: "Job",
+    lead: true,
+    cell: (job) => (selection ? <ChosenName job={job} withProject={withProject} selection={selection} /> : <JobName job={job} withProject={withProject} />),
+  },
   { header: "Status", cell: (job) => <JobStatusBadge status={job.status} /> },
   { header: "Step", cell: (job) => <Progress job={job} /> },
   { header: "Loss", end: true, cell: lossOf },
@@ -61,9 +88,9 @@ const columns = (withProject: boolean): Column<Job>[] => [
   { header: "Created", end: true, cell: (job) => <span className="text-dim"><TimeAgo at={job.createdAt} /></span> },
 ];
 
-const WITH_PROJECT = columns(true);
-const WITHOUT_PROJECT = columns(false);
+type JobTableProps = { jobs: Job[]; label: string; withProject?: boolean; selection?: Selection };
 
-export function JobTable({ jobs, label, withProject = true }: { jobs: Job[]; label: string; withProject?: boolean }) {
-  return <DataTable label={label} columns={withProject ? WITH_PROJECT : WITHOUT_PROJECT} rows={jobs} rowKey={(job) => job.id} />;
+export function JobTable({ jobs, label, withProject = true, selection }: JobTableProps) {
+  const shown = useMemo(() => columns(withProject, selection), [withProject, selection]);
+  return <DataTable label={label} columns={shown} rows={jobs} rowKey={(job) => job.id} />;
 }

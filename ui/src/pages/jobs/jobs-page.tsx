@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { Link, getRouteApi, useNavigate } from "@tanstack/react-router";
 import { Activity, SearchX } from "lucide-react";
+import { FEWEST } from "@/api/compare";
 import { isResting, jobsQuery } from "@/api/jobs";
 import { projectsQuery } from "@/api/projects";
 import type { JobStatus } from "@/api/types";
@@ -11,6 +12,7 @@ import { Loaded } from "@/components/loaded";
 import { PageSteps } from "@/components/page-steps";
 import { Select } from "@/components/select";
 import { SkeletonRows } from "@/components/skeleton";
+import { useSelection } from "@/pages/compare/use-selection";
 import { SearchBox } from "@/pages/projects/search-box";
 import { PageHeader } from "@/shell/page-header";
 import type { JobsSearch } from "@/shell/search-params";
@@ -41,6 +43,7 @@ export function JobsPage() {
   const { search = "", page = 1, status, project } = route.useSearch();
   const navigate = useNavigate({ from: "/jobs" });
   const jobs = useQuery(jobsQuery({ search, status: wantedStatuses(status), projectId: project, limit: PAGE, offset: (page - 1) * PAGE }));
+  const selection = useSelection();
   const filtered = search !== "" || status !== undefined || project !== undefined;
   const nothingYet = jobs.data?.total === 0 && !filtered;
 
@@ -50,7 +53,10 @@ export function JobsPage() {
 
   return (
     <>
-      <PageHeader title="Training jobs">{!nothingYet && <NewJobLink projectId={project} />}</PageHeader>
+      <PageHeader title="Training jobs">
+        {selection.chosen.length > 0 && <CompareButton selection={selection} />}
+        {!nothingYet && <NewJobLink projectId={project} />}
+      </PageHeader>
       <Card>
         {!nothingYet && (
           <div className="mb-3.5 flex flex-wrap gap-2.5 [&>div]:mb-0 [&>div]:max-sm:w-full">
@@ -88,13 +94,35 @@ export function JobsPage() {
             }
             return (
               <>
-                <JobTable label="Training jobs" jobs={items} />
+                <JobTable label="Training jobs" jobs={items} selection={selection} />
                 <PageSteps page={page} pageSize={PAGE} total={total} onTurn={turn} />
               </>
             );
           }}
         </Loaded>
       </Card>
+    </>
+  );
+}
+
+/** Leads to the comparison; says what is missing while one run is chosen. */
+function CompareButton({ selection }: { selection: ReturnType<typeof useSelection> }) {
+  const enough = selection.chosen.length >= FEWEST;
+  const text = enough ? `Compare ${selection.chosen.length} runs` : "Choose another to compare";
+  return (
+    <>
+      <Button look="ghost" onClick={selection.clear}>
+        Clear choice
+      </Button>
+      {enough ? (
+        <Button asChild>
+          <Link to="/compare" search={{ job: [...selection.chosen] }}>
+            {text}
+          </Link>
+        </Button>
+      ) : (
+        <Button disabled>{text}</Button>
+      )}
     </>
   );
 }

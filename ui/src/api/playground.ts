@@ -1,0 +1,82 @@
+/** Models held in memory to talk to, and their answers, token by token. */
+import { queryOptions } from "@tanstack/react-query";
+import { answerOf, api, sessionFetch } from "./client";
+import { eventsOf } from "./event-stream";
+import { type Json, number, record, text } from "./free-json";
+import { ApiProblem, problemFromBody } from "./problem";
+import { queryClient } from "./query-client";
+
+/** What to talk to: a run's finished model, one of its checkpoints, or a model of one's own. */
+export type Source = { jobId: string; checkpointId?: string } | { modelId: string };
+
+const IDLE_MINUTES = 10;
+const LOADING_EVERY = 700;
+const LOADED_EVERY = 5_000;
+
+/** One playground and how far it is. */
+export const playgroundQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["playground", id],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/playground/{job_id}", { params: { path: { job_id: id } }, signal })),
+    staleTime: 0,
+    refetchInterval: (query) => (query.state.data?.state === "ready" || query.state.data?.state === "ended" ? LOADED_EVERY : LOADING_EVERY),
+  });
+
+/** Loads a model: once for every attempt, however often the page is drawn. The one that is loaded already stays. */
+export const openedQuery = (source: Source, attempt: number) =>
+  queryOptions({
+    queryKey: ["playgrounds opened", source, attempt],
+    queryFn: async () => {
+      const job = await answerOf(api.POST("/api/playground", { body: { ...source, idleMinutes: IDLE_MINUTES } }));
+      await forgetPlaygrounds();
+      return job;
+    },
+    retry: false,
+    staleTime: Infinity,
+    gcTime: 0,
+  });
+
+export const forgetPlaygrounds = () => queryClient.invalidateQueries({ queryKey: ["playground"] });
+
+export type Message = { role: "system" | "user" | "assistant"; content: string };
+
+export type Sampled = { model: string; temperature: number; top_p: number; max_tokens: number; stop?: string[]; seed?: number };
+
+export type Question = { messages: Message[] } | { prompt: string };
+
+export type Piece = { text: string; finish: string | null; tokens: number | null };
+
+/** Asks a loaded model. Pieces come as it writes them; calling the request off stops it. */
+export async function* askModel(sessionId: string, question: Question, sampled: Sampled, signal: AbortSignal): AsyncGenerator<Piece> {
+  const way = "messages" in question ? "chat/completions" : "completions";
+  const request = new Request(new URL(`/api/playground/${sessionId}/v1/${way}`, window.location.origin), {
+    method: "POST",
+    credentials: "same-origin",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...question, ...sampled, stream: true, stream_options: { include_usage: true } }),
+    signal,
+  });
+  const response = await sessionFetch(request);
+  if (!response.ok || response.body === null) throw refusal(response.status, await response.json().catch(() => null));
+  for await (const data of eventsOf(response.body)) {
+    if (data === "[DONE]") return;
+    const piece = readPiece(JSON.parse(data) as Json);
+    if (piece) yield piece;
+  }
+}
+
+/** The model's own refusals have the shape of the protocol that it speaks; the server's have ours. */
+export function refusal(status: number, body: unknown): ApiProblem {
+  const error = record(record(body).error);
+  const message = text(error.message);
+  return message === null ? problemFromBody(status, body) : new ApiProblem(message, { status, code: text(error.code) ?? "refused" });
+}
+
+export function readPiece(chunk: Json): Piece | null {
+  if (chunk.error !== undefined) throw refusal(500, chunk);
+  const choice = record(Array.isArray(chunk.choices) ? chunk.choices[0] : null);
+  const written = text(record(choice.delta).content) ?? text(choice.text) ?? "";
+  const tokens = number(record(chunk.usage).completion_tokens);
+  const finish = text(choice.finish_reason);
+  return written === "" && tokens === null && finish === null ? null : { text: written, finish, tokens };
+}

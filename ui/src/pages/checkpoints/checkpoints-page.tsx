@@ -1,0 +1,126 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link, getRouteApi, useNavigate } from "@tanstack/react-router";
+import { Save, SearchX } from "lucide-react";
+import { projectsQuery } from "@/api/projects";
+import type { CheckpointOfJob } from "@/api/task-types";
+import { allCheckpointsQuery } from "@/api/tasks";
+import { Badge } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card } from "@/components/card";
+import { type Column, DataTable } from "@/components/data-table";
+import { EmptyState } from "@/components/empty-state";
+import { Loaded } from "@/components/loaded";
+import { PageSteps } from "@/components/page-steps";
+import { Select } from "@/components/select";
+import { SkeletonRows } from "@/components/skeleton";
+import { TimeAgo } from "@/components/time-ago";
+import { CheckpointActions } from "@/pages/job/checkpoint-actions";
+import { evalLossText } from "@/pages/job/checkpoint-words";
+import { NewJobLink } from "@/pages/jobs/new-job-link";
+import { SearchBox } from "@/pages/projects/search-box";
+import { PageHeader } from "@/shell/page-header";
+import type { CheckpointsSearch } from "@/shell/search-params";
+import { usePageTitle } from "@/shell/use-page-title";
+import { bytesText, countText } from "@/text/numbers";
+import { methodText } from "./method-text";
+
+const route = getRouteApi("/app/checkpoints");
+const PAGE = 25;
+const MOST = 100;
+
+const columns: Column<CheckpointOfJob>[] = [
+  { header: "Checkpoint", lead: true, cell: (checkpoint) => <Name checkpoint={checkpoint} /> },
+  { header: "Base model", cell: ({ baseModel, method }) => <Pair first={baseModel ?? "new model"} second={methodText(method)} /> },
+  { header: "Dataset", cell: ({ datasetName }) => datasetName },
+  { header: "Eval loss", end: true, cell: evalLossText },
+  { header: "Tokens/s", end: true, cell: ({ tokensPerSecond }) => (tokensPerSecond === null ? null : countText(tokensPerSecond)) },
+  { header: "Size", end: true, cell: ({ size }) => (size === null ? null : bytesText(size)) },
+  { header: "Saved", end: true, cell: ({ savedAt }) => <span className="text-dim"><TimeAgo at={savedAt} /></span> },
+  {
+    header: "Actions",
+    quiet: true,
+    end: true,
+    cell: ({ id, step, jobId, projectId, method }) => <CheckpointActions onPage={false} subject={{ jobId, projectId, method, checkpoint: { id, step } }} />,
+  },
+];
+
+/** What all runs have saved, newest first. */
+export function CheckpointsPage() {
+  usePageTitle("Checkpoints");
+  const { search = "", page = 1, project, best } = route.useSearch();
+  const navigate = useNavigate({ from: "/checkpoints" });
+  const checkpoints = useQuery(allCheckpointsQuery({ search, projectId: project, best, limit: PAGE, offset: (page - 1) * PAGE }));
+  const filtered = search !== "" || project !== undefined || best === true;
+  const nothingYet = checkpoints.data?.total === 0 && !filtered;
+  const filter = (change: CheckpointsSearch) => void navigate({ search: (kept) => ({ ...kept, ...change, page: undefined }), replace: true });
+  const turn = (to: number) => void navigate({ search: (kept) => ({ ...kept, page: to > 1 ? to : undefined }) });
+
+  return (
+    <>
+      <PageHeader title="Checkpoints" note="States of your runs that can be talked to, evaluated and exported." />
+      <Card>
+        {!nothingYet && (
+          <div className="mb-3.5 flex flex-wrap items-center gap-2.5 [&>div]:mb-0 [&>div]:max-sm:w-full">
+            <SearchBox label="Search runs" text={search} busy={checkpoints.isPlaceholderData} onSearch={(text) => filter({ search: text || undefined })} />
+            <ProjectChoice chosen={project} onChoose={(id) => filter({ project: id })} />
+            <label className="flex items-center gap-2 text-sm text-dim">
+              <input type="checkbox" checked={best === true} onChange={(event) => filter({ best: event.target.checked || undefined })} className="size-4 accent-violet" />
+              Only the best of each run
+            </label>
+          </div>
+        )}
+        <Loaded query={checkpoints} skeleton={<SkeletonRows rows={6} className="h-11" />}>
+          {({ items, total }) => {
+            if (nothingYet) {
+              return (
+                <EmptyState icon={Save} title="No checkpoints yet." action={<NewJobLink />}>
+                  A run saves its state as it trains. Each can be resumed from, talked to and exported.
+                </EmptyState>
+              );
+            }
+            if (items.length === 0) {
+              return <EmptyState icon={SearchX} title="No checkpoint matches." action={<Button onClick={() => void navigate({ search: {}, replace: true })}>Show all checkpoints</Button>} />;
+            }
+            return (
+              <>
+                <DataTable label="Checkpoints" columns={columns} rows={items} rowKey={(checkpoint) => checkpoint.id} />
+                <PageSteps page={page} pageSize={PAGE} total={total} onTurn={turn} />
+              </>
+            );
+          }}
+        </Loaded>
+      </Card>
+    </>
+  );
+}
+
+function Name({ checkpoint: { jobId, jobName, projectId, projectName, step, best } }: { checkpoint: CheckpointOfJob }) {
+  return (
+    <div className="min-w-0 md:max-w-56">
+      <span className="flex flex-wrap items-center gap-x-2">
+        <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId, jobId }} className="min-w-0 font-[570] break-words underline-offset-3 hover:text-violet-soft hover:underline">
+          {jobName}
+        </Link>
+        {best && <Badge tone="good">best</Badge>}
+      </span>
+      <p className="line-clamp-1 text-sm break-all text-dim">
+        step {countText(step)} · {projectName}
+      </p>
+    </div>
+  );
+}
+
+function Pair({ first, second }: { first: string; second: string | null }) {
+  return (
+    <div className="min-w-0 md:max-w-44">
+      <span className="break-words">{first}</span>
+      {second && <p className="text-sm text-dim">{second}</p>}
+    </div>
+  );
+}
+
+function ProjectChoice({ chosen, onChoose }: { chosen: string | undefined; onChoose: (id: string | undefined) => void }) {
+  const projects = useQuery(projectsQuery({ limit: MOST }));
+  const options = [["", "Every project"] as const, ...(projects.data?.items ?? []).map((project) => [project.id, project.name] as const)];
+  return <Select aria-label="Project" options={options} value={chosen ?? ""} onChange={(event) => onChoose(event.target.value || undefined)} className="sm:w-52" />;
+}

@@ -1,0 +1,109 @@
+import { type UseQueryResult, useQuery } from "@tanstack/react-query";
+import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { GitCompareArrows } from "lucide-react";
+import { Suspense, lazy, useMemo } from "react";
+import { FEWEST, MOST, comparedCurvesQuery, comparisonQuery } from "@/api/compare";
+import { isResting } from "@/api/jobs";
+import type { Difference, Outcome } from "@/api/task-types";
+import type { Curves, Job } from "@/api/types";
+import { Button } from "@/components/button";
+import { Card } from "@/components/card";
+import { EmptyState } from "@/components/empty-state";
+import { Loaded } from "@/components/loaded";
+import { Skeleton } from "@/components/skeleton";
+import { PageHeader } from "@/shell/page-header";
+import { usePageTitle } from "@/shell/use-page-title";
+import { counted } from "@/text/numbers";
+import { COMPARED_SERIES, labelsOf } from "./compared";
+import { ConfigTable } from "./config-table";
+import { FiguresTable } from "./figures-table";
+import { RunLegend } from "./run-legend";
+import { RunPicker } from "./run-picker";
+
+const ComparedCharts = lazy(() => import("./compared-charts").then((module) => ({ default: module.ComparedCharts })));
+
+const route = getRouteApi("/app/compare");
+
+export function ComparePage() {
+  const { job: asked = [], pick } = route.useSearch();
+  const navigate = useNavigate({ from: "/compare" });
+  usePageTitle("Compare runs");
+  const show = (job: string[], change: { pick?: true } = {}) => void navigate({ search: { job: job.length > 0 ? job : undefined, ...change } });
+
+  if (asked.length < FEWEST || pick) {
+    return (
+      <>
+        <PageHeader title="Compare runs" note={`Choose from ${FEWEST} to ${MOST} runs: their curves are laid over each other, and their configs side by side.`} />
+        <RunPicker chosen={asked} onCompare={show} />
+      </>
+    );
+  }
+  return (
+    <>
+      <PageHeader title="Compare runs" note={`${counted(asked.length, "run")} side by side.`}>
+        <Button onClick={() => show(asked, { pick: true })}>Choose runs</Button>
+      </PageHeader>
+      <Compared ids={asked} onShow={show} />
+    </>
+  );
+}
+
+function Compared({ ids, onShow }: { ids: string[]; onShow: (ids: string[]) => void }) {
+  const comparison = useQuery(comparisonQuery(ids));
+  const live = comparison.data?.jobs.some((job) => !isResting(job.status)) ?? false;
+  const curves = useQuery(comparedCurvesQuery(ids, COMPARED_SERIES, live));
+  return (
+    <Loaded query={comparison} skeleton={<ComparisonSkeleton />}>
+      {({ jobs, differences, outcomes }) =>
+        jobs.length < FEWEST ? (
+          <Card>
+            <EmptyState icon={GitCompareArrows} title="There are not enough runs left to compare." action={<Button onClick={() => onShow([])}>Choose runs</Button>}>
+              The others were deleted, or they belong to somebody else.
+            </EmptyState>
+          </Card>
+        ) : (
+          <SideBySide jobs={jobs} differences={differences} outcomes={outcomes} curves={curves} onShow={onShow} />
+        )
+      }
+    </Loaded>
+  );
+}
+
+type SideBySideProps = { jobs: Job[]; differences: Difference[]; outcomes: Outcome[]; curves: UseQueryResult<Curves[]>; onShow: (ids: string[]) => void };
+
+function SideBySide({ jobs, differences, outcomes, curves, onShow }: SideBySideProps) {
+  const names = jobs.map((job) => job.name).join("\n");
+  // Names seldom change, while the jobs are new with every step of one that runs.
+  const labels = useMemo(() => labelsOf(names.split("\n").map((name) => ({ name }))), [names]);
+  return (
+    <div className="grid gap-3.5">
+      <RunLegend jobs={jobs} labels={labels} onRemove={jobs.length > FEWEST ? (id) => onShow(jobs.map((job) => job.id).filter((other) => other !== id)) : undefined} />
+      <Loaded query={curves} skeleton={<ChartsSkeleton />}>
+        {(found) => (
+          <Suspense fallback={<ChartsSkeleton />}>
+            <ComparedCharts labels={labels} curves={found} />
+          </Suspense>
+        )}
+      </Loaded>
+      <FiguresTable labels={labels} outcomes={outcomes} />
+      <ConfigTable jobs={jobs} labels={labels} differences={differences} />
+    </div>
+  );
+}
+
+function ComparisonSkeleton() {
+  return (
+    <div className="grid gap-3.5">
+      <Skeleton className="h-16 rounded-card" />
+      <ChartsSkeleton />
+      <Skeleton className="h-60 rounded-card" />
+    </div>
+  );
+}
+
+const ChartsSkeleton = () => (
+  <div className="grid gap-3.5 lg:grid-cols-2">
+    <Skeleton className="h-80 rounded-card" />
+    <Skeleton className="h-80 rounded-card" />
+  </div>
+);

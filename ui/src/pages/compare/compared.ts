@@ -1,0 +1,94 @@
+/** What a comparison draws and says, from the runs themselves. */
+import type { Outcome } from "@/api/task-types";
+import type { Curve, Curves, Job } from "@/api/types";
+import type { ChartLook } from "@/charts/chart-canvas";
+import { durationText } from "@/text/duration";
+import { countText, metricText } from "@/text/numbers";
+
+/** One for each run that can be compared at once; neighbours differ in hue and in lightness. */
+export const RUN_COLOURS = ["#a98bfa", "#33c2cf", "#f2b84b", "#fb8f8f", "#5be0b0", "#7f9ef0", "#f09ad1", "#cbd5e1"] as const;
+
+export const colourOf = (place: number) => RUN_COLOURS[place % RUN_COLOURS.length] ?? RUN_COLOURS[0];
+
+/** Names that tell runs apart, even those that share one. */
+export function labelsOf(jobs: readonly Pick<Job, "name">[]): string[] {
+  return jobs.map(({ name }, place) => (jobs.some((other, at) => at !== place && other.name === name) ? `${name} (${place + 1})` : name));
+}
+
+export type Along = "step" | "tokens";
+
+const nameIn = (place: number, name: string) => `${place}:${name}`;
+
+const CHARTS: { name: string; look: Omit<ChartLook, "lines" | "axis"> }[] = [
+  { name: "train/loss", look: { title: "Loss", height: 280, format: metricText, smoothed: true, mayBeLogarithmic: true } },
+  { name: "eval/loss", look: { title: "Eval loss", height: 280, format: metricText, mayBeLogarithmic: true } },
+  { name: "train/learning_rate", look: { title: "Learning rate", height: 180, format: metricText, range: { from: 0 } } },
+  { name: "train/tokens_per_second", look: { title: "Tokens per second", height: 180, format: countText, range: { from: 0 }, smoothed: true } },
+];
+
+export const COMPARED_SERIES = [...CHARTS.map(({ name }) => name), "train/tokens_seen"];
+
+/** A chart for each curve that at least one of the runs has. */
+export function comparedLooks(labels: readonly string[], curves: readonly Curves[], along: Along): ChartLook[] {
+  return CHARTS.flatMap(({ name, look }) => {
+    const lines = labels.flatMap((label, place) =>
+      curves[place]?.series.some((curve) => curve.name === name && curve.rank === 0) ? [{ name: nameIn(place, name), label, colour: colourOf(place), dots: name === "eval/loss" }] : [],
+    );
+    return lines.length === 0 ? [] : [{ ...look, axis: "step" as const, ...(along === "tokens" ? { over: "tokens" as const } : {}), lines }];
+  });
+}
+
+/** All curves under one roof, each named by its run's place; along tokens where the run says how many it had seen. */
+export function comparedSeries(curves: readonly Curves[], along: Along): Curve[] {
+  return curves.flatMap(({ series }, place) => {
+    const mine = series.filter((curve) => curve.rank === 0 && curve.axis === "step");
+    const tokens = mine.find((curve) => curve.name === "train/tokens_seen");
+    return mine.flatMap((curve) => {
+      if (along === "tokens" && !tokens) return [];
+      const x = along === "tokens" && tokens ? curve.x.map((step) => Math.round(valueNear(tokens, step))) : curve.x;
+      return [{ ...curve, name: nameIn(place, curve.name), x }];
+    });
+  });
+}
+
+/** The value of a growing curve at a step, on the line between its neighbours. */
+export function valueNear({ x, value }: Pick<Curve, "x" | "value">, step: number): number {
+  const after = x.findIndex((place) => place >= step);
+  const last = x.length - 1;
+  const [to, from] = after === -1 ? [last, last - 1] : [after, after - 1];
+  const [x1, y1] = [x[to] ?? 0, value[to] ?? 0];
+  // Before the first point there is the beginning: no step, and no token.
+  const [x0, y0] = from < 0 ? [0, 0] : [x[from] ?? 0, value[from] ?? 0];
+  return x1 === x0 ? y1 : y0 + ((y1 - y0) * (step - x0)) / (x1 - x0);
+}
+
+export type Figure = { name: string; values: (number | null)[]; text: (value: number) => string; best: number | null };
+
+const percentText = (value: number) => `${(value * 100).toFixed(1)} %`;
+
+/** The figures of the runs side by side. `best` is the place of the one that did best, where better has a meaning. */
+export function figuresOf(outcomes: readonly Outcome[]): Figure[] {
+  const of = (read: (outcome: Outcome) => number | null | undefined) => outcomes.map((outcome) => read(outcome) ?? null);
+  const final = (name: string) => of((outcome) => outcome.final[name]);
+  const rows: (Omit<Figure, "best"> & { better?: "low" | "high" })[] = [
+    { name: "Best eval loss", better: "low", text: metricText, values: of(({ bestEvalLoss }) => bestEvalLoss) },
+    { name: "at step", text: countText, values: of(({ bestStep }) => bestStep) },
+    { name: "Final eval loss", better: "low", text: metricText, values: final("eval/loss") },
+    { name: "Final loss", better: "low", text: metricText, values: final("train/loss") },
+    { name: "Perplexity in evaluation", better: "low", text: metricText, values: final("eval/perplexity") },
+    { name: "Accuracy in evaluation", better: "high", text: percentText, values: final("eval/accuracy") },
+    { name: "Tokens per second", better: "high", text: countText, values: of(({ tokensPerSecond }) => tokensPerSecond) },
+    { name: "Time taken", better: "low", text: durationText, values: of(({ seconds }) => seconds) },
+    { name: "Steps", text: countText, values: of(({ steps }) => steps) },
+    { name: "Tokens seen", text: countText, values: of(({ tokens }) => tokens) },
+  ];
+  return rows.filter((row) => row.values.some((value) => value !== null)).map(({ better, ...row }) => ({ ...row, best: better ? bestOf(row.values, better) : null }));
+}
+
+function bestOf(values: readonly (number | null)[], better: "low" | "high"): number | null {
+  const known = values.filter((value) => value !== null);
+  if (known.length < 2) return null;
+  const best = better === "low" ? Math.min(...known) : Math.max(...known);
+  // Two that are equal are both as good; neither stands out.
+  return known.filter((value) => value === best).length === 1 ? values.indexOf(best) : null;
+}

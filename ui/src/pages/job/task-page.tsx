@@ -1,0 +1,119 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
+import { deleteJob, isResting, jobQuery } from "@/api/jobs";
+import type { JobKind } from "@/api/task-types";
+import { forgetTasks } from "@/api/tasks";
+import type { Job } from "@/api/types";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { ConfirmDialog } from "@/components/confirm-dialog";
+import { toast } from "@/components/toasts";
+import { JobStatusBadge } from "@/pages/jobs/job-status";
+import { PageHeader } from "@/shell/page-header";
+import { ConfigCard } from "./config-card";
+import { EvaluationResult } from "./evaluation-result";
+import { ExportResult } from "./export-result";
+import { LearningRateFinder } from "./learning-rate-finder";
+import { OutputCard } from "./output-card";
+import { StopButton, TaskProgress } from "./task-progress";
+
+const KINDS: Record<Exclude<JobKind, "train">, string> = {
+  serve: "Playground",
+  evaluate: "Evaluation",
+  export: "Export",
+  find_learning_rate: "Learning-rate finder",
+};
+
+/** A task on its own: its answer, and what it printed, which is what one wants to read when it failed. */
+export function TaskPage({ task }: { task: Job }) {
+  const parent = useQuery({ ...jobQuery(task.parentId ?? ""), enabled: task.parentId !== null });
+  if (task.kind === "train") return null;
+  const kind = KINDS[task.kind];
+  return (
+    <>
+      <PageHeader
+        crumbs={<Crumbs task={task} parentName={parent.data?.name ?? null} />}
+        title={
+          <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
+            <span className="min-w-0 break-words">{task.name}</span>
+            <JobStatusBadge status={task.status} className="tracking-normal" />
+          </span>
+        }
+        note={kind}
+      >
+        <StopButton task={task} />
+        {isResting(task.status) && <DeleteButton task={task} kind={kind} />}
+        {task.kind === "serve" && (
+          <Button asChild look="primary">
+            <Link to="/playground" search={task.parentId ? { job: task.parentId, checkpoint: task.checkpointId ?? undefined } : { model: task.modelId ?? undefined }}>
+              Open the playground
+            </Link>
+          </Button>
+        )}
+      </PageHeader>
+      <div className="grid gap-3.5">
+        {task.kind !== "serve" && (
+          <Card>
+            <CardHeader title="Answer" />
+            <Answer task={task} />
+          </Card>
+        )}
+        <OutputCard job={task} />
+        <ConfigCard config={task.config} />
+      </div>
+    </>
+  );
+}
+
+function Answer({ task }: { task: Job }) {
+  if (task.kind === "find_learning_rate") return <LearningRateFinder jobId={task.id} />;
+  if (task.result === null) return <TaskProgress task={task} />;
+  return task.kind === "evaluate" ? <EvaluationResult task={task} /> : <ExportResult task={task} />;
+}
+
+function DeleteButton({ task, kind }: { task: Job; kind: string }) {
+  const [open, setOpen] = useState(false);
+  const navigate = useNavigate();
+  return (
+    <>
+      <Button onClick={() => setOpen(true)}>Delete</Button>
+      <ConfirmDialog
+        open={open}
+        onOpenChange={setOpen}
+        title={`Delete this ${kind.toLowerCase()}?`}
+        action="Delete"
+        onConfirm={async () => {
+          await deleteJob(task.id);
+          void forgetTasks();
+          toast(`${kind} deleted.`);
+          await (task.parentId
+            ? navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: task.projectId, jobId: task.parentId } })
+            : navigate({ to: "/projects/$projectId", params: { projectId: task.projectId } }));
+        }}
+      >
+        Its answer, its output and the files it made are removed from this server for good.
+      </ConfirmDialog>
+    </>
+  );
+}
+
+function Crumbs({ task, parentName }: { task: Job; parentName: string | null }) {
+  const look = "underline-offset-3 hover:text-text hover:underline";
+  return (
+    <>
+      <Link to="/projects/$projectId" params={{ projectId: task.projectId }} className={look}>
+        {task.projectName}
+      </Link>
+      {task.parentId && (
+        <>
+          {" "}
+          /{" "}
+          <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: task.projectId, jobId: task.parentId }} className={`${look} text-text`}>
+            {parentName ?? "Run"}
+          </Link>
+        </>
+      )}
+    </>
+  );
+}
