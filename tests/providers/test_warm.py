@@ -121,7 +121,7 @@ def test_warm_runs_can_be_stopped_and_ended(warm: LocalProvider, new_run: NewRun
     [
         (
             lambda spec: replace(spec, command=(sys.executable, "-S", "train.py")),
-            "the command is not train.py",
+            "the command is not train.py or task.py",
         ),
         (
             lambda spec: replace(spec, command=("/usr/bin/env", "train.py")),

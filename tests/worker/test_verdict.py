@@ -15,7 +15,7 @@ RUNNING = Ending(
     status="running",
     exit=EXIT,
     said="completed",
-    has_model=False,
+    is_finished=False,
     error=None,
     last_line=None,
     has_newer_checkpoint=False,
@@ -48,7 +48,7 @@ RUNNING = Ending(
         ({"said": "running", "exit": KILLED, "fruitless_attempts": 2, "has_newer_checkpoint": True}, "retry"),
         ({"said": "running", "exit": None, "directory_exists": False}, "fail"),
         # Killed between the last file and the last word.
-        ({"said": "running", "exit": KILLED, "has_model": True}, "complete"),
+        ({"said": "running", "exit": KILLED, "is_finished": True}, "complete"),
         ({"said": None, "exit": replace(EXIT, code=None, reason="not_started", problem="no python")}, "fail"),
     ],
 )

@@ -70,8 +70,9 @@ class Provider(Protocol):
     async def close(self) -> None:
         """Lets go of this process's own things. Agents go on."""
 
-    def reserve(self, gpus: int) -> Reservation | None:
-        """None: taken at the moment. ProviderError: this place never has that many."""
+    def reserve(self, gpus: int, *, beside: bool = False) -> Reservation | None:
+        """None: taken at the moment. ProviderError: this place never has that many. `beside`: without GPUs,
+        the slot for small work beside a long one."""
 
     async def submit(self, spec: JobSpec, reservation: Reservation) -> None:
         """Starts an attempt, once: an attempt that runs or ran is left alone."""

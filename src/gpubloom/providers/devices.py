@@ -1,4 +1,7 @@
-"""The devices of this machine: each GPU, and one slot for jobs that use none.
+"""The devices of this machine: each GPU, and two slots for jobs that use none.
+
+The second slot is for small work beside a long one: without it, talking to a model would have to wait for the
+end of a training.
 
 A device is a file under `<home>/devices`. Who holds the file (a `flock`, handed on to the agent) has the
 device, so any number of workers can share a machine and none gives a GPU away twice.
@@ -13,6 +16,7 @@ from gpubloom.agent.held_files import hold
 from gpubloom.providers.base import ProviderError, Reservation
 
 CPU = "cpu"
+CPU_BESIDE = "cpu-beside"
 
 
 class Devices:
@@ -22,8 +26,8 @@ class Devices:
         self._folder = home / "devices"
         self.gpus = tuple(find_gpus() if find_gpus else find_visible_gpus(os.environ))
 
-    def reserve(self, gpus: int) -> Reservation | None:
-        """That many GPUs, or the CPU slot for 0; None when they are taken. Does not wait."""
+    def reserve(self, gpus: int, *, beside: bool = False) -> Reservation | None:
+        """That many GPUs, or a CPU slot for 0, the second one `beside`; None when taken. Does not wait."""
         if gpus > len(self.gpus):
             there = f"{len(self.gpus)} GPU{'' if len(self.gpus) == 1 else 's'}" if self.gpus else "no GPU"
             raise ProviderError(
@@ -33,7 +37,8 @@ class Devices:
         with self._alone() as alone:
             if not alone:
                 return None
-            taken = self._take(self.gpus, gpus) if gpus else self._take((CPU,), 1)
+            slot = CPU_BESIDE if beside else CPU
+            taken = self._take(self.gpus, gpus) if gpus else self._take((slot,), 1)
         if taken is None:
             return None
         names = list(taken)

@@ -27,6 +27,8 @@ _ANSWER_SECONDS = 15.0
 # After a parent that never became ready; the cause will hardly be gone sooner.
 _RETRY_SECONDS = 60.0
 
+# What begins by importing what the parent already has.
+_SCRIPTS = ("train.py", "task.py")
 # Read by libraries while they are imported, so a fork cannot be given another value.
 _READ_AT_IMPORT = (
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "VECLIB_"),
@@ -40,8 +42,8 @@ class NotWarm(Exception):
 
 def why_not_warm(spec: JobSpec, environment: Mapping[str, str]) -> str | None:
     """What about a job needs a Python of its own; None when a fork of ours will do."""
-    if len(spec.command) < 2 or spec.command[1] != "train.py":
-        return "the command is not train.py"
+    if len(spec.command) < 2 or spec.command[1] not in _SCRIPTS:
+        return f"the command is not {' or '.join(_SCRIPTS)}"
     if spec.command[0] != sys.executable:
         return f"the command asks for another Python, {spec.command[0]}"
     for name, value in spec.environment.items():

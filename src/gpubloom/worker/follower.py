@@ -4,7 +4,6 @@ Every loop does the same few things in the same order, so it does not matter whe
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
@@ -17,11 +16,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.agent.spec import JobSpec
 from gpubloom.providers.base import AgentStatus, ProviderError, Reservation
 from gpubloom.providers.local import LocalProvider
+from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.ingest import store_checkpoints, store_points
+from gpubloom.server.jobs.kinds import ABOUT_A_MODEL
 from gpubloom.server.jobs.lease import RENEW_EVERY_SECONDS, LeaseLost, holding, release, renew
 from gpubloom.server.jobs.service import list_checkpoints, state_of
 from gpubloom.server.jobs.states import ENDED, after
@@ -31,6 +32,7 @@ from gpubloom.traincard import Reader, RunEvent, load_latest
 from gpubloom.worker.run_files import last_output_line, prepare_run, steer
 from gpubloom.worker.run_watch import RunWatch
 from gpubloom.worker.summary import add_marks, summarize
+from gpubloom.worker.task_files import command_of, prepare_task, read_result, remove_secrets
 from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, judge, storable
 
 log = structlog.get_logger("bloom.worker")
@@ -57,6 +59,7 @@ class Follower:
     ) -> None:
         assert job.lease_token is not None
         self._database = database
+        self._settings = settings
         self._provider = provider
         self._job = job
         self._token: UUID = job.lease_token
@@ -123,14 +126,17 @@ class Follower:
             await self._end("directory_gone", DIRECTORY_GONE)
         if self._reservation is None:
             # Claimed from another worker before it could start: it needs a device of its own now.
-            self._reservation = await self._wait_for_device(job.gpus)
-        await asyncio.to_thread(prepare_run, self._run_dir, job.config, job.plan, job.attempt)
-        resume = ("--resume",) if job.attempt > 1 else ()
+            self._reservation = await self._wait_for_device()
+        if job.kind == "train":
+            await asyncio.to_thread(prepare_run, self._run_dir, job.config, job.plan, job.attempt)
+        else:
+            token = await self._hub_token()
+            await asyncio.to_thread(prepare_task, self._run_dir, job.config, token)
         spec = JobSpec(
             job_id=str(job.id),
             run_dir=self._run_dir,
             attempt=job.attempt,
-            command=(sys.executable, "train.py", *resume),
+            command=command_of(job.kind, job.config, job.attempt),
         )
         await self._submit(spec, self._reservation)
         self._reservation.release()
@@ -167,8 +173,16 @@ class Follower:
             else:
                 return
 
-    async def _wait_for_device(self, gpus: int) -> Reservation:
-        while (reservation := self._provider.reserve(gpus)) is None:
+    async def _hub_token(self) -> str | None:
+        """The owner's token, for a task that pushes to a hub; it is nowhere but in a file of the task."""
+        if not self._job.config.get("hub"):
+            return None
+        async with self._database.read() as session:
+            return await open_hub_token(session, self._settings, self._job.user_id)
+
+    async def _wait_for_device(self) -> Reservation:
+        beside = self._job.kind in ABOUT_A_MODEL
+        while (reservation := self._provider.reserve(self._job.gpus, beside=beside)) is None:
             await self._refresh()
             if self._job.status in {"pausing", "cancelling"}:
                 await self._end(None, None)
@@ -177,6 +191,7 @@ class Follower:
 
     async def _end(self, code: str | None, message: str | None) -> NoReturn:
         """End a job of which nothing runs: as its owner asked, or as failed."""
+        await asyncio.to_thread(remove_secrets, self._run_dir)
 
         async def ended() -> None:
             async with self._database.write() as session:
@@ -307,7 +322,13 @@ class Follower:
         latest = await asyncio.to_thread(load_latest, self._run_dir) if exists else None
         own = latest is not None and latest.get("attempt") == self._job.attempt
         last_line = await asyncio.to_thread(last_output_line, self._run_dir)
-        finished = await asyncio.to_thread((self._run_dir / "model" / "config.json").is_file)
+        if self._job.kind == "train":
+            result = None
+            finished = await asyncio.to_thread((self._run_dir / "model" / "config.json").is_file)
+        else:
+            result = await asyncio.to_thread(read_result, self._run_dir)
+            finished = result is not None
+            await asyncio.to_thread(remove_secrets, self._run_dir)
         findings = await asyncio.to_thread(self._watch.look, ended=True) if exists else []
 
         async def concluded() -> bool:
@@ -323,7 +344,8 @@ class Follower:
                         status=row.status,
                         exit=status.exit,
                         said=str(latest["status"]) if own and latest else None,
-                        has_model=finished,
+                        kind=row.kind,
+                        is_finished=finished,
                         error=latest.get("error") if own and latest else None,
                         last_line=last_line,
                         has_newer_checkpoint=newest is not None
@@ -336,7 +358,11 @@ class Follower:
                 row.status = after(verdict.action, row.status)
                 row.newest_checkpoint = newest
                 row.fruitless_attempts = verdict.fruitless_attempts
-                row.error_code, row.error_message = verdict.code, verdict.message
+                if verdict.action != "stop":
+                    # Who asked it to stop may have said why.
+                    row.error_code, row.error_message = verdict.code, verdict.message
+                if verdict.action == "complete":
+                    row.result = result
                 summary = summarize(row.summary, latest, self._reader.damaged_lines)
                 row.summary = {**summary, "findings": findings}
                 if row.status in ENDED:

@@ -16,11 +16,13 @@ from gpubloom.providers.base import Reservation
 from gpubloom.providers.local import LocalProvider
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.kinds import ABOUT_A_MODEL
 from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
-from gpubloom.server.jobs.lease import Claimant, claim_abandoned, claim_queued, expire_leases
+from gpubloom.server.jobs.lease import Claimant, Places, claim_abandoned, claim_queued, expire_leases
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.settings import Settings
 from gpubloom.worker.follower import Follower
+from gpubloom.worker.giving_way import Room
 from gpubloom.worker.preparation import Preparations
 
 log = structlog.get_logger("bloom.worker")
@@ -42,6 +44,7 @@ class WorkerLoop:
             worker=f"{socket.gethostname()}:{os.getpid()}", machine=machine_name(settings.home)
         )
         self._preparations = Preparations(settings, database, self._claimant.worker, _process_lives)
+        self._room = Room(settings, database, self._claimant, gpus=len(provider.gpus))
         self._followed: dict[UUID, asyncio.Task[None]] = {}
         self._hardware: Hardware | None = None
 
@@ -110,25 +113,28 @@ class WorkerLoop:
         assert self._hardware is not None
         while await self._something_waits():
             cpu = self._provider.reserve(0)
+            beside = self._provider.reserve(0, beside=True)
             gpu = self._provider.reserve(1) if self._provider.gpus else None
+            free = Places(
+                gpus=0 if gpu is None else 1,
+                cpu=cpu is not None,
+                beside=beside is not None,
+                gpu_names=[found.name for found in self._hardware.gpus],
+            )
             job: TrainingJob | None = None
+            kept: Reservation | None = None
             try:
-                if cpu is None and gpu is None:
-                    return
-                async with self._database.write() as session:
-                    job = await claim_queued(
-                        session,
-                        self._claimant,
-                        gpus=0 if gpu is None else 1,
-                        cpu=cpu is not None,
-                        gpu_names=[found.name for found in self._hardware.gpus],
-                    )
+                if cpu is not None or beside is not None or gpu is not None:
+                    async with self._database.write() as session:
+                        job = await claim_queued(session, self._claimant, free)
+                if job is not None:
+                    kept = gpu if job.gpus else (beside if job.kind in ABOUT_A_MODEL else cpu)
             finally:
-                kept = None if job is None else (gpu if job.gpus else cpu)
-                for reservation in (cpu, gpu):
+                for reservation in (cpu, beside, gpu):
                     if reservation is not None and reservation is not kept:
                         reservation.release()
             if job is None:
+                await self._room.make(free)
                 return
             self._follow(job, kept)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpubloom.agent.spec import ExitRecord
+from gpubloom.server.jobs.kinds import Kind
 from gpubloom.server.jobs.states import Status
 
 _LONGEST_MESSAGE = 2_000
@@ -20,13 +21,15 @@ class Ending:
     exit: ExitRecord | None
     # What the run itself said last, if it was this attempt that said it.
     said: str | None
-    has_model: bool
+    # A training's model or a task's answer is there; either appears only when it is complete.
+    is_finished: bool
     error: dict[str, Any] | None
     last_line: str | None
     has_newer_checkpoint: bool
     fruitless_attempts: int
     max_attempts: int
     directory_exists: bool
+    kind: Kind = "train"
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class Verdict:
 
 def judge(ending: Ending) -> Verdict:
     """An end that says nothing about the job itself is tried again; an error of the training is not."""
-    if ending.said == "completed" or (ending.has_model and (ending.exit is None or ending.exit.signal)):
-        # A model appears only when it is complete: one that was killed right after it has nothing left to do.
+    if ending.said == "completed" or (ending.is_finished and (ending.exit is None or ending.exit.signal)):
+        # Killed right after the last file was written: there was nothing left to do.
         return Verdict("complete")
     if ending.status == "cancelling":
         return Verdict("stop")
@@ -56,11 +59,10 @@ def judge(ending: Ending) -> Verdict:
     if ending.exit is not None and ending.exit.reason == "time_limit":
         return _failed(ending, "time_limit")
     # Told to stop by somebody other than the job's owner: a signal from outside, a machine that shuts down.
-    preempted = ending.said in {"preempted", "paused", "interrupted"} or (
-        ending.exit is not None and ending.exit.reason == "stopped"
-    )
+    outside = {"preempted", "paused", "interrupted"} if ending.kind == "train" else {"cancelled"}
+    preempted = ending.said in outside or (ending.exit is not None and ending.exit.reason == "stopped")
     if ending.exit is not None and ending.exit.code is not None and not preempted:
-        return _failed(ending, "training_failed")
+        return _failed(ending, "training_failed" if ending.kind == "train" else "task_failed")
     fruitless = 0 if ending.has_newer_checkpoint else ending.fruitless_attempts + 1
     if fruitless >= ending.max_attempts:
         how = "The agent vanished." if ending.exit is None else ending.exit.sentence
@@ -69,7 +71,8 @@ def judge(ending: Ending) -> Verdict:
             "fail",
             fruitless,
             code="too_many_attempts",
-            message=f"{how} This happened {times} without a newer checkpoint.",
+            message=f"{how} This happened {times}"
+            + (" without a newer checkpoint." if ending.kind == "train" else "."),
         )
     return Verdict("retry", fruitless)
 

@@ -12,7 +12,15 @@ import pytest
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.lease import Claimant, LeaseLost, claim_abandoned, claim_queued, holding, renew
+from gpubloom.server.jobs.lease import (
+    Claimant,
+    LeaseLost,
+    Places,
+    claim_abandoned,
+    claim_queued,
+    holding,
+    renew,
+)
 from gpubloom.server.jobs.tables import TrainingJob
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job, add_project
@@ -21,14 +29,14 @@ from tests.server.jobs.recorded import add_job, add_project
 _WORKER = """
 import asyncio, json, sys
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.lease import Claimant, claim_queued, holding, release
+from gpubloom.server.jobs.lease import Claimant, Places, claim_queued, holding, release
 
 async def main():
     database = Database(sys.argv[1])
     claimed = []
     while True:
         async with database.write() as session:
-            job = await claim_queued(session, Claimant(sys.argv[2], "machine"), gpus=0, cpu=True)
+            job = await claim_queued(session, Claimant(sys.argv[2], "machine"), Places(cpu=True))
         if job is None:
             break
         claimed.append(str(job.id))
@@ -72,7 +80,7 @@ def test_a_stale_worker_can_change_nothing(installation: Installation, member: U
     async def scenario() -> None:
         database = Database(installation.database_url)
         async with database.write() as session:
-            first = await claim_queued(session, Claimant("first", "here"), gpus=0, cpu=True)
+            first = await claim_queued(session, Claimant("first", "here"), Places(cpu=True))
         assert first is not None
         assert first.lease_token is not None
         async with database.write() as session:
@@ -112,7 +120,7 @@ def test_jobs_start_in_the_order_they_were_queued_where_a_device_is_free(
         order = []
         for gpus, cpu in ((0, True), (0, True), (0, True), (1, False)):
             async with database.write() as session:
-                job = await claim_queued(session, Claimant("w", "here"), gpus=gpus, cpu=cpu)
+                job = await claim_queued(session, Claimant("w", "here"), Places(gpus=gpus, cpu=cpu))
             order.append(None if job is None else job.id)
         await database.close()
         return order
@@ -128,8 +136,8 @@ def test_a_job_that_ran_goes_on_only_where_its_run_directory_is(
     async def scenario() -> None:
         database = Database(installation.database_url)
         async with database.write() as session:
-            assert await claim_queued(session, Claimant("w", "there"), gpus=0, cpu=True) is None
-            job = await claim_queued(session, Claimant("w", "here"), gpus=0, cpu=True)
+            assert await claim_queued(session, Claimant("w", "there"), Places(cpu=True)) is None
+            job = await claim_queued(session, Claimant("w", "here"), Places(cpu=True))
             assert job is not None
             job.lease_expires = now() - timedelta(seconds=1)
         async with database.write() as session:

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, and_, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.clock import now
+from gpubloom.server.jobs.kinds import ABOUT_A_MODEL
 from gpubloom.server.jobs.states import ACTIVE
 from gpubloom.server.jobs.tables import TrainingJob
 
@@ -43,25 +44,43 @@ async def claim_abandoned(session: AsyncSession, claimant: Claimant) -> Training
     )
 
 
-async def claim_queued(
-    session: AsyncSession, claimant: Claimant, *, gpus: int, cpu: bool, gpu_names: Sequence[str] = ()
-) -> TrainingJob | None:
-    """The job that waits longest among those that the free devices can take."""
-    right_kind = [literal(name).icontains(TrainingJob.gpu_type) for name in gpu_names]
-    fits = and_(
-        TrainingJob.gpus > 0, TrainingJob.gpus <= gpus, or_(TrainingJob.gpu_type.is_(None), *right_kind)
-    )
-    if cpu:
-        fits = or_(fits, TrainingJob.gpus == 0)
-    return await _claim(
-        session,
-        claimant,
+@dataclass(frozen=True)
+class Places:
+    """Devices of a machine: GPUs and their names, the CPU slot of trainings, the one beside it."""
+
+    gpus: int = 0
+    cpu: bool = False
+    beside: bool = False
+    gpu_names: Sequence[str] = ()
+
+
+def waiting_for(claimant: Claimant, places: Places) -> list[ColumnElement[bool]]:
+    """The jobs that wait and that such devices of this machine can take."""
+    right_kind = [literal(name).icontains(TrainingJob.gpu_type) for name in places.gpu_names]
+    fits = [
+        and_(
+            TrainingJob.gpus > 0,
+            TrainingJob.gpus <= places.gpus,
+            or_(TrainingJob.gpu_type.is_(None), *right_kind),
+        )
+    ]
+    about_a_model = TrainingJob.kind.in_(ABOUT_A_MODEL)
+    if places.cpu:
+        fits.append(and_(TrainingJob.gpus == 0, ~about_a_model))
+    if places.beside:
+        fits.append(and_(TrainingJob.gpus == 0, about_a_model))
+    return [
         TrainingJob.status == "queued",
         TrainingJob.target == "local",
         # One that ran before goes on where its checkpoints are.
         or_(TrainingJob.machine.is_(None), TrainingJob.machine == claimant.machine),
-        fits,
-    )
+        or_(*fits),
+    ]
+
+
+async def claim_queued(session: AsyncSession, claimant: Claimant, free: Places) -> TrainingJob | None:
+    """The job that waits longest among those that the free devices can take."""
+    return await _claim(session, claimant, *waiting_for(claimant, free))
 
 
 async def _claim(
