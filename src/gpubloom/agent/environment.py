@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from gpubloom.agent.spec import JobSpec
 
 # Our own variables are settings of server and worker; they stay behind unless a training process reads them.
-_BLOOM_ALLOWED = {"BLOOM_HOME", "BLOOM_DATA_ROOTS", "BLOOM_TRAINCARD"}
+_BLOOM_ALLOWED = {"BLOOM_HOME", "BLOOM_DATA_ROOTS", "BLOOM_TRAINCARD", "BLOOM_GGUF_CONVERTER"}
 
 _SECRET_WORDS = {
     "SECRET",

@@ -125,6 +125,35 @@ def convert(
     _tell_problems(done.problems)
 
 
+@app.command()
+def pull(
+    dataset: Annotated[str, typer.Argument(help="A hub's id, such as ORG/NAME or ORG/NAME@REVISION.")],
+    to: Annotated[Path, typer.Option(help="A new folder for the file.")],
+    config: Annotated[str | None, typer.Option(help="Which configuration, when there are several.")] = None,
+    split: Annotated[str | None, typer.Option(help="Which split. [default: train]")] = None,
+) -> None:
+    """Fetch a split of a hub's dataset as one file."""
+    from gpubloom.cli.fetch_view import fetching
+    from gpubloom.hub.fetching_datasets import fetch_dataset
+
+    repository, _, revision = dataset.partition("@")
+    try:
+        with fetching(dataset) as progress:
+            found = fetch_dataset(
+                repository,
+                to.expanduser().absolute(),
+                config=config,
+                split=split,
+                revision=revision or None,
+                progress=progress,
+            )
+    except ValueError as problem:
+        _fail("pull", problem)
+    for note in found.notes:
+        typer.echo(note, err=True)
+    typer.echo(found.path)
+
+
 def _open(file: Path, encoding: str | None) -> "Source":
     from gpubloom.datasets import Source
 

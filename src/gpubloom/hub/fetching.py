@@ -1,5 +1,6 @@
 """Models by their id on a hub: safetensors, configuration and tokenizer; never pickles, never code."""
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ class Fetched:
     revision: str
     folder: Path
     bytes: int
+
+
+def default_home() -> Path:
+    """BLOOM_HOME, where what is fetched is kept."""
+    return Path(os.environ.get("BLOOM_HOME") or Path.home() / ".gpubloom").expanduser()
 
 
 def fetch_model(

@@ -200,3 +200,41 @@ def test_exporting_again_replaces_what_an_earlier_attempt_left(tiny: Make, tmp_p
     (tmp_path / "task" / "model" / "old").write_text("x")
     export(tmp_path / "task", model=str(tiny("llama")), dtype="fp32")
     assert not (tmp_path / "task" / "model" / "old").exists()
+
+
+def test_a_token_left_for_the_task_is_taken_and_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpubloom.engine.tasks.export import take_token
+
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_environment")
+    assert take_token(tmp_path) == "hf_of_the_environment"
+    (tmp_path / "hub-token").write_text("hf_of_a_person\n")
+    assert take_token(tmp_path) == "hf_of_a_person"
+    assert not (tmp_path / "hub-token").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=")
+def test_a_pushed_export_names_its_place_and_the_token_is_nowhere(
+    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub.constants
+
+    from tests.hub.fake_hub import TOKEN, running_hub
+
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    with running_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
+        home = write_task(tmp_path / "task", model=str(tiny("llama")), hub={"repository": "me/tiny"})
+        (home / "hub-token").write_text(TOKEN)
+        result = export(home, model=str(tiny("llama")), hub={"repository": "me/tiny"})
+        repo = hub.repos["model", "me/tiny"]
+        assert result["hub"] == {
+            "repository": "me/tiny",
+            "url": f"{hub.url}/me/tiny",
+            "revision": repo.revision(),
+        }
+        pushed = {name: hashlib.sha256(content).hexdigest() for name, content in repo.files.items()}
+    assert pushed == {file["path"]: file["sha256"] for file in result["files"]}
+    everything = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+    assert TOKEN.encode() not in everything

@@ -1,0 +1,135 @@
+"""`bloom export`: a trained model in the form that others read. The work is done by a child process."""
+
+import json
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+_SHOWN = 60
+
+
+def export(
+    model: Annotated[
+        str, typer.Argument(help="A run directory, a checkpoint, a model folder, or a hub's ORG/NAME.")
+    ],
+    to: Annotated[Path, typer.Option(help="The new folder.")],
+    form: Annotated[
+        Literal["merged", "adapter", "gguf"],
+        typer.Option(help="One model, the adapter alone, or for llama.cpp."),
+    ] = "merged",
+    dtype: Annotated[Literal["bf16", "fp16", "fp32"], typer.Option(help="How weights are stored.")] = "bf16",
+    base: Annotated[
+        Path | None, typer.Option(help="The model it was tuned from, when it lies elsewhere now.")
+    ] = None,
+    prompt: Annotated[
+        list[str] | None, typer.Option("--prompt", help="Replayed before and after; several are possible.")
+    ] = None,
+    push: Annotated[
+        str | None, typer.Option(metavar="ORG/NAME", help="Push it to a hub as well; needs HF_TOKEN.")
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="A new repository that everybody may see.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="Where prompts are replayed: auto, cpu, cuda:1 …")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Write a trained model as others read it, and replay prompts to see that it answers as before."""
+    from gpubloom.hub.fetching import default_home, local_model
+
+    try:
+        to = to.expanduser().absolute()
+        if to.exists():
+            raise ValueError(f"{to} exists already: choose a new folder.")
+        fields: dict[str, Any] = {
+            "kind": "export",
+            "model": str(local_model(model, default_home()).absolute()),
+            "base": None if base is None else str(base.expanduser().absolute()),
+            "form": form,
+            "dtype": dtype,
+            "device": device,
+            "prompts": prompt or [],
+            "hub": None if push is None else {"repository": push, "private": not public},
+        }
+        result = _run(fields, to)
+    except ValueError as problem:
+        typer.echo(f"bloom export: {problem}", err=True)
+        raise typer.Exit(2) from None
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+    else:
+        _show(result, to)
+
+
+def _run(fields: dict[str, Any], to: Path) -> dict[str, Any]:
+    from gpubloom import __version__
+    from gpubloom.cli.child_process import Child, Stopped, must_have_torch, stopping_signals
+    from gpubloom.plan.tasks import RESULT_FILE, task_files, task_from
+
+    must_have_torch()
+    task = task_from(fields)
+    with _working_folder(to) as home:
+        for name, text in task_files(task, __version__).items():
+            (home / name).write_text(text, encoding="utf-8")
+        child = Child([str(home / "task.py")], home / "logs" / "output.log")
+        with stopping_signals():
+            try:
+                code = child.wait()
+            except (KeyboardInterrupt, Stopped):
+                child.stop()
+                typer.echo("Stopped; nothing was written.", err=True)
+                raise typer.Exit(130) from None
+        written = home / "model"
+        if code == 0 and (home / RESULT_FILE).is_file():
+            result: dict[str, Any] = json.loads((home / RESULT_FILE).read_text(encoding="utf-8"))
+            written.rename(to)
+            return result
+        sentence = child.last_words()
+        if written.is_dir():
+            # It was written and checked; only the hub did not take it.
+            written.rename(to)
+            sentence = f"{sentence} The export itself is in {to}."
+        raise ValueError(sentence)
+
+
+@contextmanager
+def _working_folder(to: Path) -> Iterator[Path]:
+    """Beside the new folder, so that what is whole only needs another name."""
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        home = to.parent / f".export-{secrets.token_hex(4)}"
+        home.mkdir(mode=0o700)
+    except OSError as problem:
+        raise ValueError(f"{to.parent} cannot be written to: {problem.strerror}.") from None
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _show(result: dict[str, Any], to: Path) -> None:
+    typer.echo(f"Wrote {result['bytes'] / 1e9:.3f} GB in {len(result['files'])} files to {to}")
+    if result["of"]:
+        difference = result["largest_logit_difference"]
+        typer.echo(
+            f"Replayed: {result['same']} of {result['of']} prompts answered the same; "
+            f"logits moved by {difference:.2g} at most."
+        )
+    for row in result["replay"]:
+        if not row["same"]:
+            typer.echo(f"  {_short(row['prompt'])}")
+            typer.echo(f"    before: {_short(row['before'])}")
+            typer.echo(f"    after:  {_short(row['after'])}")
+    for note in result["notes"]:
+        typer.echo(note)
+    if result["hub"] is not None:
+        typer.echo(f"Pushed to {result['hub']['url']} ({result['hub']['revision'][:12]})")
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

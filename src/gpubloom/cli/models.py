@@ -1,0 +1,145 @@
+"""`bloom models`: which models people start from, whether one can be trained, and fetching it from a hub."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from gpubloom.hub.checking import Report
+
+app = typer.Typer(help="Find, check and fetch models to start from.", no_args_is_help=True)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+_MARKS = {"error": "✗", "warning": "!", "note": "·"}
+
+
+@app.command("list")
+def list_models(
+    fetched: Annotated[
+        bool, typer.Option("--fetched", help="Those that were fetched to this machine.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the catalogue: size, licence, context, and the GPU memory that each method needs."""
+    if fetched:
+        _list_fetched(as_json=as_json)
+        return
+    from gpubloom.hub.catalogue import USUAL_SETTING, catalogue
+
+    families = catalogue()
+    if as_json:
+        typer.echo(json.dumps([asdict(family) for family in families], indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("model", no_wrap=True)
+    for name in ("size", "context", "full", "lora", "qlora"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("licence", no_wrap=True)
+    for family in families:
+        for model in family.models:
+            table.add_row(
+                model.id,
+                f"{model.parameters / 1e9:.1f} B"
+                if model.parameters >= 1e9
+                else f"{model.parameters / 1e6:.0f} M",
+                f"{model.context_length:,}",
+                *(f"{model.memory[method] / 1e9:.0f} GB" for method in ("full", "lora", "qlora")),
+                f"{model.licence}{' (accept first)' if model.gated else ''}",
+            )
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"Memory: the least on one GPU, {USUAL_SETTING}. bloom plan says more.", soft_wrap=True)
+
+
+@app.command()
+def check(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether a model can be trained here, and everything that is wrong with it."""
+    from gpubloom.hub.checking import check_model
+
+    report = check_model(model.expanduser())
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), indent=2))
+    else:
+        _show(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def pull(
+    model: Annotated[str, typer.Argument(help="A hub's id, such as Qwen/Qwen3-0.6B or ORG/NAME@REVISION.")],
+    to: Annotated[
+        Path | None,
+        typer.Option(help="A new folder for it. [default: below BLOOM_HOME, where names find it]"),
+    ] = None,
+) -> None:
+    """Fetch a model: safetensors, configuration, tokenizer. Continues where it was stopped."""
+    from gpubloom.cli.fetch_view import fetching
+    from gpubloom.hub.checking import check_model
+    from gpubloom.hub.fetching import default_home, fetch_model, local_model
+    from gpubloom.hub.problems import HubProblem
+
+    try:
+        with fetching(model) as progress:
+            if to is None:
+                folder = local_model(model, default_home(), progress=progress, say=_say)
+            else:
+                repository, _, revision = model.partition("@")
+                folder = fetch_model(
+                    repository, to.expanduser().absolute(), revision=revision or None, progress=progress
+                ).folder
+    except HubProblem as problem:
+        _fail("pull", problem)
+    except KeyboardInterrupt:
+        typer.echo("Stopped. The same command continues.", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(folder)
+    report = check_model(folder)
+    if not report.ok:
+        _show(report)
+
+
+def _list_fetched(*, as_json: bool) -> None:
+    from gpubloom.hub.fetching import default_home, describe, fetched_models
+
+    found = [describe(folder) | {"folder": str(folder)} for folder in fetched_models(default_home())]
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    for model in found:
+        typer.echo(f"{model['repository']}@{model['revision'][:12]}  {model['folder']}")
+    if not found:
+        typer.echo("None was fetched yet: bloom models pull ORG/NAME")
+
+
+def _show(report: "Report") -> None:
+    if report.parameters is not None:
+        template = "chat template" if report.chat_template else "no chat template"
+        typer.echo(
+            f"{report.family}, {report.parameters / 1e6:,.1f} M parameters, {template}, "
+            f"{report.bytes / 1e9:.2f} GB on disk"
+        )
+    for finding in report.findings:
+        typer.echo(f"{_MARKS[finding.severity]} {finding.sentence}")
+    if report.ok:
+        typer.echo("It can be trained.")
+    else:
+        typer.echo("It cannot be trained as it is.")
+
+
+def _say(sentence: str) -> None:
+    typer.echo(sentence, err=True)
+
+
+def _fail(command: str, problem: ValueError) -> NoReturn:
+    typer.echo(f"bloom models {command}: {problem}", err=True)
+    raise typer.Exit(2) from None
