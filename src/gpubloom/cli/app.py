@@ -8,9 +8,11 @@ from gpubloom.cli import (
     config,
     data,
     database,
+    export,
     jobs,
     login,
     mirror,
+    models,
     openapi,
     plan,
     projects,
@@ -50,9 +52,11 @@ def _root(
 app.command("train")(train.train)
 app.command("plan")(plan.plan)
 app.add_typer(data.app, name="data")
+app.add_typer(models.app, name="models")
 app.command("watch")(watch.watch)
 app.command("card")(card.card)
 app.command("sample")(sample.sample)
+app.command("export")(export.export)
 app.command("mirror")(mirror.mirror)
 app.add_typer(tensorboard.app, name="tensorboard")
 app.add_typer(config.app, name="config")
