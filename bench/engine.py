@@ -110,6 +110,7 @@ def _engine(size: str, rows: int, mode: str, options: argparse.Namespace) -> dic
         "gpu_gb": round(torch.cuda.max_memory_reserved() / 1e9, 2),
         "predicted_gpu_gb": round((plan.gpu_reserved_bytes or 0) / 1e9, 2),
         "gpu_allocated_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2),
+        "allocation_retries": torch.cuda.memory_stats().get("num_alloc_retries", 0),
         "host_gb": _host_gb(),
         "predicted_host_gb": round(plan.host.total / 1e9, 2) if plan.host else None,
         "waiting_for_weights_s": round(measures.waiting_for_weights, 3) if measures else None,

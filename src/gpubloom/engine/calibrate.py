@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,11 +21,12 @@ from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.plan import Calibration, Hardware, detect_hardware
 
 # Another way of measuring makes old figures worthless.
-_VERSION = 2
+_VERSION = 3
 _SECONDS_EACH = 0.12
 _COPY_BYTES = 256 * 2**20
 _PRODUCT_SIZE = {"cuda": 8_192, "cpu": 1_024}
 _ADAM_ELEMENTS = 1 << 26
+_CPU = torch.device("cpu")
 
 
 def calibrated(hardware: Hardware, device: torch.device, *, threads: int, fresh: bool = False) -> Hardware:
@@ -43,17 +45,24 @@ def calibrated(hardware: Hardware, device: torch.device, *, threads: int, fresh:
 
 def measure(device: torch.device, *, threads: int) -> dict[str, float]:
     """Fields of Calibration, and cpu_flops on a machine that trains on its CPU."""
-    adam = {"host_adam_bytes_per_s": _host_adam(threads)}
+    adam = HostAdam(threads, pinned=device.type == "cuda")
+    # On a machine that has just started, threads are not awake at once.
+    alone = {"host_adam_bytes_per_s": adam.bytes / min(_seconds(adam.update, _CPU) for _ in range(3))}
     if device.type == "cpu":
-        return adam | {"cpu_flops": _product_rate(device, torch.float32)}
+        return alone | {"cpu_flops": _product_rate(device, torch.float32)}
     dtype = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     with torch.cuda.device(device):
-        measured = adam | {
-            **_link(device),
+        link = Link(device)
+        measured = alone | {
+            "link_h2d": _COPY_BYTES / _seconds(link.send, device),
+            "link_d2h": _COPY_BYTES / _seconds(link.fetch, device),
+            "link_duplex": _COPY_BYTES / _seconds(link.both, device),
+            **_together(adam, link, device),
             "matrix_flops": _product_rate(device, dtype),
             "device_memory_bytes_per_s": _memory_rate(device),
         }
         # What was measured with is not the run's to hold.
+        del link
         torch.cuda.empty_cache()
         return measured
 
@@ -64,28 +73,62 @@ def _with(hardware: Hardware, measured: dict[str, float]) -> Hardware:
     return hardware.model_copy(update={"calibration": Calibration(**fields), "cpu_flops": cpu_flops})
 
 
-def _link(device: torch.device) -> dict[str, float]:
-    up_host, down_host = (host_buffer(_COPY_BYTES, torch.uint8, pinned=True) for _ in range(2))
-    up, down = (torch.empty(_COPY_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
-    lanes = [torch.cuda.Stream(device) for _ in range(2)]  # type: ignore[no-untyped-call]
+class Link:
+    """Copies between host and device, on a stream for each way."""
 
-    def send() -> None:
-        with torch.cuda.stream(lanes[0]):
-            up.copy_(up_host, non_blocking=True)
+    def __init__(self, device: torch.device) -> None:
+        self._hosts = [host_buffer(_COPY_BYTES, torch.uint8, pinned=True) for _ in range(2)]
+        self._there = [torch.empty(_COPY_BYTES, dtype=torch.uint8, device=device) for _ in range(2)]
+        self._lanes = [torch.cuda.Stream(device) for _ in range(2)]  # type: ignore[no-untyped-call]
 
-    def fetch() -> None:
-        with torch.cuda.stream(lanes[1]):
-            down_host.copy_(down, non_blocking=True)
+    def send(self) -> None:
+        with torch.cuda.stream(self._lanes[0]):
+            self._there[0].copy_(self._hosts[0], non_blocking=True)
 
-    def both() -> None:
-        send()
-        fetch()
+    def fetch(self) -> None:
+        with torch.cuda.stream(self._lanes[1]):
+            self._hosts[1].copy_(self._there[1], non_blocking=True)
 
-    return {
-        "link_h2d": _COPY_BYTES / _seconds(send, device),
-        "link_d2h": _COPY_BYTES / _seconds(fetch, device),
-        "link_duplex": _COPY_BYTES / _seconds(both, device),
-    }
+    def both(self) -> None:
+        self.send()
+        self.fetch()
+
+
+class HostAdam:
+    """Updates of the kernel that trains, in memory like a run's: pages of another size give half the rate."""
+
+    bytes = 28 * _ADAM_ELEMENTS
+
+    def __init__(self, threads: int, *, pinned: bool) -> None:
+        self._optimizer = HostAdamW(threads)
+        self._states = [host_buffer(_ADAM_ELEMENTS, torch.float32, pinned=pinned) for _ in range(3)]
+        self._copies = [host_buffer(_ADAM_ELEMENTS, torch.bfloat16, pinned=pinned) for _ in range(2)]
+        self._step = AdamWStep(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, updates=1)
+
+    def update(self) -> None:
+        master, first, second = self._states
+        gradient, copy = self._copies
+        self._optimizer.update(master, first, second, gradient, copy, self._step, 1.0)
+
+
+def _together(adam: HostAdam, link: Link, device: torch.device) -> dict[str, float]:
+    """Both ways of the link and the optimizer at once share the host's memory, as in a streamed step."""
+    over, updates = threading.Event(), 0
+
+    def update() -> None:
+        nonlocal updates
+        while not over.is_set():
+            adam.update()
+            updates += 1
+
+    beside = threading.Thread(target=update, name="calibrate-adam")
+    started = time.perf_counter()
+    beside.start()
+    each_way = _COPY_BYTES / _seconds(link.both, device, at_least=3 * _SECONDS_EACH)
+    over.set()
+    beside.join()
+    updating = updates * adam.bytes / (time.perf_counter() - started)
+    return {"link_beside_adam": each_way, "host_memory_bytes_per_s": updating + 2 * each_way}
 
 
 def _product_rate(device: torch.device, dtype: torch.dtype) -> float:
@@ -100,27 +143,12 @@ def _memory_rate(device: torch.device) -> float:
     return 2 * _COPY_BYTES / _seconds(lambda: target.copy_(source), device)
 
 
-def _host_adam(threads: int) -> float:
-    """Bytes per second at 28 bytes a parameter, with the kernel that trains."""
-    optimizer = HostAdamW(threads)
-    master, first, second = (torch.zeros(_ADAM_ELEMENTS) for _ in range(3))
-    gradient, copy = (torch.zeros(_ADAM_ELEMENTS, dtype=torch.bfloat16) for _ in range(2))
-    step = AdamWStep(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, updates=1)
-    return (
-        28
-        * _ADAM_ELEMENTS
-        / _seconds(
-            lambda: optimizer.update(master, first, second, gradient, copy, step, 1.0), torch.device("cpu")
-        )
-    )
-
-
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
+def _seconds(work: Callable[[], object], device: torch.device, *, at_least: float = _SECONDS_EACH) -> float:
     """Of one call, on average over a tenth of a second; the first call warms up and is not counted."""
     work()
     _wait(device)
     calls, started = 0, time.perf_counter()
-    while (passed := time.perf_counter() - started) < _SECONDS_EACH:
+    while (passed := time.perf_counter() - started) < at_least:
         # Several at a time, so that a GPU is not kept waiting by the clock.
         for _ in range(4 if device.type == "cuda" else 1):
             work()

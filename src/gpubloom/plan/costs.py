@@ -28,7 +28,7 @@ HOST_RESERVE_AT_MOST_BYTES = 14 * GIGABYTE
 EAGER_OVER_COMPILED = 2.0
 WORKING_HIDDEN = 6
 WORKING_KV = 2
-WORKING_FFN_GATED = 5
+WORKING_FFN_GATED = 5.5
 WORKING_FFN_PLAIN = 3
 # Buffers that offloaded inputs pass through.
 OFFLOAD_BUFFERS = 3
@@ -42,7 +42,8 @@ MATRIX_EFFICIENCY = 0.92
 # Tokens in a micro-batch at which products reach half of that.
 HALF_RATE_TOKENS = 250
 # Flash attention against the matrix rate.
-ATTENTION_EFFICIENCY = 0.55
+# Source: 131,072 tokens in a row, where it is most of the step.
+ATTENTION_EFFICIENCY = 0.75
 # How often the working set of a layer crosses the GPU's memory beside the products, compiled; not compiled it
 # is more. Source: traces of nine rows of bench/engine.py on an H200, 1.5B to 7B.
 FORWARD_PASSES = 0.6
@@ -57,9 +58,6 @@ LOSS_PASSES = 3.0
 UPDATE_BYTES = 28
 # Waiting for the gradient norm before the first update may begin, and what a step costs in Python.
 STEP_SECONDS = 4e-3
-# Host memory serves the optimizer and the link at once: together at most so much of the optimizer's rate.
-# Source: the same traces, 7B: 181 GB/s together where the optimizer alone had 143.
-HOST_MEMORY_OVER_ADAM = 1.25
 # Copies and host updates slow the GPU's own work a little while they run beside it.
 OVERLAP_COST = 0.03
 # Streaming through two slots instead of four: copies and products wait for each other.
@@ -75,6 +73,12 @@ CPU_EFFICIENCY = 0.4
 # Source: one H200: 730 of 989 TFLOP/s; 55 GB/s one way, 50 each way at once; Adam 117 GB/s on 16 cores.
 MATRIX_OVER_PEAK = 730 / 989
 DUPLEX_OVER_ONE_WAY = 50 / 55
+# Host memory serves the optimizer and the link at once: together at most so much of the optimizer's rate.
+# Source: traces of 7B, 175 to 181 GB/s together where the optimizer alone had 143.
+HOST_MEMORY_OVER_ADAM = 1.25
+# What is left of the link while the CPU updates weights beside it. Source: 1.5B and 7B with 6 to 22 of 28
+# layers updated through the link: 39 to 41 GB/s each way where the link alone had 46.
+LINK_BESIDE_UPDATES = 0.87
 ADAM_BYTES_PER_SECOND_PER_CORE = 117e9 / 16
 # A socket's memory has an end, however many cores ask for it.
 ADAM_BYTES_PER_SECOND_AT_MOST = 200e9

@@ -48,6 +48,12 @@ class Calibration(_Described):
     matrix_flops: float | None = Field(None, gt=0, description="A large BF16 product on the GPU.")
     device_memory_bytes_per_s: float | None = Field(None, gt=0)
     host_adam_bytes_per_s: float | None = Field(None, gt=0, description="At 28 bytes a parameter.")
+    link_beside_adam: float | None = Field(
+        None, gt=0, description="Each way, both at once, while the host optimizer works."
+    )
+    host_memory_bytes_per_s: float | None = Field(
+        None, gt=0, description="What host optimizer and link move together, each as fast as it can."
+    )
 
 
 class Hardware(_Described):

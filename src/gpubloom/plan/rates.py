@@ -16,7 +16,11 @@ class Rates:
     link_up: float
     link_down: float
     link_both: float
+    # Each way, both at once, while the host optimizer works beside.
+    link_beside: float
     host_adam: float
+    # What link and host optimizer can move together.
+    host_memory: float
     assumptions: tuple[str, ...]
 
 
@@ -30,13 +34,15 @@ def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
     if gpu is None:
         flops = hardware.assumed_cpu_flops
         speed = f"{flops / 1e9:.0f} GFLOP/s for {cores} CPU cores"
-        return Rates(flops, adam, adam, adam, adam, adam, () if hardware.cpu_flops else (speed,))
+        return Rates(flops, adam, adam, adam, adam, adam, adam, adam, () if hardware.cpu_flops else (speed,))
     kind = assumed_kind(gpu.name)
     # A peak given by hand counts more than the data sheet's.
     matrix = measured.matrix_flops or gpu.flops * costs.MATRIX_OVER_PEAK
     up = measured.link_h2d or kind.link
     down = measured.link_d2h or kind.link
     both = measured.link_duplex or min(up, down) * costs.DUPLEX_OVER_ONE_WAY
+    beside = min(both, measured.link_beside_adam or both * costs.LINK_BESIDE_UPDATES)
+    host_memory = max(adam, measured.host_memory_bytes_per_s or adam * costs.HOST_MEMORY_OVER_ADAM)
     memory = measured.device_memory_bytes_per_s or kind.bandwidth
     assumed = []
     if measured.matrix_flops is None:
@@ -46,4 +52,4 @@ def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
     if measured.host_adam_bytes_per_s is None:
         assumed.append(f"{adam / 1e9:.0f} GB/s for the optimizer on {cores} CPU cores")
     factor = costs.FP32_OVER_BF16 if precision == "fp32" else 1.0
-    return Rates(matrix * factor, memory, up, down, both, adam, tuple(assumed))
+    return Rates(matrix * factor, memory, up, down, both, beside, adam, host_memory, tuple(assumed))

@@ -43,10 +43,11 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     # Copies for computing go home only where the backward pass sends them again.
     down = (12 + (c if at.streamed_weights else 0)) * at.link_state + inputs
     adam = costs.UPDATE_BYTES * on_host
+    shared = rates.link_beside / rates.link_both if adam else 1.0
     forward = Lanes(
         "forward",
         compute=sums.forward_total + casting,
-        link=_link(timed, up, down) * slow,
+        link=_link(timed, up, down) * slow / shared,
         host=adam / rates.host_adam,
         host_memory=_host_memory(timed, adam + up + down) if work.on_gpu else 0.0,
         # The first layer has nothing to hide behind: its update, then its weights.
@@ -98,7 +99,7 @@ def _link(timed: Timed, up: float, down: float) -> float:
 
 
 def _host_memory(timed: Timed, moved: float) -> float:
-    return moved / (timed.rates.host_adam * costs.HOST_MEMORY_OVER_ADAM)
+    return moved / timed.rates.host_memory
 
 
 def _first_layer(timed: Timed) -> float:

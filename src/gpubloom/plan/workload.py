@@ -116,7 +116,7 @@ class Work:
         hidden = max(self.shape.hidden_size, layer.query_size)
         ffn = costs.WORKING_FFN_GATED if layer.gated else costs.WORKING_FFN_PLAIN
         elements = costs.WORKING_HIDDEN * hidden + costs.WORKING_KV * layer.kv_size + ffn * layer.ffn_size
-        return elements * self.compute_bytes + self._adapter_width(layer)
+        return int(elements * self.compute_bytes) + self._adapter_width(layer)
 
     def _adapter_width(self, layer: LayerShape) -> int:
         if self.full:

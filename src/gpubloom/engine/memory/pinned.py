@@ -58,6 +58,19 @@ def total_host_bytes() -> int:
     return sum(list(_alive.values()))
 
 
+def release_torch_pinned() -> None:
+    """Gives back what torch pinned for itself and no longer uses.
+
+    While it tries variants of a kernel with little of the GPU free, torch moves the arguments to pinned host
+    memory, gigabytes in powers of two, and keeps that for ever.
+    """
+    release = getattr(torch.accelerator, "empty_host_cache", None) or getattr(
+        torch._C, "_host_emptyCache", None
+    )
+    if release is not None:
+        release()
+
+
 def _whole_pages(bytes_needed: int) -> int:
     return -(-bytes_needed // mmap.PAGESIZE) * mmap.PAGESIZE
 
