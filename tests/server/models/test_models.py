@@ -1,0 +1,186 @@
+"""Models by upload and by folder: only files of models, only folders that the operator allowed."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubloom.server.accounts.tables import User
+from tests.server.bringing import send, upload
+from tests.server.installation import Browser, Installation, Server
+
+CONFIG = {"path": "config.json", "size": 10}
+WEIGHTS = {"path": "model.safetensors", "size": 100}
+
+
+def _announce(browser: Browser, files: list[dict[str, Any]], **more: Any) -> Any:
+    return browser.post("/api/models", json={"source": "upload", "files": files, **more})
+
+
+def _upload(browser: Browser, folder: Path, **more: Any) -> dict[str, Any]:
+    files = {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.suffix in {".json", ".safetensors", ".jinja"}
+    }
+    answer = _announce(browser, [{"path": name, "size": len(body)} for name, body in files.items()], **more)
+    assert answer.status_code == 201, answer.text
+    model_id = answer.json()["id"]
+    for name, body in files.items():
+        address = f"/api/models/{model_id}/files/{name}"
+        middle = len(body) // 2
+        assert send(browser, address, body[:middle]).status_code == 204
+        assert browser.get(f"/api/models/{model_id}").json()["status"] == "uploading"
+        assert browser.head(address).headers["Upload-Offset"] == str(middle)
+        assert send(browser, address, body[middle:], middle).status_code == 204
+    model: dict[str, Any] = browser.get(f"/api/models/{model_id}").json()
+    return model
+
+
+def test_an_uploaded_model_is_checked_when_its_last_file_is_there(
+    server: Server, installation: Installation, member: User, tiny_model: Path
+) -> None:
+    browser = server.signed_in(member)
+    model = _upload(browser, tiny_model, name="Tiny")
+    assert (model["status"], model["name"], model["progress"]) == ("ready", "Tiny", None)
+    assert model["received"] == model["size"] > 0
+    check = model["check"]
+    assert check["ok"], check["findings"]
+    assert (check["family"], check["chatTemplate"]) == ("llama", True)
+    assert set(check["memory"]) == {"full", "lora", "qlora"}
+    listed = browser.get("/api/models").json()
+    assert (listed["total"], listed["items"][0]["id"]) == (1, model["id"])
+    folder = server.settings.home / "models" / model["id"]
+    assert (folder / "model.safetensors").read_bytes() == (tiny_model / "model.safetensors").read_bytes()
+    (folder / "tokenizer.json").write_text("{}")
+    again = browser.post(f"/api/models/{model['id']}/check").json()["check"]
+    assert not again["ok"]
+    assert browser.delete(f"/api/models/{model['id']}").status_code == 204
+    assert not folder.exists()
+    assert installation.actions() == ["model.created", "model.deleted"]
+
+
+def test_a_preview_with_a_model_has_its_template_and_counts_its_tokens(
+    server: Server, installation: Installation, member: User, tiny_model: Path
+) -> None:
+    browser = server.signed_in(member)
+    model = _upload(browser, tiny_model)
+    row = {"prompt": "What is the password?", "completion": "It is kept."}
+    dataset_id = upload(browser, "a.jsonl", (json.dumps(row) + "\n").encode() * 3)
+    params = {"modelId": model["id"], "contextLength": 5}
+    page = browser.get(f"/api/datasets/{dataset_id}/preview", params=params).json()
+    shown = page["rows"][0]
+    text = "".join(piece["text"] for piece in shown["pieces"])
+    assert "<|im_start|>user" in text
+    trained = "".join(piece["text"] for piece in shown["pieces"] if piece["trained"])
+    assert trained == "It is kept.<|im_end|>\n" or trained.startswith("It is kept.<|im_end|>")
+    assert shown["tokens"] > shown["trainedTokens"] > 0
+    assert shown["tooLong"] is True
+    other = server.signed_in(installation.add_user("Eve"))
+    theirs = upload(other, "a.jsonl", (json.dumps(row) + "\n").encode())
+    refused = other.get(f"/api/datasets/{theirs}/preview", params=params)
+    assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
+
+
+def test_only_files_that_a_model_is_made_of_are_taken(server: Server, member: User) -> None:
+    browser = server.signed_in(member)
+    for name in (
+        "../config.json",
+        "sub/config.json",
+        "..",
+        ".hidden.json",
+        "model.bin",
+        "code.py",
+        "config.json/",
+        "a\\b.json",
+        "con\x00fig.json",
+        "ünïcode.json",
+        "x" * 200 + ".json",
+    ):
+        answer = _announce(browser, [CONFIG, WEIGHTS, {"path": name, "size": 1}])
+        assert answer.status_code == 422, name
+    assert "config.json" in _announce(browser, [WEIGHTS]).json()["detail"]
+    assert ".safetensors" in _announce(browser, [CONFIG]).json()["detail"]
+    assert _announce(browser, [CONFIG, WEIGHTS, {"path": "Config.json", "size": 1}]).status_code == 422
+    assert _announce(browser, []).status_code == 422
+    assert browser.get("/api/models").json()["total"] == 0
+
+
+def test_only_announced_files_arrive(server: Server, member: User) -> None:
+    browser = server.signed_in(member)
+    model_id = _announce(browser, [CONFIG, WEIGHTS]).json()["id"]
+    for name in ("other.json", "..%2F..%2Fx.json", "%2e%2e"):
+        answer = send(browser, f"/api/models/{model_id}/files/{name}", b"x")
+        assert answer.status_code in {404, 405}, (name, answer.text)
+    address = f"/api/models/{model_id}/files/config.json"
+    assert send(browser, address, b"x" * 11).status_code == 413
+    assert send(browser, address, b"x", 3).status_code == 409
+    assert browser.post(f"/api/models/{model_id}/check").json()["code"] == "model_not_ready"
+    home = server.settings.home
+    stored = [path for path in home.rglob("*") if path.is_file()]
+    assert [path.name for path in stored] == [".config.json.partial"]
+
+
+def test_a_broken_upload_is_ready_with_what_is_wrong(server: Server, member: User) -> None:
+    browser = server.signed_in(member)
+    model_id = _announce(browser, [CONFIG, WEIGHTS]).json()["id"]
+    send(browser, f"/api/models/{model_id}/files/config.json", b"x" * 10)
+    send(browser, f"/api/models/{model_id}/files/model.safetensors", b"y" * 100)
+    model = browser.get(f"/api/models/{model_id}").json()
+    assert model["status"] == "ready"
+    assert not model["check"]["ok"]
+    errors = [found for found in model["check"]["findings"] if found["severity"] == "error"]
+    assert errors
+    assert str(server.settings.home) not in json.dumps(model)
+
+
+@pytest.fixture
+def roots(tmp_path: Path, tiny_model: Path) -> Path:
+    root = tmp_path / "models-of-the-operator"
+    shutil.copytree(tiny_model, root / "tiny")
+    return root
+
+
+def test_a_folder_must_be_one_that_the_operator_allowed(
+    installation: Installation, member: User, roots: Path, tmp_path: Path
+) -> None:
+    with installation.serve(data_roots=[roots]) as server:
+        browser = server.signed_in(member)
+
+        def add(path: str) -> Any:
+            return browser.post("/api/models", json={"source": "folder", "path": path})
+
+        outside = tmp_path / "outside"
+        shutil.copytree(roots / "tiny", outside)
+        (roots / "link").symlink_to(outside)
+        shutil.copytree(roots / "tiny", roots / "leaky")
+        (roots / "leaky" / "config.json").unlink()
+        (roots / "leaky" / "config.json").symlink_to(outside / "config.json")
+        for path in (
+            str(outside),
+            str(roots / "link"),
+            str(roots / "leaky"),
+            f"{roots}/tiny/../../outside",
+            str(roots / "nothing"),
+            str(roots / "tiny" / "config.json"),
+            "s3://bucket/model",
+            str(server.settings.home),
+            "/",
+        ):
+            answer = add(path)
+            assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "path"), path
+        model = add(str(roots / "tiny")).json()
+        assert (model["status"], model["name"], model["check"]["ok"]) == ("ready", "tiny", True)
+        assert browser.delete(f"/api/models/{model['id']}").status_code == 204
+        assert (roots / "tiny" / "config.json").is_file()
+
+
+def test_the_catalogue_lists_families_with_what_they_need(server: Server, member: User) -> None:
+    found = server.signed_in(member).get("/api/catalogue").json()
+    assert found["setting"]
+    models = [model for family in found["families"] for model in family["models"]]
+    assert len(models) > 10
+    assert all(model["memory"]["qlora"] < model["memory"]["full"] for model in models)
+    assert any(model["unslothId"] for model in models)
