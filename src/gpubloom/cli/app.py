@@ -5,9 +5,11 @@ import typer
 import gpubloom
 from gpubloom.cli import (
     card,
+    chat,
     config,
     data,
     database,
+    evaluate,
     export,
     jobs,
     login,
@@ -56,6 +58,8 @@ app.add_typer(models.app, name="models")
 app.command("watch")(watch.watch)
 app.command("card")(card.card)
 app.command("sample")(sample.sample)
+app.command("chat")(chat.chat)
+app.command("eval")(evaluate.evaluate)
 app.command("export")(export.export)
 app.command("mirror")(mirror.mirror)
 app.add_typer(tensorboard.app, name="tensorboard")

@@ -56,10 +56,22 @@ class Voices:
             raise KeyError(name)
         with self._loading:
             if name not in self._models:
-                assert self.found.base is not None
-                _must_fit(self.found.base, self.compute, four_bit=False)
-                self._models[name] = load_text(find_model(self.found.base), self.compute)
+                found = self.found
+                if name == BASE:
+                    assert found.base is not None
+                    found = find_model(found.base)
+                _must_fit(found.folder, self.compute, four_bit=False)
+                self._models[name] = load_text(found, self.compute)
             return self._models[name]
+
+    def get_alone(self, name: str) -> TextModel:
+        """As `get`, but gives up other sets of weights first, so that one at a time is in memory."""
+        with self._loading:
+            if name not in self._models and name in self.names:
+                self._models.clear()
+                if self.compute.device.type == "cuda":
+                    torch.cuda.empty_cache()
+        return self.get(name)
 
     def facts(self) -> dict[str, object]:
         """What is loaded, where, and why it is the way it is."""

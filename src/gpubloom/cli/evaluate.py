@@ -1,0 +1,117 @@
+"""`bloom eval`: what was trained beside what it was trained from. Computed in a child process."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A run directory, a checkpoint or a model folder.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Text or examples to evaluate on. [default: what the run kept for it]"),
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Prompts to replay: one a line, or a JSON list of texts.")
+    ] = None,
+    base: Annotated[
+        Path | None, typer.Option(help="The model it was tuned from. [default: as the run says]")
+    ] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, max=4096, help="Of each answer.")] = 128,
+    max_batches: Annotated[int, typer.Option(min=1, help="Of the data, spread evenly.")] = 20,
+    lm_eval: Annotated[
+        list[str] | None, typer.Option("--lm-eval", metavar="TASK", help="A task of lm-eval.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Perplexity on held-out data and answers to prompts, before and after tuning."""
+    from rich.console import Console
+
+    from gpubloom.cli.child_process import Stopped
+    from gpubloom.cli.task_process import TaskFailed
+
+    console = Console(highlight=False, stderr=as_json)
+    try:
+        fields = {
+            "kind": "evaluate",
+            "model": str(_there(model)),
+            "data_path": None if data is None else str(_there(data)),
+            "prompts": () if prompts is None else _prompts(prompts),
+            "base": None if base is None else str(_there(base)),
+            "max_new_tokens": max_new_tokens,
+            "max_batches": max_batches,
+            "lm_eval_tasks": tuple(lm_eval or ()),
+            "device": device,
+        }
+        result = _run(fields, console)
+    except ValueError as problem:
+        typer.echo(f"bloom eval: {problem}", err=True)
+        raise typer.Exit(2) from None
+    except TaskFailed as problem:
+        typer.echo(f"bloom eval: the evaluation failed: {problem}", err=True)
+        raise typer.Exit(1) from None
+    except (KeyboardInterrupt, Stopped):
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
+    else:
+        _show(result, console)
+
+
+def _run(fields: dict[str, Any], console: "Console") -> dict[str, Any]:
+    from gpubloom.cli.task_process import running
+    from gpubloom.plan.tasks import task_from
+
+    with running(task_from(fields)) as task, console.status("Evaluating …"):
+        return task.wait_for("result.json")
+
+
+def _there(path: Path) -> Path:
+    if not path.exists():
+        raise ValueError(f"There is no {path}.")
+    return path.resolve()
+
+
+def _prompts(file: Path) -> tuple[str, ...]:
+    try:
+        text = _there(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ValueError(f"{file} cannot be read: {problem}.") from None
+    if file.suffix == ".json":
+        try:
+            found = json.loads(text)
+        except ValueError as problem:
+            raise ValueError(f"{file} is not JSON: {problem}.") from None
+        if not isinstance(found, list) or not all(isinstance(prompt, str) for prompt in found):
+            raise ValueError(f"{file} should hold a JSON list of texts.")
+        return tuple(found)
+    return tuple(line for line in text.splitlines() if line.strip())
+
+
+def _show(result: dict[str, Any], console: "Console") -> None:
+    from rich.table import Table
+
+    measured = {name: found for name, found in result["perplexity"].items() if found is not None}
+    if measured:
+        table = Table("", "loss", "perplexity", "tokens", box=None, pad_edge=False)
+        for name, found in measured.items():
+            surprise = "∞" if found["perplexity"] is None else f"{found['perplexity']:,.2f}"
+            table.add_row(name, f"{found['loss']:.4f}", surprise, f"{found['tokens']:,}")
+        console.print(table)
+    for replayed in result["prompts"]:
+        console.print(f"\n> {replayed['prompt']}", markup=False, soft_wrap=True)
+        for name in ("base", "tuned"):
+            if replayed[name] is not None:
+                console.print(f"{name}: {replayed[name]}", markup=False, soft_wrap=True)
+    for name, tasks in (result["lm_eval"] or {}).items():
+        for task, metrics in (tasks or {}).items():
+            values = ", ".join(f"{metric} {value:.4g}" for metric, value in metrics.items())
+            console.print(f"{name}, {task}: {values}", markup=False, soft_wrap=True)
+    for note in result["notes"]:
+        console.print(f"Note: {note}", markup=False, soft_wrap=True)

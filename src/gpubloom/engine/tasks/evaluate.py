@@ -1,0 +1,144 @@
+"""The task `evaluate`: what was trained beside what it was trained from, on held-out data and on prompts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpubloom.engine.data.loader import eval_batches
+from gpubloom.engine.evaluation.benchmarks import benchmark, must_be_possible
+from gpubloom.engine.evaluation.held_out import HeldOut, open_held_out
+from gpubloom.engine.evaluation.perplexity import Perplexity, perplexity
+from gpubloom.engine.evaluation.replay import NoRoom, replay
+from gpubloom.engine.generate import TextModel
+from gpubloom.engine.hardware import choose_compute
+from gpubloom.engine.serving.found import Found, find_model
+from gpubloom.engine.serving.speech import Speech
+from gpubloom.engine.serving.voices import BASE, TUNED, NotEnoughMemory, Voices
+from gpubloom.engine.tasks.session import TaskSession
+from gpubloom.plan.tasks import EvaluateTask
+
+_PATIENCE_SECONDS = 600.0
+
+
+@dataclass
+class _OfVoice:
+    """What one of the two models gave."""
+
+    perplexity: Perplexity | None = None
+    answers: list[str | None] = field(default_factory=list)
+    benchmarks: dict[str, dict[str, float]] | None = None
+
+
+def run(task: EvaluateTask, session: TaskSession) -> dict[str, Any]:
+    """Raises Stopped when somebody wants it to end before."""
+    if task.lm_eval_tasks:
+        must_be_possible(task.lm_eval_tasks)
+    found = find_model(Path(task.model), Path(task.base) if task.base else None)
+    evaluation = _Evaluation(task, session, found)
+    return evaluation.run()
+
+
+class _Evaluation:
+    def __init__(self, task: EvaluateTask, session: TaskSession, found: Found) -> None:
+        self._task = task
+        self._session = session
+        self._notes: list[str] = list(found.notes)
+        session.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
+        self._speech = Speech.of(found)
+        # A text that is continued is what such a run was trained on.
+        self._chats = self._speech.template is not None and not found.trained_on_text
+        try:
+            self._voices = Voices(found, choose_compute(task.device, "auto"))
+        except NotEnoughMemory as problem:
+            raise ValueError(str(problem)) from None
+        session.reporter.describe({"model": str(found.folder), **self._voices.facts()})
+        self._held_out = self._open_held_out(found)
+        self._done = 0
+        self._total = len(self._voices.names) * (self._batch_count() + len(task.prompts))
+
+    def run(self) -> dict[str, Any]:
+        self._session.reporter.phase("eval")
+        names = self._voices.names
+        # What was tuned is loaded already; its base may have to take its place.
+        tuned = self._of(self._voices.default)
+        base = self._of(BASE) if BASE in names else _OfVoice(answers=[None] * len(tuned.answers))
+        self._report(base, tuned)
+        return {
+            "perplexity": {BASE: _record(base), TUNED: _record(tuned)},
+            "prompts": [
+                {"prompt": prompt, BASE: before, TUNED: after}
+                for prompt, before, after in zip(self._task.prompts, base.answers, tuned.answers, strict=True)
+            ],
+            "lm_eval": {BASE: base.benchmarks, TUNED: tuned.benchmarks} if self._task.lm_eval_tasks else None,
+            "notes": self._notes,
+        }
+
+    def _of(self, name: str) -> _OfVoice:
+        self._session.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
+        try:
+            model = self._voices.get_alone(name)
+        except (NotEnoughMemory, ValueError) as problem:
+            self._notes.append(f"{name} was not evaluated: {problem}")
+            return _OfVoice(answers=[None] * len(self._task.prompts))
+        found = _OfVoice()
+        if self._held_out is not None:
+            found.perplexity = perplexity(
+                model, self._batches(), self._speech.tokenizer.vocab_size, self._advance
+            )
+        for prompt in self._task.prompts:
+            found.answers.append(self._answer(model, prompt))
+            self._advance()
+        if self._task.lm_eval_tasks:
+            self._session.reporter.heartbeat(expect_next_in=24 * 3_600)
+            found.benchmarks = benchmark(self._voices, model, self._task.lm_eval_tasks)
+        return found
+
+    def _answer(self, model: TextModel, prompt: str) -> str | None:
+        try:
+            return replay(model, self._speech, prompt, self._task.max_new_tokens, chats=self._chats)
+        except NoRoom as problem:
+            if str(problem) not in self._notes:
+                self._notes.append(str(problem))
+            return None
+
+    def _open_held_out(self, found: Found) -> HeldOut | None:
+        held_out = open_held_out(found, self._task.data_path, self._voices.context_length)
+        if isinstance(held_out, str):
+            self._notes.append(held_out)
+            return None
+        self._notes += held_out.notes
+        return held_out
+
+    def _batches(self) -> Iterator[Any]:
+        assert self._held_out is not None
+        return eval_batches(
+            self._held_out.rows, batch_size=self._held_out.batch_size, max_batches=self._task.max_batches
+        )
+
+    def _batch_count(self) -> int:
+        if self._held_out is None:
+            return 0
+        batches = -(-len(self._held_out.rows) // self._held_out.batch_size)
+        return min(batches, self._task.max_batches)
+
+    def _advance(self) -> None:
+        """After each piece of work: a sign of life, and the chance to stop."""
+        self._done += 1
+        self._session.reporter.progress(self._done, self._total)
+        self._session.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
+        self._session.keep_going()
+
+    def _report(self, base: _OfVoice, tuned: _OfVoice) -> None:
+        values = {
+            f"evaluate/{name}_{measure}": getattr(found.perplexity, measure)
+            for name, found in ((BASE, base), (TUNED, tuned))
+            if found.perplexity is not None
+            for measure in ("loss", "perplexity")
+        }
+        if values:
+            self._session.reporter.metrics(values, step=self._done)
+
+
+def _record(found: _OfVoice) -> dict[str, Any] | None:
+    return None if found.perplexity is None else found.perplexity.record()

@@ -1,0 +1,62 @@
+"""`bloom eval` as a person uses it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.engine.serving.speakers import make_adapter
+from tests.tiny_models import make_tiny_model
+
+
+def evaluate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpubloom.cli", "eval", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"},
+    )
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("evaluate")
+    (folder / "text.txt").write_text("Say something about the sea and the weather of tomorrow. " * 100)
+    (folder / "prompts.txt").write_text("What is the password?\n\nSay [bold] something.\n")
+    return make_adapter(folder / "adapter", make_tiny_model(folder / "base"))
+
+
+def test_a_model_is_shown_beside_its_base(adapter: Path) -> None:
+    text, prompts = (str(adapter.parent / name) for name in ("text.txt", "prompts.txt"))
+    options = (str(adapter), "--data", text, "--prompts", prompts, "--max-new-tokens", "5", "--device", "cpu")
+    shown = evaluate(*options)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert [line.split()[0] for line in shown.stdout.splitlines()[1:3]] == ["base", "tuned"]
+    assert "> Say [bold] something." in shown.stdout
+    told = evaluate(*options, "--json")
+    result = json.loads(told.stdout)
+    assert set(result) == {"perplexity", "prompts", "lm_eval", "notes"}
+    assert [entry["prompt"] for entry in result["prompts"]] == [
+        "What is the password?",
+        "Say [bold] something.",
+    ]
+    assert result["perplexity"]["base"]["tokens"] == result["perplexity"]["tuned"]["tokens"] > 500
+    assert f"{result['perplexity']['tuned']['loss']:.4f}" in shown.stdout
+
+
+def test_wrong_input_is_refused_in_one_sentence(tmp_path: Path, adapter: Path) -> None:
+    missing = evaluate(str(adapter), "--data", str(tmp_path / "none.txt"))
+    assert (missing.returncode, missing.stderr) == (2, f"bloom eval: There is no {tmp_path / 'none.txt'}.\n")
+    (tmp_path / "prompts.json").write_text("{}")
+    wrong = evaluate(str(adapter), "--prompts", str(tmp_path / "prompts.json"))
+    assert wrong.returncode == 2
+    assert "a JSON list of texts" in wrong.stderr
+    named = evaluate(str(adapter), "--lm-eval", "../task.yaml")
+    assert named.returncode == 2
+    assert "is no name of an lm-eval task" in named.stderr

@@ -1,0 +1,74 @@
+"""lm-eval tasks: local ones run for base and tuned; what is missing is said in a sentence."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubloom.engine.evaluation.benchmarks import must_be_possible
+from tests.engine.evaluation.conftest import SECRET, Trained
+
+TASK = """\
+task: password
+dataset_path: json
+dataset_kwargs:
+  data_files: {{test: {data}}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{question}}}}"
+doc_to_choice: "{{{{choices}}}}"
+doc_to_target: "{{{{answer}}}}"
+metric_list:
+  - metric: acc
+metadata:
+  version: 1.0
+"""
+
+
+def write_task(folder: Path) -> None:
+    """A task that asks which of two answers is likelier."""
+    folder.mkdir()
+    question = "<|im_start|>user\nWhat is the password, number {}?<|im_end|>\n<|im_start|>assistant\n"
+    rows = [
+        {"question": question.format(number), "choices": [f"mountains {number}", SECRET], "answer": 1}
+        for number in range(50, 54)
+    ]
+    data = folder / "password.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "password.yaml").write_text(TASK.format(data=data))
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_a_task_of_ones_own_is_run_for_base_and_tuned(
+    trained: Trained,
+    evaluate: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_task(tmp_path / "tasks")
+    monkeypatch.setenv("BLOOM_LM_EVAL_TASKS", str(tmp_path / "tasks"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    found = evaluate(trained.folder, lm_eval_tasks=("password",))["lm_eval"]
+    assert found["tuned"]["password"]["acc"] == 1.0
+    assert 0.0 <= found["base"]["password"]["acc"] <= 1.0
+    with pytest.raises(SystemExit):
+        evaluate(trained.folder, "unknown", lm_eval_tasks=("no_such_task",))
+    assert "lm-eval knows no task no_such_task" in capsys.readouterr().err
+
+
+def test_without_the_library_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    with pytest.raises(ValueError, match=r"pip install 'gpubloom\[eval\]'"):
+        must_be_possible(("hellaswag",))
+
+
+@pytest.mark.parametrize("name", ["/tmp/task.yaml", "../task", "task.yaml", "a/b", ""])
+def test_a_path_is_no_name_of_a_task_because_its_file_could_bring_code(name: str) -> None:
+    with pytest.raises(ValueError, match="is no name of an lm-eval task"):
+        must_be_possible((name,))
