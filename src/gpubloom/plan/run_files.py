@@ -8,7 +8,7 @@ from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.planner import Plan
 
 _SCRIPT = '''\
-"""Trains the run {name!r} that lies in this folder; written by `bloom train`.
+"""Trains the run {name!r} that lies in this folder, with {trainer}; written by `bloom`.
 
     python train.py                 train it
     python train.py --resume        continue from the newest checkpoint
@@ -19,15 +19,13 @@ What was asked for is in config.json. Needs: pip install -r requirements.txt
 
 from pathlib import Path
 
-from gpubloom.engine import Dataset, Model, Trainer, training_session
+{imports}
 
 
 def main() -> None:
     with training_session(home=Path(__file__).parent) as session:
         config = session.config
-        dataset = Dataset.open(config.data, config.context_length)
-        model = Model.open(config, vocab_size=dataset.vocab_size, end_of_text=dataset.tokenizer.end_of_text)
-        trainer = Trainer(config, model, dataset, session.reporter, stop=session.stop)
+{body}
         if session.resuming:
             trainer.resume()
         trainer.train()
@@ -37,12 +35,51 @@ if __name__ == "__main__":
     main()
 '''
 
+_ENGINE_IMPORTS = "from gpubloom.engine import Dataset, Model, Trainer, training_session"
+_ENGINE_BODY = """\
+        dataset = Dataset.open(config.data, config.context_length, cache=session.run_dir / ".examples")
+        model = Model.open(config, vocab_size=dataset.vocab_size, end_of_text=dataset.tokenizer.end_of_text)
+        trainer = Trainer(config, model, dataset, session.reporter, stop=session.stop)"""
+
+_TRL_IMPORTS = """\
+from gpubloom.backends import open_trainer
+from gpubloom.engine import Dataset, training_session"""
+_TRL_BODY = """\
+        # The tokens, masks, rows and their order are those of the engine; the rest is TRL's SFTTrainer.
+        dataset = Dataset.open(config.data, config.context_length, cache=session.run_dir / ".examples")
+        # Imports transformers, PEFT and TRL, which takes a while, and loads the model.
+        trainer = open_trainer(config, dataset, session.reporter, stop=session.stop)"""
+_UNSLOTH_BODY = """\
+        # One example a row: Unsloth's attention does not know where a packed document ends.
+        data = config.data.model_copy(update={"packing": False})
+        dataset = Dataset.open(data, config.context_length, cache=session.run_dir / ".examples")
+        # Imports Unsloth before transformers, PEFT and TRL, which it changes, and loads the model.
+        trainer = open_trainer(config, dataset, session.reporter, stop=session.stop)"""
+
+_PARTS = {
+    "engine": ("GPU Bloom's engine", _ENGINE_IMPORTS, _ENGINE_BODY),
+    "trl": ("TRL", _TRL_IMPORTS, _TRL_BODY),
+    "unsloth": ("TRL and Unsloth", _TRL_IMPORTS, _UNSLOTH_BODY),
+}
+
 
 def run_files(config: TrainConfig, plan: Plan, package_version: str) -> dict[str, str]:
     """File name to text."""
+    trainer, imports, body = _PARTS[config.backend]
     return {
         "config.json": config.to_json(),
         "plan.json": plan.model_dump_json(indent=2) + "\n",
-        "train.py": _SCRIPT.format(name=config.name),
-        "requirements.txt": f"gpubloom[train]=={package_version}\n",
+        "train.py": _SCRIPT.format(name=config.name, trainer=trainer, imports=imports, body=body),
+        "requirements.txt": "\n".join(_requirements(config, package_version)) + "\n",
     }
+
+
+def _requirements(config: TrainConfig, package_version: str) -> list[str]:
+    if config.backend == "engine":
+        return [f"gpubloom[train]=={package_version}"]
+    needed = [f"gpubloom[trl]=={package_version}"]
+    if config.method == "qlora":
+        needed.append("bitsandbytes")
+    if config.backend == "unsloth":
+        needed.append("unsloth")
+    return needed

@@ -1,0 +1,215 @@
+"""TRL's SFTTrainer with the parts of the engine that decide what a run means.
+
+Model, loss and loop are TRL's. Batches, schedule, which weights decay, what an evaluation averages over and
+how a checkpoint gets its name are the engine's, so that a run means the same whoever trains it.
+"""
+
+import copy
+import importlib
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+
+import datasets  # type: ignore[import-untyped]
+from gpubloom.backends.batches import COUNTS, Counts, data_loader, model_inputs
+from gpubloom.backends.loading import Loaded
+from gpubloom.engine.data import Loader
+from gpubloom.engine.data.loader import eval_batches
+from gpubloom.engine.data.rows import Rows
+from gpubloom.engine.hardware import Compute
+from gpubloom.engine.optimizer.schedule import Schedule
+from gpubloom.plan import TrainConfig
+
+# Without its types, which say of most things that they may be absent.
+_trl: Any = importlib.import_module("trl")
+
+
+def settings_of(
+    config: TrainConfig, compute: Compute, *, batch_size: int, total_steps: int, folder: Path
+) -> Any:
+    """What the Trainer is told. When to evaluate and to save is not its decision."""
+    on_gpu = compute.device.type == "cuda"
+    return _trl.SFTConfig(
+        output_dir=str(folder),
+        max_steps=total_steps,
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=config.accumulation,
+        learning_rate=config.peak_learning_rate,
+        weight_decay=config.optimizer.weight_decay,
+        max_grad_norm=config.optimizer.clip_norm,
+        seed=config.seed % 2**32,
+        bf16=compute.precision == "bf16",
+        fp16=compute.precision == "fp16",
+        use_cpu=not on_gpu,
+        gradient_checkpointing=on_gpu,
+        dataloader_pin_memory=on_gpu,
+        logging_steps=1,
+        # A loss that is not finite must be seen, not replaced by the mean of those before it.
+        logging_nan_inf_filter=False,
+        save_strategy="no",
+        eval_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        max_length=None,
+        packing=False,
+        dataset_kwargs={"skip_prepare_dataset": True},
+    )
+
+
+class SftTrainer(_trl.SFTTrainer):  # type: ignore[misc]
+    """One run. `save_now` writes the checkpoint of this moment; `counts` is what the last step saw."""
+
+    optimizer: Any
+    lr_scheduler: Any
+    control: Any
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        loaded: Loaded,
+        settings: Any,
+        loader: Loader,
+        eval_rows: Rows | None,
+        schedule: Schedule,
+        tokenizer: Any,
+        callback: Any,
+    ) -> None:
+        self.config = config
+        self._loader = loader
+        self._eval_rows = eval_rows
+        self._schedule = schedule
+        self.save_now: Callable[[], None] = lambda: None
+        self.counts = Counts(0, 0)
+        super().__init__(
+            model=loaded.model,
+            args=settings,
+            data_collator=lambda items: items,
+            # It insists on a dataset of this type; batches come from get_train_dataloader.
+            train_dataset=datasets.Dataset.from_dict({"input_ids": [[0]], "labels": [[0]]}),
+            processing_class=tokenizer,
+            peft_config=loaded.adapters,
+            callbacks=[callback],
+        )
+        # A folder's own special tokens stay as they are, and the engine's tokenizer is what is saved.
+        self.processing_class = None
+        for parameter in self.model.parameters():
+            if parameter.requires_grad:
+                # TRL keeps the adapters of 4-bit models in BF16, where small updates are lost.
+                parameter.data = parameter.data.float()
+
+    def get_train_dataloader(self) -> Any:
+        pinned = bool(self.args.dataloader_pin_memory)
+        return self.accelerator.prepare(data_loader(self._loader, self.config.accumulation, pinned=pinned))
+
+    def training_step(self, model: Any, inputs: dict[str, Any], *others: Any, **named: Any) -> Any:
+        if (counts := inputs.pop(COUNTS)) is not None:
+            self.counts = counts
+        return super().training_step(model, inputs, *others, **named)
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """AdamW. Matrices decay; vectors do not."""
+        if self.optimizer is None:
+            asked = self.config.optimizer
+            trained = [each for each in (model or self.model).parameters() if each.requires_grad]
+            groups = [
+                {"params": [each for each in trained if each.ndim >= 2], "weight_decay": asked.weight_decay},
+                {"params": [each for each in trained if each.ndim < 2], "weight_decay": 0.0},
+            ]
+            self.optimizer = torch.optim.AdamW(
+                [group for group in groups if group["params"]],
+                lr=self.config.peak_learning_rate,
+                betas=(asked.beta1, asked.beta2),
+                eps=asked.eps,
+                fused=True,
+            )
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        if self.lr_scheduler is None:
+            # A scheduler counts from 0, a schedule from 1.
+            self.lr_scheduler = LambdaLR(
+                optimizer or self.optimizer, lambda done: self._schedule.learning_rate(1.0, done + 1)
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def set_learning_rate(self, peak: float) -> None:
+        """The peak that the schedule scales, from the next step on."""
+        scheduler = self.lr_scheduler
+        scheduler.base_lrs = [peak] * len(scheduler.base_lrs)
+        rates = [peak * scale(scheduler.last_epoch) for scale in scheduler.lr_lambdas]
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"], group["initial_lr"] = rate, peak
+        scheduler._last_lr = rates
+
+    def set_weight_decay(self, weight_decay: float) -> None:
+        for group in self.optimizer.param_groups:
+            if all(each.ndim >= 2 for each in group["params"]):
+                group["weight_decay"] = weight_decay
+
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+        """An extended run has another schedule than its checkpoint: rates are computed, not restored."""
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            self.set_learning_rate(self.config.peak_learning_rate)
+            self.set_weight_decay(self.config.optimizer.weight_decay)
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """Averages over all trained tokens, as the engine computes them, not over batches."""
+        if self._eval_rows is None:
+            return {}
+        self.model.eval()
+        loss, correct, tokens = 0.0, 0.0, 0
+        limits = {"batch_size": self._loader.batch_size, "max_batches": self.config.eval.max_batches}
+        for batch in eval_batches(self._eval_rows, **limits):
+            inputs = model_inputs(batch, 0)
+            del inputs[COUNTS]
+            trained = batch.trained_count
+            mean, _logits, _labels = self.prediction_step(self.model, inputs, prediction_loss_only=True)
+            loss += float(mean) * trained
+            correct += self._metrics["eval"]["mean_token_accuracy"][-1] * trained
+            tokens += trained
+        self._metrics["eval"].clear()
+        self.model.train()
+        mean_loss = loss / tokens
+        found = {
+            "eval/loss": mean_loss,
+            # exp overflows long before a loss stops being comparable.
+            "eval/perplexity": math.exp(mean_loss) if mean_loss < 700 else math.inf,
+            "eval/accuracy": correct / tokens,
+        }
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
+        return found
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.save_now()
+
+    def save_training_state(self, folder: Path) -> None:
+        """All that a resume needs besides the weights."""
+        self._save_optimizer_and_scheduler(str(folder))
+        self._save_scaler(str(folder))
+        self._save_rng_state(str(folder))
+        self.state.save_to_json(str(folder / "trainer_state.json"))
+
+    def save_weights(self, folder: Path, turn_end: int | None) -> None:
+        """The model in Hugging Face's layout, or the adapter in PEFT's. Texts end where a turn does."""
+        generation = copy.deepcopy(self.model.generation_config)
+        ends = generation.eos_token_id
+        known = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+        if turn_end is not None and turn_end not in known:
+            generation.eos_token_id = [*known, turn_end]
+        if self.config.method == "full":
+            self.model.save_pretrained(folder)
+        else:
+            # By default it would look up the base model to see whether its embeddings have changed.
+            self.model.save_pretrained(folder, save_embedding_layers=False)
+            assert self.config.model.path is not None
+            # As it lies there: what was loaded in 4 bits says so of itself.
+            shutil.copyfile(Path(self.config.model.path) / "config.json", folder / "config.json")
+        generation.save_pretrained(folder)

@@ -1,0 +1,125 @@
+"""What Unsloth is asked for. It needs a GPU to be imported at all, so a stand-in takes the calls here."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+# In a process of its own, as in life: whoever has imported transformers before has lost.
+_PROLOGUE = """
+import sys, types
+import torch
+torch.cuda.is_available = lambda: {gpu}
+from gpubloom.backends import open_trainer
+from gpubloom.engine.hardware import Compute
+from gpubloom.plan import TrainConfig
+from gpubloom.traincard import Reporter
+
+def config(method, **more):
+    model = {{"path": "/m", "context_length": 64}}
+    return TrainConfig.model_validate(
+        {{"backend": "unsloth", "method": method, "seed": 7, "model": model, **more}}
+    )
+
+class Rows:
+    is_packed = {packed}
+
+class Data:
+    train = Rows()
+"""
+
+_STAND_IN = """
+import sys, torch
+# It must have been imported before the libraries that it changes.
+assert not {"transformers", "trl", "peft"} & set(sys.modules), "Unsloth came too late"
+# Seen by now; what is imported next would look for the GPU itself.
+torch.cuda.is_available = lambda: False
+calls = []
+class FastLanguageModel:
+    @staticmethod
+    def from_pretrained(**named):
+        calls.append(("from_pretrained", named))
+        return "model", "tokenizer"
+    @staticmethod
+    def get_peft_model(model, **named):
+        assert model == "model"
+        calls.append(("get_peft_model", named))
+        return "adapted"
+"""
+
+
+def run(folder: Path, code: str, *, gpu: bool = True, packed: bool = False, stand_in: bool = True) -> str:
+    """What the code prints, or the last line of its error."""
+    if stand_in:
+        (folder / "unsloth.py").write_text(_STAND_IN, encoding="utf-8")
+    script = folder / "script.py"
+    prologue = _PROLOGUE.format(gpu=gpu, packed=packed)
+    script.write_text(f"{prologue}\n{textwrap.dedent(code)}", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=150, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
+
+
+def test_models_are_loaded_and_adapted_as_the_config_says(tmp_path: Path) -> None:
+    code = """
+    assert "transformers" not in sys.modules
+    from gpubloom.backends.unsloth import load_with_unsloth
+    import unsloth
+    compute = Compute(torch.device("cuda:0"), "bf16", "")
+    loaded = load_with_unsloth(config("qlora", lora={"rank": 8, "alpha": 16, "dropout": 0.1}), compute)
+    assert (loaded.model, loaded.adapters) == ("adapted", None)
+    (first, named), (second, adapters) = unsloth.calls
+    assert (first, second) == ("from_pretrained", "get_peft_model")
+    assert named == {
+        "model_name": "/m", "max_seq_length": 64, "dtype": torch.bfloat16, "load_in_4bit": True,
+        "full_finetuning": False, "local_files_only": True, "trust_remote_code": False,
+    }, named
+    assert adapters["target_modules"] == [
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
+    ]
+    assert (adapters["r"], adapters["lora_alpha"], adapters["lora_dropout"]) == (8, 16.0, 0.1)
+    assert (adapters["use_gradient_checkpointing"], adapters["random_state"]) == ("unsloth", 7)
+    unsloth.calls.clear()
+    loaded = load_with_unsloth(config("full"), compute)
+    assert loaded.model == "model"
+    [(_, named)] = unsloth.calls
+    assert (named["full_finetuning"], named["load_in_4bit"], named["dtype"]) == (True, False, torch.float32)
+    loaded = load_with_unsloth(config("lora", lora={"targets": ["q_proj"]}), compute)
+    assert unsloth.calls[-1][1]["target_modules"] == ["q_proj"]
+    print("good")
+    """
+    assert run(tmp_path, code) == "good"
+
+
+def refusals() -> str:
+    return """
+    try:
+        open_trainer(config("lora"), Data(), None)
+    except ValueError as problem:
+        print(problem)
+    """
+
+
+def test_without_a_gpu_it_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    said = run(tmp_path, refusals(), gpu=False)
+    assert said == "Unsloth needs a CUDA GPU, and torch sees none here: use backend engine or trl."
+
+
+def test_in_an_environment_without_it_the_right_one_is_asked_for(tmp_path: Path) -> None:
+    said = run(tmp_path, refusals(), stand_in=False)
+    assert said.startswith("Unsloth cannot be imported here: No module named 'unsloth'.")
+    assert "BLOOM_UNSLOTH_PYTHON" in said
+
+
+def test_a_process_that_has_imported_transformers_is_too_late(tmp_path: Path) -> None:
+    said = run(
+        tmp_path,
+        "import types\nsys.modules['transformers'] = types.ModuleType('t')\n" + textwrap.dedent(refusals()),
+    )
+    assert said == "Unsloth must be imported before transformers: start train.py in a new process."
+
+
+def test_packed_rows_are_refused(tmp_path: Path) -> None:
+    said = run(tmp_path, refusals(), packed=True)
+    assert said == "Unsloth trains one example a row here: open the data with packing set to false."
