@@ -1,11 +1,15 @@
 """Events as a run would have written them, and the rows that a job needs."""
 
+import json
 from typing import Any
 from uuid import uuid4
 
 from gpubloom.plan import TrainConfig, detect_hardware, plan
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.clock import now
+from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
+from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 from gpubloom.traincard import RunEvent
 from tests.server.installation import Installation
@@ -37,6 +41,75 @@ def add_job(installation: Installation, user: User, **changes: Any) -> TrainingJ
         "plan": plan(config, detect_hardware(), tokens_per_epoch=1000).model_dump(mode="json"),
     }
     return installation.add(TrainingJob(**{**fields, **changes}))
+
+
+def add_dataset(installation: Installation, user: User, **changes: Any) -> Dataset:
+    """A dataset of two messages, inspected, with its file where the server keeps it."""
+    fields = {
+        "id": uuid4(),
+        "user_id": user.id,
+        "name": "chats",
+        "filename": "chats.jsonl",
+        "source": "upload",
+        "status": "ready",
+        "report": {"mapping": {"format": "prompt_completion", "columns": {"prompt": "q"}}, "examples": 2},
+    }
+    dataset = installation.add(Dataset(**{**fields, **changes}))
+    file = installation.home / "datasets" / str(dataset.id) / "data.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"q": "Who?", "completion": "Ada."}\n' * 200)
+    return dataset
+
+
+def add_model(installation: Installation, user: User, **changes: Any) -> Model:
+    """A checked model: the small files of a folder, which is all that a plan reads."""
+    fields = {
+        "id": uuid4(),
+        "user_id": user.id,
+        "name": "tiny-llama",
+        "source": "upload",
+        "status": "ready",
+        "check": {"ok": True, "findings": []},
+    }
+    model = installation.add(Model(**{**fields, **changes}))
+    folder = installation.home / "models" / str(model.id)
+    folder.mkdir(parents=True)
+    shape = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 300,
+        "max_position_embeddings": 512,
+    }
+    (folder / "config.json").write_text(json.dumps(shape))
+    (folder / "tokenizer.json").write_text("{}")
+    return model
+
+
+def add_training(installation: Installation, user: User, **changes: Any) -> TrainingJob:
+    """A training that is over, with a finished model and one checkpoint."""
+    job = add_job(installation, user, **{"status": "completed", "machine": "here", **changes})
+    run_dir = installation.home / "runs" / str(job.id)
+    for name in ("model", "checkpoints/step-00000010"):
+        (run_dir / name).mkdir(parents=True)
+    (run_dir / "model/config.json").write_text("{}")
+    installation.add(
+        Checkpoint(
+            id=uuid4(),
+            job_id=job.id,
+            attempt=1,
+            step=10,
+            path=str(run_dir / "checkpoints/step-00000010"),
+            size=100,
+            metrics={"eval/loss": 1.5},
+            best=True,
+            saved_at=now(),
+        )
+    )
+    return job
 
 
 def metric(step: int, value: float | str, *, attempt: int = 1, seq: int | None = None) -> RunEvent:

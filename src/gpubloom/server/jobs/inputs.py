@@ -49,8 +49,12 @@ class Inputs:
         data = _with_path(data, "data", "train_path", self.dataset_path)
         if not isinstance(data, dict) or data.get("kind", "examples") != "examples":
             return data
-        mapping = {"format": dataset.format, "columns": dataset.columns, "encoding": dataset.encoding}
-        return {"kind": "examples", **mapping, **data}
+        # As inspected: what the preview marked is what is trained.
+        mapping = (dataset.report or {}).get("mapping") or {
+            "format": dataset.format,
+            "columns": dataset.columns,
+        }
+        return {"kind": "examples", **mapping, "encoding": dataset.encoding, **data}
 
     def include(self, path: str) -> bool:
         """Whether a path of the config is one that was put there, or the tokenizer that comes with it."""

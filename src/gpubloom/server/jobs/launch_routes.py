@@ -5,6 +5,8 @@ from fastapi import APIRouter
 from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+import gpubloom
+from gpubloom.plan import run_files
 from gpubloom.plan.backends import available_backends
 from gpubloom.plan.tasks import FindLearningRateTask
 from gpubloom.server.accounts.current import CurrentSettings
@@ -32,6 +34,7 @@ from gpubloom.server.jobs.schemas import (
     NewJob,
     PlanAnswer,
     PlanRequest,
+    Script,
 )
 from gpubloom.server.jobs.task_schemas import BackendOut
 from gpubloom.server.problems import InvalidInput, invalid_fields
@@ -73,10 +76,7 @@ async def plan_job(
     body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
 ) -> PlanAnswer:
     """Does it fit, how much memory of which kind, how fast? Nothing is started."""
-    async with database.read() as session:
-        data_path = None
-        if body.project_id is not None:
-            data_path = (await get_project(session, principal, body.project_id)).training_data_path
+    data_path = await _project_data(body, principal, database)
     try:
         launch = await _decide(body, principal, database, settings, name="plan", data_path=data_path)
     except InvalidInput as refusal:
@@ -86,6 +86,27 @@ async def plan_job(
     return PlanAnswer(
         fits=True, reason=None, plan=launch.plan.model_dump(mode="json"), machine=launch.machine
     )
+
+
+@router.post("/plan/script")
+async def plan_script(
+    body: PlanRequest, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+) -> Script:
+    """The script that a job of this config would run, and what it needs. Nothing is started."""
+    data_path = await _project_data(body, principal, database)
+    name = str(body.config.get("name") or "Training")[:120]
+    launch = await _decide(body, principal, database, settings, name=name, data_path=data_path)
+    files = run_files(launch.config, launch.plan, gpubloom.__version__)
+    return Script(
+        script=files["train.py"], requirements=files["requirements.txt"], config=files["config.json"]
+    )
+
+
+async def _project_data(body: PlanRequest, principal: Principal, database: Database) -> str | None:
+    if body.project_id is None:
+        return None
+    async with database.read() as session:
+        return (await get_project(session, principal, body.project_id)).training_data_path
 
 
 async def _decide(
@@ -128,10 +149,9 @@ async def create_job(
         raise InvalidInput.for_field("projectId", "Name a project, or describe a new one: one of the two.")
     if body.finder is not None and body.kind != "find_learning_rate":
         raise InvalidInput.for_field("finder", "Only kind find_learning_rate has a finder.")
-    data_path = body.project.training_data_path if body.project else None
-    if body.project_id is not None:
-        async with database.read() as session:
-            data_path = (await get_project(session, principal, body.project_id)).training_data_path
+    data_path = (
+        body.project.training_data_path if body.project else await _project_data(body, principal, database)
+    )
     name = (
         body.name or str(body.config.get("name") or (body.project.name if body.project else "Training"))[:120]
     )

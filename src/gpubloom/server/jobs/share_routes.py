@@ -20,7 +20,7 @@ from gpubloom.server.jobs.metrics import read_curves
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import CurveOut, Curves, JobOut, NewShare, ShareOut, Shares
 from gpubloom.server.jobs.tables import JobShare, TrainingJob
-from gpubloom.server.problems import NotFound
+from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.security.secrets import fingerprint, new_secret
 
@@ -44,6 +44,9 @@ async def create_share(
 ) -> NewShare:
     """Make a read-only link; this response is the only place that shows it."""
     job, _ = await service.get_job(session, principal, job_id)
+    if job.kind != "train":
+        # A task shows prompts and answers, which are often somebody's data.
+        raise Conflict("Only trainings can be shared.", code="not_for_this_kind")
     secret = new_secret()
     share = JobShare(job_id=job.id, fingerprint=fingerprint(secret))
     session.add(share)
@@ -91,24 +94,33 @@ SharedJob = Annotated[tuple[TrainingJob, Project], Depends(_shared_job)]
 async def read_shared_job(shared: SharedJob, session: ReadSession, settings: CurrentSettings) -> JobOut:
     """The job behind a link. What could hold a path of the server is left out."""
     out = await job_out(session, settings, *shared)
+    summary = {name: value for name, value in out.summary.items() if name not in {"error", "findings"}}
+    if isinstance(summary.get("facts"), dict):
+        summary["facts"] = _without_places(summary["facts"])
     return out.model_copy(
         update={
-            "config": _without_paths(out.config),
-            "summary": {
-                name: value for name, value in out.summary.items() if name not in {"error", "findings"}
-            },
+            "config": _without_paths(out.config, out.model_name),
+            "summary": summary,
+            "dataset_id": None,
+            "dataset_name": None,
+            "model_id": None,
             "error_message": None,
         }
     )
 
 
-def _without_paths(config: dict[str, Any]) -> dict[str, Any]:
-    """Where data and models lie stays here; the name of the model's folder says which model it is."""
+def _without_paths(config: dict[str, Any], model_name: str | None) -> dict[str, Any]:
+    """Where data and models lie stays here; the model's name, or that of its folder, says which it is."""
     shown = {name: value for name, value in config.items() if name != "data"}
     model = shown.get("model")
     if isinstance(model, dict) and isinstance(model.get("path"), str):
-        shown["model"] = {**model, "path": PurePath(model["path"]).name}
+        shown["model"] = {**model, "path": model_name or PurePath(model["path"]).name}
     return shown
+
+
+def _without_places(facts: dict[str, Any]) -> dict[str, Any]:
+    """What a run says about itself, less what is a path."""
+    return {name: value for name, value in facts.items() if not str(value).startswith("/")}
 
 
 @public_router.get("/metrics")
