@@ -11,6 +11,7 @@ from gpubloom.cli import (
     database,
     evaluate,
     export,
+    find_lr,
     jobs,
     login,
     mirror,
@@ -61,6 +62,7 @@ app.command("sample")(sample.sample)
 app.command("chat")(chat.chat)
 app.command("eval")(evaluate.evaluate)
 app.command("export")(export.export)
+app.command("find-lr")(find_lr.find_lr)
 app.command("mirror")(mirror.mirror)
 app.add_typer(tensorboard.app, name="tensorboard")
 app.add_typer(config.app, name="config")

@@ -1,0 +1,138 @@
+"""`bloom find-lr`: tries growing learning rates on a config's own model and data, and suggests one.
+
+Takes what `bloom train` takes; the steps run in a child process.
+"""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gpubloom.plan.tasks import Task
+
+_SETTINGS = "Settings"
+_CHART_HEIGHT = 14
+_CHART_WIDTH = 100
+
+
+def find_lr(
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="A model folder. [default: a new model, as in bloom train]", rich_help_panel=_SETTINGS
+        ),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="full, lora or qlora. [default: full]", rich_help_panel=_SETTINGS)
+    ] = None,
+    examples: Annotated[
+        Path | None, typer.Option(help="A file of examples to tune on.", rich_help_panel=_SETTINGS)
+    ] = None,
+    train_path: Annotated[
+        str | None,
+        typer.Option(help="Running text to train on. [env TRAIN_DATA_PATH]", rich_help_panel=_SETTINGS),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Rows per step. [env BATCH_SIZE]", rich_help_panel=_SETTINGS)
+    ] = None,
+    gpu: Annotated[int | None, typer.Option(min=0, help="Use this GPU.", rich_help_panel=_SETTINGS)] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="Any field of the config.", rich_help_panel=_SETTINGS
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A JSON file with a TrainConfig.", rich_help_panel=_SETTINGS)
+    ] = None,
+    lowest: Annotated[float, typer.Option(help="The first rate.")] = 1e-6,
+    highest: Annotated[float, typer.Option(help="The last rate.")] = 1e-1,
+    steps: Annotated[int, typer.Option(help="How many rates to try.")] = 60,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Find a learning rate: a short training whose rate grows, drawn as loss against rate."""
+    from rich.console import Console
+
+    from gpubloom.cli.child_process import Stopped
+    from gpubloom.cli.task_process import TaskFailed
+
+    console = Console(highlight=False, stderr=as_json)
+    flags = {
+        "model.path": None if model is None else str(model),
+        "method": method,
+        "data.kind": None if examples is None else "examples",
+        "data.train_path": train_path if examples is None else str(examples),
+        "batch_size": batch_size,
+        "device": None if gpu is None else f"cuda:{gpu}",
+    }
+    try:
+        task = _task(flags, assignments or [], config, {"lowest": lowest, "highest": highest, "steps": steps})
+        result = _run(task, steps, console)
+    except ValueError as problem:
+        typer.echo(f"bloom find-lr: {problem}", err=True)
+        raise typer.Exit(2) from None
+    except TaskFailed as problem:
+        typer.echo(f"bloom find-lr: the search failed: {problem}", err=True)
+        raise typer.Exit(1) from None
+    except (KeyboardInterrupt, Stopped):
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+    else:
+        _show(result, console)
+
+
+def _task(
+    flags: dict[str, Any], assignments: list[str], config_file: Path | None, finder: dict[str, Any]
+) -> "Task":
+    from gpubloom.cli.train_config import build_config
+    from gpubloom.plan.tasks import task_from
+
+    config = build_config(
+        flags=flags,
+        assignments=assignments,
+        config_file=config_file,
+        environment=os.environ,
+        folder=Path.cwd(),
+    )
+    return task_from({"kind": "find_learning_rate", "train": config.model_dump(exclude_unset=True), **finder})
+
+
+def _run(task: "Task", steps: int, console: "Console") -> dict[str, Any]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from gpubloom.cli.task_process import running
+    from gpubloom.traincard.reader import load_latest
+
+    columns = (TextColumn("Trying rates"), BarColumn(), MofNCompleteColumn())
+    with running(task) as child, Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("rates", total=steps)
+
+        def show_step() -> None:
+            progress.update(bar, completed=(load_latest(child.home) or {}).get("step") or 0)
+
+        return child.wait_for("result.json", meanwhile=show_step)
+
+
+def _show(result: dict[str, Any], console: "Console") -> None:
+    from gpubloom.cli.chart import Line, draw
+
+    points = [(math.log10(each["learning_rate"]), each["smoothed"]) for each in result["points"]]
+    if points:
+        width = min(console.width, _CHART_WIDTH)
+        *rows, steps = draw(Line([points]), width, _CHART_HEIGHT)
+        # The chart writes what lies across below itself, as numbers; here they are exponents.
+        margin = len(steps) - len(steps.lstrip())
+        first, last = (f"{10**exponent:.0e}" for exponent, _ in (points[0], points[-1]))
+        console.print("loss against learning rate")
+        for row in (*rows, f"{'':{margin}}{first}{last:>{max(1, width - margin - len(first))}}"):
+            console.print(row, markup=False)
+    console.print(result["reason"], soft_wrap=True)
+    if (suggested := result["suggested"]) is not None:
+        console.print(f"Suggested: --set learning_rate={suggested:g}")

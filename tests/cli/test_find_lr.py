@@ -1,0 +1,50 @@
+"""`bloom find-lr` as a person uses it: one real search, shown and as JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gpubloom.cli.find_lr import _show
+from tests.cli.test_train import SMALL, TEXT, bloom
+
+SETTINGS = [each for each in SMALL if each not in {"--epochs", "1"}]
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What a search answered as JSON; it must leave nothing behind."""
+    folder = tmp_path_factory.mktemp("searched")
+    (folder / "text.txt").write_text(TEXT)
+    done = bloom("find-lr", "--train-path", "text.txt", *SETTINGS, "--steps", "30", "--json", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in folder.iterdir()] == ["text.txt"]
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_a_search_answers_with_a_curve_and_a_rate(searched: dict[str, object]) -> None:
+    points, suggested = searched["points"], searched["suggested"]
+    assert isinstance(points, list)
+    assert len(points) == 30
+    assert set(points[0]) == {"learning_rate", "loss", "smoothed"}
+    assert isinstance(suggested, float)
+    assert 1e-6 < suggested < 1e-1
+
+
+def test_the_curve_is_drawn_over_powers_of_ten(searched: dict[str, object]) -> None:
+    console = Console(width=80, record=True, color_system=None)
+    _show(searched, console)
+    lines = console.export_text().splitlines()
+    across = next(line for line in lines if "1e-06" in line)
+    assert across.split() == ["1e-06", "1e-01"]
+    assert len(across) <= 80
+    assert lines[-1] == f"Suggested: --set learning_rate={searched['suggested']:g}"
+
+
+def test_wrong_input_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    done = bloom("find-lr", "--train-path", "text.txt", "--highest", "1e-6", folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "bloom find-lr: highest must be at least ten times lowest."
