@@ -5,14 +5,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.engine.serving.speakers import make_adapter
+from gpubloom.cli.chat import _converse, _names
+from gpubloom.cli.conversation import Conversation, Settings
+from gpubloom.engine.pretrained_text import ON_CPU
+from gpubloom.engine.serving.found import find_model
+from gpubloom.engine.serving.speech import Speech
+from gpubloom.engine.serving.voices import Voices
+from tests.engine.serving.speakers import TOKEN, listening, make_adapter
 from tests.tiny_models import make_tiny_model
 
-GREEDY = ("--temperature", "0", "--device", "cpu")
+GREEDY = Settings(temperature=0.0, top_p=1.0, max_tokens=8, seed=None)
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -26,12 +33,6 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def chat(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
-    process = start(*arguments)
-    output, errors = process.communicate(said, timeout=150)
-    return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
-
-
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("chat") / "base", context_length=4_096)
@@ -42,24 +43,23 @@ def adapter(base: Path) -> Path:
     return make_adapter(base.parent / "adapter", base)
 
 
+@pytest.fixture(scope="module")
+def place(adapter: Path) -> Iterator[dict[str, object]]:
+    """serve.json of an adapter that is served by this process."""
+    found = find_model(adapter)
+    with listening(Voices(found, ON_CPU), Speech.of(found)) as (_, client):
+        yield {"port": client.base_url.port, "token": TOKEN, "context_length": 4_096, "chat_template": True}
+
+
 def test_base_and_tuned_are_asked_in_one_go(adapter: Path) -> None:
-    done = chat(str(adapter), "-p", "What is the password?", "--compare", "--max-tokens", "8", *GREEDY)
-    assert (done.returncode, done.stderr) == (0, "")
-    before, _, after = done.stdout.partition("\ntuned: ")
+    options = ("--compare", "--max-tokens", "8", "--temperature", "0", "--device", "cpu")
+    process = start(str(adapter), "-p", "What is the password?", *options)
+    output, errors = process.communicate(timeout=150)
+    assert (process.returncode, errors) == (0, "")
+    before, _, after = output.partition("\ntuned: ")
     assert before.startswith("base: ")
     assert after
     assert before.removeprefix("base: ") != after.rstrip("\n")
-
-
-def test_a_conversation_goes_on_line_by_line_and_survives_what_is_refused(adapter: Path) -> None:
-    lines = ["What is the password?", "word " * 5_000, "/new", "What is the password?", "/quit", "never said"]
-    done = chat(str(adapter), "--max-tokens", "8", *GREEDY, said="\n".join(lines))
-    assert done.returncode == 0
-    # After /new, the same question gets the same answer.
-    first, second = (part for part in done.stdout.split("\n") if part)
-    assert first == second
-    assert "Talking to tuned." in done.stderr
-    assert "leaves no room for an answer" in done.stderr
 
 
 def test_ctrl_c_stops_an_answer_and_twice_quits(base: Path) -> None:
@@ -84,10 +84,37 @@ def test_ctrl_c_stops_an_answer_and_twice_quits(base: Path) -> None:
     assert len(output) < 3_000
 
 
-def test_wrong_input_is_refused_in_one_sentence(tmp_path: Path, base: Path) -> None:
-    nothing = chat(str(tmp_path / "nothing"))
-    assert nothing.returncode == 2
-    assert "There is no run directory and no model folder" in nothing.stderr
-    alone = chat(str(base), "-p", "x", "--base")
-    assert alone.returncode == 2
-    assert "leave out --base and --compare" in alone.stderr
+def test_a_conversation_goes_on_line_by_line_and_survives_what_is_refused(
+    place: dict[str, object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = iter(["What is the password?", "", "word " * 5_000, "/new", "What is the password?", "/quit"])
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    with Conversation(place, ["tuned"], GREEDY, system="Be brief.") as conversation:
+        _converse(conversation)
+        said = capsys.readouterr()
+        # After /new, the same question gets the same answer.
+        first, second = (part for part in said.out.split("\n") if part)
+        assert first == second
+        assert "leaves no room for an answer" in said.err
+        conversation.ask("What is the password?")
+        # What was said before counts.
+        assert capsys.readouterr().out.strip("\n") != first
+
+
+def test_what_cannot_be_asked_is_refused_in_a_sentence(tmp_path: Path, place: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="leave out --base and --compare"):
+        _names(["model"], base=True, compare=False)
+    with pytest.raises(ValueError, match="has no chat template"):
+        Conversation(place | {"chat_template": False}, ["model"], GREEDY, system="Be brief.")
+    process = start(str(tmp_path / "nothing"))
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert errors.startswith("bloom chat: There is no run directory and no model folder")
+
+
+def test_a_model_process_that_is_gone_is_a_sentence(place: dict[str, object]) -> None:
+    with (
+        Conversation(place | {"port": 1}, ["tuned"], GREEDY, None) as conversation,
+        pytest.raises(ValueError, match="does not answer any more"),
+    ):
+        conversation.ask("hello?")

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from gpubloom.cli.evaluate import _prompts, _show
 from tests.engine.serving.speakers import make_adapter
 from tests.tiny_models import make_tiny_model
 
@@ -32,14 +34,11 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_adapter(folder / "adapter", make_tiny_model(folder / "base"))
 
 
-def test_a_model_is_shown_beside_its_base(adapter: Path) -> None:
+def test_a_model_is_shown_beside_its_base(adapter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, prompts = (str(adapter.parent / name) for name in ("text.txt", "prompts.txt"))
     options = (str(adapter), "--data", text, "--prompts", prompts, "--max-new-tokens", "5", "--device", "cpu")
-    shown = evaluate(*options)
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert [line.split()[0] for line in shown.stdout.splitlines()[1:3]] == ["base", "tuned"]
-    assert "> Say [bold] something." in shown.stdout
     told = evaluate(*options, "--json")
+    assert (told.returncode, told.stderr) == (0, "Evaluating …\n" if told.stderr else "")
     result = json.loads(told.stdout)
     assert set(result) == {"perplexity", "prompts", "lm_eval", "notes"}
     assert [entry["prompt"] for entry in result["prompts"]] == [
@@ -47,16 +46,20 @@ def test_a_model_is_shown_beside_its_base(adapter: Path) -> None:
         "Say [bold] something.",
     ]
     assert result["perplexity"]["base"]["tokens"] == result["perplexity"]["tuned"]["tokens"] > 500
-    assert f"{result['perplexity']['tuned']['loss']:.4f}" in shown.stdout
+    _show(result | {"notes": ["a note"]}, Console(width=100))
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines()[1:3]] == ["base", "tuned"]
+    assert f"{result['perplexity']['tuned']['loss']:.4f}" in shown
+    assert "> Say [bold] something." in shown
+    assert shown.endswith("Note: a note\n")
 
 
 def test_wrong_input_is_refused_in_one_sentence(tmp_path: Path, adapter: Path) -> None:
     missing = evaluate(str(adapter), "--data", str(tmp_path / "none.txt"))
     assert (missing.returncode, missing.stderr) == (2, f"bloom eval: There is no {tmp_path / 'none.txt'}.\n")
     (tmp_path / "prompts.json").write_text("{}")
-    wrong = evaluate(str(adapter), "--prompts", str(tmp_path / "prompts.json"))
-    assert wrong.returncode == 2
-    assert "a JSON list of texts" in wrong.stderr
+    with pytest.raises(ValueError, match="a JSON list of texts"):
+        _prompts(tmp_path / "prompts.json")
     named = evaluate(str(adapter), "--lm-eval", "../task.yaml")
     assert named.returncode == 2
     assert "is no name of an lm-eval task" in named.stderr

@@ -62,7 +62,18 @@ def test_base_and_tuned_answer_differently_whole_and_streamed(voices: Voices, sp
         assert said["base"] != said["tuned"]
         # Nobody named: what was tuned answers.
         assert client.post(CHAT, json=QUESTION | {"max_tokens": 12}).json()["model"] == "tuned"
-        assert service.counts.requests == 5
+    # An answer is counted when it is over, which may be after its last byte has arrived.
+    assert service.counts.requests == 5
+
+
+def test_characters_that_some_take_for_line_ends_stay_within_their_event(speech: Speech) -> None:
+    text = "one\u2028two\x85three\x1cfour\r\nfive"
+    with listening(OneVoice(speaker(speech, text)), speech) as (_, client):
+        with client.stream("POST", CHAT, json=QUESTION | {"stream": True}) as response:
+            pieces = [
+                event["choices"][0]["delta"].get("content", "") for event in events(response.iter_lines())
+            ]
+        assert "".join(pieces) == text
 
 
 def test_texts_are_completed(voices: Voices, speech: Speech) -> None:
@@ -203,6 +214,8 @@ def test_bodies_that_are_no_request_are_refused(voices: Voices, speech: Speech) 
             assert "JSON" in response.json()["error"]["message"]
         large = client.post(CHAT, content=b" " * (9 << 20))
         assert (large.status_code, large.json()["error"]["code"]) == (413, "too_large")
+        refused = client.post(CHAT, json=QUESTION, headers={"Authorization": "Bearer wrong"})
+        assert refused.status_code == 401
         assert client.post("/v1/images", json={}).status_code == 404
         assert client.put("/v1/models").status_code == 501
         # Whoever was refused may ask again.
@@ -233,3 +246,4 @@ def test_a_model_that_fails_says_so_and_answers_the_next_question(
         assert failed.status_code == 500
         assert "the device fell over" in failed.json()["error"]["message"]
         assert client.post(CHAT, json=QUESTION).json()["choices"][0]["message"]["content"] == ""
+    assert "RuntimeError: the device fell over" in capsys.readouterr().err

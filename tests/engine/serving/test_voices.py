@@ -16,6 +16,7 @@ from gpubloom.engine.pretrained_text import ON_CPU, PretrainedText, load_pretrai
 from gpubloom.engine.quantize.nf4 import dequantize, quantize
 from gpubloom.engine.serving import voices as voices_module
 from gpubloom.engine.serving.found import find_model
+from gpubloom.engine.serving.four_bit import PackedLinear, to_four_bit
 from gpubloom.engine.serving.voices import NotEnoughMemory, Voices, count_weights
 from tests.engine.runs import Run
 from tests.tiny_models import make_tiny_model
@@ -143,6 +144,21 @@ def test_an_adapter_of_qlora_gets_the_base_in_four_bits_as_it_was_trained(
                     parameter.copy_(dequantize(quantize(parameter)))
         assert torch.allclose(logits_of(voices.get("base")), expected(input_ids=TOKENS).logits, atol=1e-5)
     assert not torch.allclose(logits_of(voices.get("base")), reference_logits(base), atol=1e-3)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_four_bits_that_stay_packed_compute_what_decoded_ones_do(tmp_path: Path, family: str) -> None:
+    import transformers
+
+    folder = make_tiny_model(tmp_path / family, family=family)
+
+    def logits(*, packed: bool) -> torch.Tensor:
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        to_four_bit(model, torch.device("cpu"), torch.float32, packed=packed)
+        assert any(isinstance(module, PackedLinear) for module in model.modules()) is packed
+        return logits_of(PretrainedText(model))
+
+    assert torch.allclose(logits(packed=True), logits(packed=False), atol=1e-5)
 
 
 def test_a_base_that_is_gone_is_named_and_another_place_of_it_can_be_given(

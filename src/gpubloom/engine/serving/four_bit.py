@@ -16,12 +16,15 @@ from gpubloom.engine.quantize.nf4 import Nf4, dequantize, quantize
 
 
 @torch.no_grad()
-def to_four_bit(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
+def to_four_bit(
+    model: nn.Module, device: torch.device, dtype: torch.dtype, *, packed: bool | None = None
+) -> nn.Module:
     """Quantizes a loaded model in place and brings it to the device in the precision of computing."""
+    packed = device.type == "cuda" if packed is None else packed
     layers = model.get_submodule(find_layers(model))
     for layer in cast(nn.ModuleList, layers):
         for path, module in list(layer.named_modules()):
-            if device.type == "cuda" and (isinstance(module, nn.Linear) or is_transposed(module)):
+            if packed and (isinstance(module, nn.Linear) or is_transposed(module)):
                 _replace(layer, path, PackedLinear(module, device, dtype))
                 continue
             for parameter in module.parameters(recurse=False):

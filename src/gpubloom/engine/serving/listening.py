@@ -7,6 +7,8 @@ import hmac
 import json
 import select
 import socket
+import sys
+import traceback
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +20,9 @@ from gpubloom.engine.serving.protocol import Refused, Shape, usage
 from gpubloom.engine.serving.service import Asked, Service
 
 _LARGEST_BODY = 8 << 20
+# So much of a body that is not wanted is still read, so that its sender gets to read the answer.
+_MOST_DISCARDED = 64 << 20
+_PIECE = 1 << 16
 _READ_SECONDS = 60.0
 _LOST = (BrokenPipeError, ConnectionError, TimeoutError)
 
@@ -38,7 +43,9 @@ class Listener(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's mistake; others were answered where they happened."""
+        """A client that went away is nobody's mistake; all else belongs in the log."""
+        if not isinstance(sys.exc_info()[1], _LOST):
+            traceback.print_exc()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -56,6 +63,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, respond: Any) -> None:
         self._begun = False
+        length = self.headers.get("Content-Length", "")
+        self._unread = int(length) if length.isdecimal() else 0
         try:
             self._must_be_allowed()
             respond()
@@ -66,11 +75,10 @@ class _Handler(BaseHTTPRequestHandler):
         except torch.OutOfMemoryError:
             sentence = "The device ran out of memory while answering: ask for less, or end what else uses it."
             self._refuse(Refused(sentence, status=503, code="not_enough_memory", kind="server_error"))
-        except Exception as problem:
-            self._refuse(
-                Refused(f"The model failed: {problem}", status=500, code="failed", kind="server_error")
-            )
-            raise
+        except Exception as problem:  # noqa: BLE001 - whoever asked must hear of it, whatever it was
+            traceback.print_exc()
+            sentence = f"The model failed: {problem}"
+            self._refuse(Refused(sentence, status=500, code="failed", kind="server_error"))
 
     def _must_be_allowed(self) -> None:
         given = self.headers.get("Authorization", "")
@@ -145,26 +153,33 @@ class _Handler(BaseHTTPRequestHandler):
         raise ConnectionAbortedError
 
     def _event(self, content: dict[str, Any]) -> None:
-        self._chunk(f"data: {json.dumps(content, ensure_ascii=False)}\n\n".encode())
+        # Escaped: many readers take characters such as U+2028 for the end of a line.
+        self._chunk(f"data: {json.dumps(content)}\n\n".encode())
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
     def _body(self) -> Any:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
+        if not self.headers.get("Content-Length", "").isdecimal():
             self.close_connection = True
             raise Refused("A request needs a body and its Content-Length.", status=411)
-        if int(length) > _LARGEST_BODY:
-            # What was not read would be taken for the next request.
-            self.close_connection = True
-            sentence = f"The body has {int(length):,} bytes; at most {_LARGEST_BODY:,} are read."
+        if self._unread > _LARGEST_BODY:
+            sentence = f"The body has {self._unread:,} bytes; at most {_LARGEST_BODY:,} are read."
             raise Refused(sentence, status=413, code="too_large")
-        content = self.rfile.read(int(length))
+        content = self.rfile.read(self._unread)
+        self._unread = 0
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as problem:
             raise Refused(f"The body is not JSON: {problem}.") from None
+
+    def _discard_body(self) -> None:
+        """What was not read would be taken for the next request."""
+        if self._unread > _MOST_DISCARDED:
+            self.close_connection = True
+            return
+        while self._unread and (piece := self.rfile.read(min(_PIECE, self._unread))):
+            self._unread -= len(piece)
 
     def _is_gone(self) -> bool:
         """Whether the client has closed the connection; one that sent a further request has not."""
@@ -182,6 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._event(problem.body)
                 self._chunk(b"")
             else:
+                self._discard_body()
                 self._send(problem.status, problem.body)
         except _LOST:
             self.close_connection = True
