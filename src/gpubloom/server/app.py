@@ -38,6 +38,7 @@ from gpubloom.server.jobs.stream import JobStreams
 from gpubloom.server.models import routes as brought_model_routes
 from gpubloom.server.playground import openai_routes
 from gpubloom.server.playground import routes as playground_routes
+from gpubloom.server.playground.proxy import new_client
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
 from gpubloom.server.security.body_limit import BodyLimit
@@ -60,7 +61,9 @@ def create_app(settings: Settings) -> FastAPI:
         app.state.database = Database(settings.database)
         app.state.streams = JobStreams(app.state.database)
         app.state.readers = anyio.CapacityLimiter(MOST_READERS)
+        app.state.playground = new_client()
         yield
+        await app.state.playground.aclose()
         await app.state.streams.close()
         await app.state.database.close()
 
