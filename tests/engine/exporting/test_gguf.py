@@ -66,6 +66,9 @@ def test_a_gguf_file_holds_the_merged_tensors_and_answers_as_before(
     assert all(torch.equal(back[name], expected[name]) for name in expected)
     assert result["same"] == result["of"] == 1
     assert result["largest_logit_difference"] < 1e-4
+    # Of these, only Mistral's configuration limits how far back a token sees.
+    assert [note for note in result["notes"] if "tokens back" in note] == result["notes"]
+    assert bool(result["notes"]) == (family == "mistral")
 
 
 def test_the_metadata_and_the_tokenizer_are_those_of_the_model(tiny: Make, tmp_path: Path) -> None:

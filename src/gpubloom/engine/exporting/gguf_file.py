@@ -40,6 +40,18 @@ def can_write(found: Found) -> bool:
     return str(config.get("model_type")) in ARCHITECTURES and _scaling(config)[0] in _KNOWN_SCALING
 
 
+def what_differs(found: Found) -> list[str]:
+    """What llama.cpp computes otherwise than transformers does, for models that are written here."""
+    config = merged_config(found, "fp32")
+    window = config.get("sliding_window")
+    if not window or config.get("use_sliding_window", config["model_type"] == "mistral") is False:
+        return []
+    return [
+        f"The model sees {window:,} tokens back; llama.cpp lets it see the whole text, which is the same for "
+        "shorter ones."
+    ]
+
+
 def write_gguf(
     path: Path, found: Found, precision: Precision, keep_going: Callable[[], None] = lambda: None
 ) -> None:
@@ -51,7 +63,7 @@ def write_gguf(
     tokenizer = _tokenizer(found, int(config["vocab_size"]))
     writer = gguf.GGUFWriter(path, ARCHITECTURES[config["model_type"]])
     try:
-        _add_metadata(writer, config, precision, found.folder.resolve().name)
+        _add_metadata(writer, config, precision, (found.run_dir or found.folder).resolve().name)
         _add_tokenizer(writer, tokenizer)
         divisors = _divisors(config)
         if divisors is not None:

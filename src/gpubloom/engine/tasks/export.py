@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from gpubloom.engine.exporting.external import VARIABLE, convert, find_converter
-from gpubloom.engine.exporting.gguf_file import ARCHITECTURES, can_write, gguf_tensors, write_gguf
+from gpubloom.engine.exporting.gguf_file import (
+    ARCHITECTURES,
+    can_write,
+    gguf_tensors,
+    what_differs,
+    write_gguf,
+)
 from gpubloom.engine.exporting.gguf_tokenizer import UnknownTokenizer
 from gpubloom.engine.exporting.layouts import merged_config, write_adapter_form, write_merged
 from gpubloom.engine.exporting.replaying import (
@@ -101,7 +107,7 @@ def _write_gguf(folder: Path, task: ExportTask, found: Found, session: TaskSessi
         except UnknownTokenizer as problem:
             reason = str(problem)
         else:
-            return []
+            return what_differs(found)
     converter = find_converter()
     if converter is None:
         reason = reason or f"Models of type {family} are not written as GGUF here."
