@@ -15,15 +15,18 @@ from sqlalchemy import select
 
 from gpubloom.agent import AgentFiles, AgentRecord
 from gpubloom.plan import TrainConfig, detect_hardware, plan
+from gpubloom.providers import Devices
 from gpubloom.providers.local import LocalProvider
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory
+from gpubloom.server.jobs.kinds import MAX_ATTEMPTS, Kind
 from gpubloom.server.jobs.tables import MetricPoint, MetricSeries, TrainingJob
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
 from gpubloom.worker.loop import WorkerLoop
 from tests.server.installation import Installation
+from tests.worker.toy_task import TOY_TASK
 from tests.worker.toy_training import TOY
 
 PATIENCE_SECONDS = 60
@@ -69,6 +72,39 @@ class Machine:
         self.installation.add(job)
         return job.id
 
+    def add_task(self, kind: Kind, *, toy: dict[str, Any] | None = None, **changes: Any) -> UUID:
+        """A queued task whose directory already holds the toy; its config is what a real one's would be."""
+        about = {"kind": kind, "model": "/nowhere", "device": "cpu"}
+        fields = {"max_attempts": MAX_ATTEMPTS[kind], "config": {**about, **changes.pop("config", {})}}
+        job = TrainingJob(
+            id=uuid4(),
+            project_id=self.project.id,
+            user_id=self.user.id,
+            name="toy task",
+            kind=kind,
+            **{**fields, **changes},
+        )
+        run_dir = self.run_dir(job.id)
+        run_dir.mkdir(parents=True)
+        (run_dir / "task.py").write_text(TOY_TASK)
+        (run_dir / "toy.json").write_text(json.dumps(toy or {}))
+        self.installation.add(job)
+        return job.id
+
+    def seen(self, job_id: UUID, attempt: int = 1) -> dict[str, Any]:
+        """What a toy task found when an attempt of it began."""
+        path = self.run_dir(job_id) / f"seen-{attempt}.json"
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    async def began(self, job_id: UUID, attempt: int = 1) -> None:
+        """Wait until an attempt of a toy task is under way."""
+        await self.when(
+            job_id,
+            lambda job: job.status == "failed" or (self.run_dir(job_id) / f"seen-{attempt}.json").exists(),
+        )
+        await self.until(job_id, "running", "completed")
+
     def run_dir(self, job_id: UUID) -> Path:
         return run_directory(self.settings, job_id)
 
@@ -87,10 +123,12 @@ class Machine:
         await asyncio.to_thread(work)
 
     @asynccontextmanager
-    async def worker(self) -> AsyncIterator[WorkerLoop]:
-        """A worker in this process, until the block ends; its runs go on."""
+    async def worker(self, *gpus: str) -> AsyncIterator[WorkerLoop]:
+        """A worker in this process, until the block ends; its runs go on. `gpus`: what the machine has."""
         database = Database(self.settings.database)
-        loop = WorkerLoop(self.settings, database, LocalProvider(self.settings.home, warm=False))
+        devices = Devices(self.settings.home, find_gpus=lambda: gpus)
+        provider = LocalProvider(self.settings.home, warm=False, devices=devices)
+        loop = WorkerLoop(self.settings, database, provider)
         stopping = asyncio.Event()
         task = asyncio.create_task(loop.run(stopping))
         try:
