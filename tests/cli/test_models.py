@@ -37,7 +37,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_catalogue_is_listed_with_memory_by_method() -> None:
-    told = RUNNER.invoke(app, ["models", "list"], env={"COLUMNS": "200"})
+    told = RUNNER.invoke(app, ["models", "list"])
     assert told.exit_code == 0
     assert "Qwen/Qwen2.5-7B-Instruct" in told.output
     assert "18 GB" in next(line for line in told.output.splitlines() if "Qwen2.5-7B-Instruct" in line)

@@ -27,34 +27,25 @@ def list_models(
     if fetched:
         _list_fetched(as_json=as_json)
         return
-    from gpubloom.hub.catalogue import USUAL_SETTING, catalogue
+    from gpubloom.hub.catalogue import METHODS, USUAL_SETTING, catalogue
 
     families = catalogue()
     if as_json:
         typer.echo(json.dumps([asdict(family) for family in families], indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("model", no_wrap=True)
-    for name in ("size", "context", "full", "lora", "qlora"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("licence", no_wrap=True)
+    typer.echo(_line("model", "size", "context", "full", "lora", "qlora", "licence"))
     for family in families:
         for model in family.models:
-            table.add_row(
-                model.id,
-                f"{model.parameters / 1e9:.1f} B"
-                if model.parameters >= 1e9
-                else f"{model.parameters / 1e6:.0f} M",
-                f"{model.context_length:,}",
-                *(f"{model.memory[method] / 1e9:.0f} GB" for method in ("full", "lora", "qlora")),
-                f"{model.licence}{' (accept first)' if model.gated else ''}",
+            typer.echo(
+                _line(
+                    model.id,
+                    _size(model.parameters),
+                    f"{model.context_length:,}",
+                    *(f"{model.memory[method] / 1e9:.0f} GB" for method in METHODS),
+                    f"{model.licence}{' (accept first)' if model.gated else ''}",
+                )
             )
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(f"Memory: the least on one GPU, {USUAL_SETTING}. bloom plan says more.", soft_wrap=True)
+    typer.echo(f"Memory: the least on one GPU, {USUAL_SETTING}. bloom plan says more.")
 
 
 @app.command()
@@ -106,6 +97,15 @@ def pull(
     report = check_model(folder)
     if not report.ok:
         _show(report)
+
+
+def _line(model: str, size: str, context: str, full: str, lora: str, qlora: str, licence: str) -> str:
+    """A row of the catalogue. It does not shrink: an id that is cut cannot be copied."""
+    return f"{model:<42}{size:>7}{context:>9}{full:>9}{lora:>8}{qlora:>7}  {licence}"
+
+
+def _size(parameters: int) -> str:
+    return f"{parameters / 1e9:.1f} B" if parameters >= 1e9 else f"{parameters / 1e6:.0f} M"
 
 
 def _list_fetched(*, as_json: bool) -> None:
