@@ -99,8 +99,9 @@ def pull(
         _show(report)
 
 
-def _line(model: str, size: str, context: str, full: str, lora: str, qlora: str, licence: str) -> str:
+def _line(*cells: str) -> str:
     """A row of the catalogue. It does not shrink: an id that is cut cannot be copied."""
+    model, size, context, full, lora, qlora, licence = cells
     return f"{model:<42}{size:>7}{context:>9}{full:>9}{lora:>8}{qlora:>7}  {licence}"
 
 
