@@ -29,6 +29,10 @@ MEMBERS = (
     "/settings?tab=people",
     "/settings?tab=audit",
     "/jobs",
+    "/datasets",
+    "/datasets/00000000-0000-0000-0000-000000000000",
+    "/models",
+    "/finetune",
     "/no-such-page",
 )
 LARGEST_SHELL_BYTES = 250 * 1000

@@ -74,6 +74,14 @@ export const planQuery = (body: PlanRequest) =>
     staleTime: 60_000,
   });
 
+/** The script that a job would run; asked for when somebody wants to see it. */
+export const planScriptQuery = (body: PlanRequest) =>
+  queryOptions({
+    queryKey: ["plan", "script", body],
+    queryFn: ({ signal }) => answerOf(api.POST("/api/plan/script", { body, signal })),
+    staleTime: 60_000,
+  });
+
 type Range = { from?: number; to?: number; points?: number; series?: string[] };
 
 export async function fetchCurves(id: string, range: Range = {}, signal?: AbortSignal): Promise<Curves> {

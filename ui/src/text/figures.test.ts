@@ -54,7 +54,7 @@ describe("figures", () => {
   ])("%s bytes are %s", (bytes, text) => expect(bytesText(bytes)).toBe(text));
 
   it("name models by their parameters", () => {
-    expect([771_328, 1_240_000_000, 70_600_000_000, 12].map(parametersText)).toEqual(["771 k", "1.24 B", "70.6 B", "12"]);
+    expect([771_328, 999_885_952, 1_240_000_000, 70_600_000_000, 12].map(parametersText)).toEqual(["771 k", "1 B", "1.24 B", "70.6 B", "12"]);
   });
 
   it("count in words", () => {

@@ -35,7 +35,8 @@ export function bytesText(bytes: number): string {
 /** "771 k", "1.2 B": the size of a model. */
 export function parametersText(count: number): string {
   if (count < 1000) return String(count);
-  const [divisor, unit] = count < 1e6 ? [1e3, "k"] : count < 1e9 ? [1e6, "M"] : [1e9, "B"];
+  // 999.9 M would be written as 1,000 M.
+  const [divisor, unit] = count < 999.5e3 ? [1e3, "k"] : count < 999.5e6 ? [1e6, "M"] : [1e9, "B"];
   const value = count / divisor;
   return `${value.toLocaleString("en-GB", { maximumFractionDigits: value < 10 ? 2 : value < 100 ? 1 : 0 })} ${unit}`;
 }

@@ -98,12 +98,15 @@ function Inspected({ dataset, report }: { dataset: Dataset; report: DatasetRepor
   );
 }
 
+/** Of English in most tokenizers. The preview counts exactly, once a model is chosen. */
+const CHARACTERS_PER_TOKEN = 4;
+
 function stats(dataset: Dataset, report: DatasetReport) {
   const lengths = report.lengths;
   return [
     { name: "Rows", value: countText(report.rows) },
     { name: "Usable examples", value: countText(report.examples) },
-    ...(lengths ? [{ name: lengths.unit === "tokens" ? "Tokens" : "Characters", value: countText(lengths.total) }] : []),
+    ...(lengths ? [lengths.unit === "tokens" ? { name: "Tokens", value: countText(lengths.total) } : { name: "Characters", value: countText(lengths.total), unit: `≈ ${countText(lengths.total / CHARACTERS_PER_TOKEN)} tokens` }] : []),
     { name: "Rows left out", value: countText(report.problems.rowsRefused) },
     ...(report.duplicates ? [{ name: "Duplicates", value: countText(report.duplicates.repeated) }] : []),
     { name: "Size", value: bytesText(dataset.size) },

@@ -14,7 +14,7 @@ import { countText } from "@/text/numbers";
 import { sentence } from "@/text/sentence";
 import { RowText } from "./row-text";
 
-const PAGE = 10;
+const PAGE = 5;
 
 /** Rows as they are in the file, and as the model will see them. */
 export function PreviewCard({ dataset, report }: { dataset: Dataset; report: DatasetReport }) {
@@ -67,6 +67,11 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
                   <mark className="rounded-[3px] bg-teal/30 px-1 text-[#a5f3ec] decoration-teal-soft/70 underline underline-offset-4">Marked</mark> is what is trained.
                 </span>
               </div>
+              {preview.data?.notes.map((note) => (
+                <p key={note} className="mb-3 text-sm text-warning">
+                  {note}
+                </p>
+              ))}
               {rows((row) => row.pieces.length > 0 && <RowText key={showSpace ? "space" : "plain"} pieces={row.pieces} showSpace={showSpace} />)}
             </>
           ) : (
@@ -94,6 +99,8 @@ function RowHead({ row }: { row: PreviewRow }) {
   return (
     <div className="mb-1 text-xs text-faint tabular-nums">
       {facts.join(" · ")}
+      {row.tooLong && <p className="text-warning">It is longer than the model can read.</p>}
+      {row.cut && <p>Shown in part: it is very long.</p>}
       {row.problem !== null && <p className="text-danger-soft">{sentence(`It is left out: it ${row.problem}`)}</p>}
       {row.remarks.map((remark) => (
         <p key={remark} className="text-warning">

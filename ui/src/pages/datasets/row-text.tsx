@@ -3,7 +3,7 @@ import type { Piece } from "@/api/types";
 import { countText } from "@/text/numbers";
 import { beginning, visibleSpace } from "./visible-space";
 
-const AT_FIRST = 2_000;
+const AT_FIRST = 1_200;
 const AND_THEN = 20_000;
 
 /** A text in pieces; what is trained stands out. Wrapped: what scrolls sideways is out of reach for a keyboard. */

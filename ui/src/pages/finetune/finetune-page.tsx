@@ -16,6 +16,7 @@ import { JobKindLinks } from "@/pages/new-job/job-kind-links";
 import { JsonEditor } from "@/pages/new-job/json-editor";
 import { PlanCard } from "@/pages/new-job/plan-card";
 import { ProjectFields } from "@/pages/new-job/project-fields";
+import { ScriptButton } from "@/pages/new-job/script-button";
 import { type Mode, useJobForm } from "@/pages/new-job/use-job-form";
 import { WhereCard } from "@/pages/new-job/where-card";
 import { PageHeader } from "@/shell/page-header";
@@ -78,6 +79,7 @@ export function FinetunePage() {
             </>
           }
         >
+          <ScriptButton request={request} ready={complete} />
           <Button type="submit" look="primary" pending={form.formState.isSubmitting}>
             Start training
           </Button>

@@ -32,10 +32,11 @@ export function ModelChoice() {
     { title: "Yours", options: own.map((model) => [model.id, `${model.name}${stateText(model)}`] as const) },
     { title: "Catalogue, to be fetched", options: listed.filter(({ id }) => !own.some((model) => model.repository === id)).map(({ id, parameters }) => [`${FROM_HUB}${id}`, `${id} · ${parametersText(parameters)}`] as const) },
   ];
+  const findings = chosen?.status === "ready" ? (chosen.check?.findings ?? []).filter(({ severity }) => severity !== "note") : [];
   const take = (model: Model) => setValue("modelId", model.id, { shouldDirty: true, shouldValidate: true });
 
   return (
-    <div className="grid min-w-0 content-start gap-2.5">
+    <div className="flex min-w-0 flex-col gap-2.5">
       <Field label="Model" error={error("modelId")} help={chosen?.status === "ready" ? modelFacts(chosen) : undefined}>
         {(control) => (
           // The list arrives after the form: without a key the browser would keep showing the first entry.
@@ -45,8 +46,8 @@ export function ModelChoice() {
       {wanted && <FetchFirst model={wanted} onFetching={take} />}
       {chosen?.status === "fetching" && <ProgressBar value={chosen.progress} label={`Fetching ${chosen.name}`} />}
       {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}
-      {chosen?.status === "ready" && <FindingsList findings={(chosen.check?.findings ?? []).filter(({ severity }) => severity !== "note")} />}
-      <div>
+      {findings.length > 0 && <FindingsList findings={findings} />}
+      <div className="mt-auto">
         <AddModelButton look="outline" onAdded={take} />
       </div>
     </div>

@@ -25,6 +25,8 @@ const FITS = [
   ["full", "Fits this machine in full"],
 ] as const;
 
+const AT_FIRST = 12;
+
 /** Models that people usually start from, with what each method would need. */
 export function CatalogueCard({ own }: { own: readonly Model[] }) {
   const catalogue = useQuery(catalogueQuery);
@@ -43,8 +45,10 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
   const [text, setText] = useState("");
   const [family, setFamily] = useState("");
   const [fits, setFits] = useState<Method | "">("");
+  const [all, setAll] = useState(false);
   const room = roomOf(machines.data?.items ?? []);
   const models = narrowed(catalogue, { text, family, fits, room: room?.bytes ?? null });
+  const shown = all ? models : models.slice(0, AT_FIRST);
   const families = [["", "Every family"] as const, ...catalogue.families.map(({ name }) => [name, name] as const)];
 
   return (
@@ -73,7 +77,12 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
           Any other model can be added by its id, too.
         </EmptyState>
       ) : (
-        <DataTable label="Catalogue" columns={columns(room?.bytes ?? null, own)} rows={models} rowKey={({ id }) => id} />
+        <DataTable label="Catalogue" columns={columns(room?.bytes ?? null, own)} rows={shown} rowKey={({ id }) => id} />
+      )}
+      {shown.length < models.length && (
+        <Button className="mt-3" onClick={() => setAll(true)}>
+          Show all {models.length} models
+        </Button>
       )}
       <p className="mt-3 text-xs text-faint">
         Memory: the least of a GPU, for {catalogue.setting}.{room && ` This machine has ${bytesText(room.bytes)} of ${room.where} memory.`} The engine can also train what is larger, with layers in host memory.

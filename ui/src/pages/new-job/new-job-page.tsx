@@ -17,6 +17,7 @@ import { JobKindLinks } from "./job-kind-links";
 import { JsonEditor } from "./json-editor";
 import { PlanCard } from "./plan-card";
 import { ProjectFields } from "./project-fields";
+import { ScriptButton } from "./script-button";
 import { StructuredConfig } from "./structured-config";
 import { type Mode, useJobForm } from "./use-job-form";
 import { WhereCard } from "./where-card";
@@ -37,7 +38,7 @@ export const NewJobPage = () => <NewJob />;
 
 function NewJob({ project }: { project?: Project }) {
   usePageTitle("New training job");
-  const { form, values, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, start } = useJobForm({
+  const { form, values, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, start } = useJobForm({
     values: startingValues(project?.id ?? NEW_PROJECT),
     config: STARTING_CONFIG,
     rules: jobRules,
@@ -49,6 +50,7 @@ function NewJob({ project }: { project?: Project }) {
     <FormProvider {...form}>
       <form noValidate aria-label="New training job" onSubmit={(event) => void start(event)}>
         <PageHeader title="New training job" crumbs={<Crumbs project={project} />}>
+          <ScriptButton request={request} ready={missing === null && mistake === null} />
           <Button type="submit" look="primary" pending={form.formState.isSubmitting}>
             Start training
           </Button>
