@@ -67,7 +67,7 @@ def write_adapter_config(folder: Path, model: LoraBlocks, base_model: str | None
         "base_model_name_or_path": base_model,
         "r": model.settings.rank,
         "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
-        "lora_dropout": 0.0,
+        "lora_dropout": model.settings.dropout,
         "target_modules": list(targets),
         "fan_in_fan_out": any(is_transposed(module) for module in modules),
         "bias": "none",

@@ -47,8 +47,9 @@ class Model:
         """The same model, frozen, with adapters that are trained."""
         from gpubloom.engine.models.lora import LoraSettings, LoraWeights, with_lora
 
-        settings = LoraSettings(config.lora.rank, config.lora.alpha, config.lora.targets)
-        adapted = with_lora(self.blocks, settings)
+        asked = config.lora
+        settings = LoraSettings(asked.rank, asked.alpha, asked.targets, asked.dropout)
+        adapted = with_lora(self.blocks, settings, config.seed)
         source = LoraWeights(adapted, self.source, config.seed)
         return replace(self, blocks=adapted, source=source)
 

@@ -14,6 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gpubloom.engine.models.dropout import Dropout
+
 Weights = Mapping[str, Tensor]
 Tables = tuple[Tensor, ...]
 
@@ -54,6 +56,10 @@ class BlockModel(Protocol):
     @property
     def eager_kinds(self) -> frozenset[str]:
         """Kinds of layers that cannot be compiled."""
+
+    @property
+    def dropout(self) -> Dropout | None:
+        """What layers leave out in a training step; they are then given a draw as their last table."""
 
     def parameter_name(self, block: BlockSpec, tensor: TensorSpec) -> str:
         """The name in a model folder, as Hugging Face spells it."""

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gpubloom.engine.models.blocks import BlockSpec, Tables, TensorSpec, Weights
+from gpubloom.engine.models.dropout import Dropout
 from gpubloom.engine.models.transformer import (
     DecoderLayer,
     document_tables,
@@ -26,6 +27,8 @@ _NAMES = {
 
 class LlamaBlocks:
     """A model of the Llama architecture that is given its weights."""
+
+    dropout: Dropout | None = None
 
     def __init__(self, shape: ModelShape) -> None:
         self.shape = shape

@@ -1,8 +1,8 @@
 """LoRA: a model whose weights are frozen, with small trained matrices beside its linear layers.
 
-y = base(x) + scale · B(A(x)). Works on every model that keeps its layers as modules in `templates`: the
-linear modules of a copy of each template get A and B as children, so that names stay those of Hugging Face
-and PEFT.
+y = base(x) + scale · B(A(x)), in training with dropout before A if that is asked for. Works on every model
+that keeps its layers as modules in `templates`: the linear modules of a copy of each template get A and B as
+children, so that names stay those of Hugging Face and PEFT.
 """
 
 import copy
@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, Tables, TensorSpec, Weights, WeightSource
+from gpubloom.engine.models.dropout import Dropout, leave_out, salt_of
 from gpubloom.engine.models.sources import generator_for
 
 _A, _B = "lora_A.weight", "lora_B.weight"
+_DRAW = "lora_draw"
 
 
 class TemplatedModel(BlockModel, Protocol):
@@ -33,6 +35,7 @@ class LoraSettings:
     rank: int
     alpha: float
     targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -50,19 +53,20 @@ class LoraSettings:
         return any(path == target or path.endswith(f".{target}") for target in self.targets)
 
 
-def with_lora(model: BlockModel, settings: LoraSettings) -> "LoraBlocks":
-    """The model with adapters; ValueError when a target names nothing."""
+def with_lora(model: BlockModel, settings: LoraSettings, seed: int = 0) -> "LoraBlocks":
+    """The model with adapters; ValueError when a target names nothing. `seed` is that of dropout."""
     if not hasattr(model, "templates"):
         raise TypeError(f"{type(model).__name__} keeps no layer templates, which LoRA adapts.")
-    return LoraBlocks(cast(TemplatedModel, model), settings)
+    return LoraBlocks(cast(TemplatedModel, model), settings, seed)
 
 
 class LoraBlocks:
     """A model of which only adapters are trained. Blocks without adapters are frozen as a whole."""
 
-    def __init__(self, base: TemplatedModel, settings: LoraSettings) -> None:
+    def __init__(self, base: TemplatedModel, settings: LoraSettings, seed: int = 0) -> None:
         self.base = base
         self.settings = settings
+        self.dropout = Dropout(settings.dropout, seed) if settings.dropout else None
         self.tied = base.tied
         self.notes: tuple[str, ...] = getattr(base, "notes", ())
         self.eager_kinds: frozenset[str] = getattr(base, "eager_kinds", frozenset())
@@ -71,6 +75,10 @@ class LoraBlocks:
         if settings.targets != "all-linear":
             self._refuse_idle_targets(settings.targets, linear)
         self.templates = {kind: _adapted(layer, settings) for kind, layer in base.templates.items()}
+        self._draws = {
+            kind: [name for name, _ in layer.named_buffers() if name.endswith(f".{_DRAW}")]
+            for kind, layer in self.templates.items()
+        }
         # The same model in all but its templates: `layer` runs whatever stands there.
         self._adapted = copy.copy(base)
         self._adapted.templates = self.templates
@@ -86,6 +94,10 @@ class LoraBlocks:
         return self.base.embed(weights, tokens_BT, tables)
 
     def layer(self, kind: str, weights: Weights, x_BTD: Tensor, tables: Tables) -> Tensor:
+        if self.dropout is not None:
+            *tables_of_base, draw = tables
+            tables = tuple(tables_of_base)
+            weights = {**weights, **dict.fromkeys(self._draws[kind], draw)}
         return self._adapted.layer(kind, weights, x_BTD, tables)
 
     def logits(self, weights: Weights, x_ND: Tensor) -> Tensor:
@@ -175,22 +187,38 @@ def _linear_paths(templates: Mapping[str, nn.Module]) -> set[str]:
 def _adapted(template: nn.Module, settings: LoraSettings) -> nn.Module:
     adapted = copy.deepcopy(template)
     targets = [
-        module for path, module in adapted.named_modules() if _is_linear(module) and settings.wants(path)
+        (path, module)
+        for path, module in adapted.named_modules()
+        if _is_linear(module) and settings.wants(path)
     ]
-    for module in targets:
+    for path, module in targets:
         outputs, inputs = cast(Tensor, module.weight).shape
         if is_transposed(module):
             outputs, inputs = inputs, outputs
         with torch.device("meta"):
             module.lora_A = nn.Linear(inputs, settings.rank, bias=False)
             module.lora_B = nn.Linear(settings.rank, outputs, bias=False)
-        module.register_forward_hook(_adds(settings.scale))
+        if not settings.dropout:
+            module.register_forward_hook(_adds(settings.scale))
+            continue
+        # Its place among the weights that a call brings along.
+        module.register_buffer(_DRAW, torch.empty(0, device="meta"), persistent=False)
+        module.register_forward_hook(_adds_some(settings.scale, salt_of(path)))
     return adapted
 
 
 def _adds(scale: float) -> Callable[[Any, Any, Tensor], Tensor]:
     def add(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         change: Tensor = module.lora_B(module.lora_A(inputs[0]))
+        return output + scale * change
+
+    return add
+
+
+def _adds_some(scale: float, salt: int) -> Callable[[Any, Any, Tensor], Tensor]:
+    def add(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        x = leave_out(inputs[0], module.lora_draw, salt)
+        change: Tensor = module.lora_B(module.lora_A(x))
         return output + scale * change
 
     return add

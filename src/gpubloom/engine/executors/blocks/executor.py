@@ -109,16 +109,17 @@ class BlockExecutor:
         self._end_step()
         self._stepping = True
         tokens_ABT, targets_ABT, tables = self._rows(batch)
+        by_layer = self._by_layer(tables, training=True)
         self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
         kept: dict[int, list[Kept]] = {}
         x_ABTD = self._embed(tokens_ABT, tables)
         for index in self._layers:
-            x_ABTD = self._forward(index, x_ABTD, tables, kept)
+            x_ABTD = self._forward(index, x_ABTD, by_layer[index], kept)
         head_sum = self._open(self._head)
         loss, grad_ABTD = self._loss(x_ABTD, targets_ABT, head_sum)
         del x_ABTD
         for index in reversed(self._layers):
-            grad_ABTD = self._backward(index, grad_ABTD, tables, kept)
+            grad_ABTD = self._backward(index, grad_ABTD, by_layer[index], kept)
         self._embedding_backward(tokens_ABT, tables, grad_ABTD, head_sum if self.model.tied else None)
         return loss
 
@@ -164,6 +165,7 @@ class BlockExecutor:
         """Summed loss and number of correct tokens, without a gradient."""
         self._end_step()
         tokens_ABT, targets_ABT, tables = self._rows(batch)
+        by_layer = self._by_layer(tables, training=False)
         self.weights.begin([0, *self._layers, self._head])
         x_ABTD = self._embed(tokens_ABT, tables)
         for index in self._layers:
@@ -171,7 +173,7 @@ class BlockExecutor:
             with self.weights.use(index) as bound:
                 x_ABTD = [
                     functions.forward(bound, x_BTD, table)
-                    for x_BTD, table in zip(x_ABTD, tables, strict=True)
+                    for x_BTD, table in zip(x_ABTD, by_layer[index], strict=True)
                 ]
         loss = torch.zeros((), device=self.device.torch)
         correct = torch.zeros((), dtype=torch.int64, device=self.device.torch)
@@ -267,6 +269,17 @@ class BlockExecutor:
             for tokens_BT, documents_BT in zip(tokens_ABT, documents_ABT, strict=True)
         ]
         return tokens_ABT, targets_ABT, each
+
+    def _by_layer(self, tables: list[Tables], *, training: bool) -> dict[int, list[Tables]]:
+        """What each layer is given for its micro-batches: the same for all, but for what chance decides."""
+        if self.model.dropout is None:
+            return dict.fromkeys(self._layers, tables)
+        draws = self.model.dropout.draws(self.updates, len(self._layers), len(tables), training=training)
+        draws = draws.to(self.device.torch, non_blocking=True)
+        return {
+            index: [(*table, draw) for table, draw in zip(tables, draws[number], strict=True)]
+            for number, index in enumerate(self._layers)
+        }
 
     @torch.no_grad()
     def _embed(self, tokens_ABT: Sequence[Tensor], tables: Sequence[Tables]) -> list[Tensor]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gpubloom.engine.models.blocks import BlockSpec, Tables, TensorSpec, Weights
+from gpubloom.engine.models.dropout import Dropout
 from gpubloom.engine.models.hugging_face.checkpoint_names import Origin, origins
 from gpubloom.engine.models.hugging_face.kinds import fingerprint
 from gpubloom.engine.models.hugging_face.recording import Recording, record
@@ -28,6 +29,8 @@ _EMBEDDING_NAME, _HEAD_NAME = "embedding", "head"
 
 class HuggingFaceBlocks:
     """A model of transformers that is given its weights."""
+
+    dropout: Dropout | None = None
 
     def __init__(self, config: Any) -> None:
         model, implementation = build(config)
