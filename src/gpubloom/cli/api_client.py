@@ -69,6 +69,39 @@ def save_file(path: str, target: Path) -> None:
         fail(f"{target} cannot be written ({error.strerror}).", code=2)
 
 
+class PieceLost(Exception):
+    """A piece of an upload that may or may not have arrived: ask for the offset and continue there."""
+
+
+def received_bytes(path: str) -> int:
+    """How much of an upload the server has."""
+    credentials = load_credentials()
+    try:
+        response = httpx2.head(
+            f"{credentials.server}/api{path}", headers=_headers(credentials), timeout=TIMEOUT_SECONDS
+        )
+    except _UNREACHABLE as error:
+        _fail_unreachable(credentials, error)
+    _refuse_errors(response)
+    return int(response.headers["Upload-Offset"])
+
+
+def send_piece(path: str, content: bytes, offset: int) -> int:
+    """Send bytes at an offset; gives how much the server then has."""
+    credentials = load_credentials()
+    headers = {**_headers(credentials), "Upload-Offset": str(offset)}
+    try:
+        response = httpx2.patch(
+            f"{credentials.server}/api{path}", content=content, headers=headers, timeout=10 * TIMEOUT_SECONDS
+        )
+    except _UNREACHABLE as error:
+        raise PieceLost(f"The connection to {credentials.server} broke ({error}).") from error
+    if response.status_code in {408, 409, 502, 503}:
+        raise PieceLost(_detail(response))
+    _refuse_errors(response)
+    return int(response.headers["Upload-Offset"])
+
+
 def _headers(credentials: Credentials) -> dict[str, str]:
     if credentials.token is None:
         fail("No API token. Create one in the web app under Settings, then run: bloom login", code=2)

@@ -9,6 +9,7 @@ from gpubloom.cli import (
     config,
     data,
     database,
+    datasets,
     evaluate,
     export,
     find_lr,
@@ -74,4 +75,5 @@ app.add_typer(database.app, name="db")
 app.command("login")(login.login)
 app.command("logout")(login.logout)
 app.add_typer(projects.app, name="projects")
+app.add_typer(datasets.app, name="datasets")
 app.add_typer(jobs.app, name="jobs")

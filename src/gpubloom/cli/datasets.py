@@ -1,0 +1,128 @@
+"""`bloom datasets`: the same datasets as in the web app. `bloom data` looks at files without a server."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="List, upload and show datasets on a server.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+_PIECE = 8 << 20
+# A connection that is away for longer is a person's to look at.
+_TRIES = 8
+_LOOK_SECONDS = 1.0
+
+
+def _call(method: str, path: str, **arguments: Any) -> Any:
+    # Loaded here, so that `bloom --help` does not wait for an HTTP client.
+    from gpubloom.cli.api_client import call
+
+    return call(method, path, **arguments)
+
+
+@app.command("list")
+def list_datasets(
+    search: Annotated[str, typer.Option(help="Only those with this in their name.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """List your datasets, the newest first."""
+    page = _call("GET", "/datasets", query={"search": search, "limit": 200})
+    if as_json:
+        typer.echo(json.dumps(page["items"], indent=2))
+        return
+    for dataset in page["items"]:
+        rows = f"{dataset['report']['rows']:,} rows" if dataset["report"] else ""
+        typer.echo(f"{dataset['id']}  {dataset['status']:<10} {rows:>16}  {dataset['name']}")
+    if not page["items"]:
+        typer.echo("No datasets yet. Upload one: bloom datasets upload FILE")
+    elif page["total"] > len(page["items"]):
+        typer.echo(f"… and {page['total'] - len(page['items'])} more: narrow them down with --search")
+
+
+@app.command()
+def show(
+    dataset_id: Annotated[UUID, typer.Argument(help="The dataset's id, as `bloom datasets list` prints it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show what a dataset holds and what is wrong with it."""
+    _show(_call("GET", f"/datasets/{dataset_id}"), as_json)
+
+
+@app.command()
+def upload(
+    file: Annotated[Path, typer.Argument(help=".jsonl .json .csv .tsv .txt or .parquet")],
+    name: Annotated[str | None, typer.Option(help="Another name than the file's.")] = None,
+    continued: Annotated[
+        UUID | None, typer.Option("--continue", help="The dataset whose upload broke off.")
+    ] = None,
+    wait: Annotated[bool, typer.Option(help="Wait until it is inspected.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Upload a file of examples; a broken upload goes on where it stopped."""
+    from gpubloom.cli.api_client import fail
+
+    if not file.is_file():
+        fail(f"There is no file {file}.", code=2)
+    size = file.stat().st_size
+    if continued is None:
+        dataset = _call("POST", "/datasets", body={"filename": file.name, "size": size, "name": name})
+    else:
+        dataset = _call("GET", f"/datasets/{continued}")
+        if dataset["size"] != size:
+            fail(f"{file} has {size:,} bytes; the upload began with {dataset['size']:,}.", code=2)
+    _send(file, dataset["id"], size)
+    while wait and (dataset := _call("GET", f"/datasets/{dataset['id']}"))["status"] == "inspecting":
+        time.sleep(_LOOK_SECONDS)
+    _show(_call("GET", f"/datasets/{dataset['id']}"), as_json)
+    if dataset["status"] == "failed":
+        raise typer.Exit(1)
+
+
+def _send(file: Path, dataset_id: str, size: int) -> None:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    from gpubloom.cli.api_client import PieceLost, fail, received_bytes, send_piece
+
+    path = f"/datasets/{dataset_id}/content"
+    offset, lost = received_bytes(path), 0
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with file.open("rb") as content, Progress(*columns, transient=True) as progress:
+        bar = progress.add_task("", total=size, completed=offset)
+        while offset < size:
+            content.seek(offset)
+            try:
+                offset = send_piece(path, content.read(_PIECE), offset)
+                lost = 0
+            except PieceLost as problem:
+                lost += 1
+                if lost == _TRIES:
+                    fail(f"{problem} Continue with: bloom datasets upload {file} --continue {dataset_id}")
+                time.sleep(min(10.0, 0.5 * 2**lost))
+                offset = received_bytes(path)
+            progress.update(bar, completed=offset)
+
+
+def _show(dataset: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(dataset, indent=2))
+        return
+    typer.echo(f"{dataset['name']}  ({dataset['id']})")
+    typer.echo(f"  {dataset['status']}, {dataset['size']:,} bytes, {dataset['filename']}")
+    if dataset["problem"]:
+        typer.echo(f"  {dataset['problem']}")
+    report = dataset["report"]
+    if report is None:
+        return
+    format_ = report["mapping"]["format"] if report["mapping"] else "unknown format"
+    typer.echo(f"  {format_}: {report['examples']:,} examples in {report['rows']:,} rows")
+    for note in report["notes"]:
+        typer.echo(f"  {note}")
+    if report["duplicates"] and report["duplicates"]["repeated"]:
+        typer.echo(f"  {report['duplicates']['repeated']:,} rows repeat an earlier one")
+    for problem in report["problems"]["first"]:
+        where = f"line {problem['line']}" if problem["line"] else f"row {problem['row']}"
+        typer.echo(f"  {where} {problem['reason']}")

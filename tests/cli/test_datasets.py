@@ -1,0 +1,91 @@
+"""`bloom datasets` against a real server with a worker."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.live_server import LiveServer, live_server
+from tests.server.installation import Installation
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with live_server(tmp_path_factory.mktemp("server") / "home", command="up") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def token(server: LiveServer) -> str:
+    installation = Installation(server.home, f"sqlite+aiosqlite:///{server.home / 'bloom.db'}")
+    return installation.add_token(installation.add_user("Ada"), "read", "write")[0]
+
+
+def _bloom(
+    server: LiveServer, token: str, tmp_path: Path, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpubloom.cli", "datasets", *arguments],
+        env={
+            **os.environ,
+            "BLOOM_SERVER": server.address,
+            "BLOOM_TOKEN": token,
+            "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_file_is_uploaded_inspected_listed_and_shown(
+    server: LiveServer, token: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_bytes(b'{"prompt": "What?", "completion": "That."}\n' * 200_000)
+    sent = _bloom(server, token, tmp_path, "upload", str(file), "--name", "Pairs", "--json")
+    assert sent.returncode == 0, sent.stderr
+    dataset = json.loads(sent.stdout)
+    assert (dataset["status"], dataset["report"]["rows"]) == ("ready", 200_000)
+    listed = _bloom(server, token, tmp_path, "list")
+    assert dataset["id"] in listed.stdout
+    assert "200,000 rows" in listed.stdout
+    shown = _bloom(server, token, tmp_path, "show", dataset["id"])
+    assert "prompt_completion: 200,000 examples" in shown.stdout
+    assert "199,999 rows repeat an earlier one" in shown.stdout
+
+
+def test_an_upload_that_broke_off_is_continued_by_its_id(
+    server: LiveServer, token: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "table.csv"
+    file.write_bytes(b"prompt,completion\n" + b"a,b\n" * 100)
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx2.Client(base_url=server.address, headers=headers) as client:
+        body = {"filename": "table.csv", "size": file.stat().st_size}
+        dataset_id = client.post("/api/datasets", json=body).json()["id"]
+        path = f"/api/datasets/{dataset_id}/content"
+        client.patch(path, content=file.read_bytes()[:50], headers={"Upload-Offset": "0"})
+    sent = _bloom(server, token, tmp_path, "upload", str(file), "--continue", dataset_id, "--json")
+    assert sent.returncode == 0, sent.stderr
+    assert json.loads(sent.stdout)["report"]["rows"] == 100
+
+
+def test_a_file_that_is_no_dataset_ends_with_its_reason(
+    server: LiveServer, token: str, tmp_path: Path
+) -> None:
+    packed = tmp_path / "packed.csv"
+    packed.write_bytes(b"PK\x03\x04" + b"\0" * 100)
+    refused = _bloom(server, token, tmp_path, "upload", str(packed))
+    assert refused.returncode == 1
+    assert "packed.csv is a zip archive" in refused.stdout
+    other = tmp_path / "model.bin"
+    other.write_bytes(b"x")
+    answer = _bloom(server, token, tmp_path, "upload", str(other))
+    assert (answer.returncode, "a dataset is one of" in answer.stderr) == (2, True)
+    assert _bloom(server, token, tmp_path, "upload", "/nowhere.csv").returncode == 2
