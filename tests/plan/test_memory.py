@@ -150,3 +150,24 @@ def test_targets_choose_which_layers_are_adapted() -> None:
     )
     with pytest.raises(ValueError, match=r"lora.targets names no linear layer .* down_proj"):
         predicted(resident(LAYERS, tied=False), method="lora", lora={"targets": ["nothing"]})
+
+
+def test_packed_examples_hold_a_mask_of_each_micro_batch_and_one_that_is_added() -> None:
+    placed = resident(LAYERS, tied=False)
+    tokenizer = {"kind": "file", "path": "/t/tokenizer.json"}
+
+    def activations(packing: bool) -> float:
+        data = {"kind": "examples", "packing": packing, "tokenizer": tokenizer}
+        return predicted(placed, accumulation=3, data=data).activations
+
+    # The loss works on more than a layer's backward pass does here, so what is added does not show.
+    assert activations(True) - activations(False) == pytest.approx(3 * N * LENGTH, abs=10)
+
+
+def test_with_dropout_every_adapter_has_its_inputs_to_itself() -> None:
+    placed = mixed(*[BlockPlacement(keep=True)] * LAYERS)
+    found = [
+        predicted(placed, method="lora", lora={"dropout": dropout}).activations for dropout in (0.0, 0.1)
+    ]
+    # q, k, v, o, gate and up read the hidden state, down what lies between.
+    assert found[1] - found[0] == pytest.approx(LAYERS * N * (6 * D + F) * 3, abs=10)

@@ -37,3 +37,11 @@ def test_tokens_are_estimated_from_sizes(folder: Path) -> None:
     assert estimate_tokens(DataConfig(train_path=str(folder), eval_fraction=0.0)) == 6
     (folder / "t.bin").write_bytes(bytes(400))
     assert estimate_tokens(DataConfig(train_path=str(folder / "t.bin"), eval_fraction=0.5)) == 100
+
+
+def test_tokens_of_examples_are_estimated_from_the_size_of_their_one_file(tmp_path: Path) -> None:
+    (tmp_path / "chats.jsonl").write_bytes(bytes(7_000))
+    (tmp_path / "chats.parquet").write_bytes(bytes(3_000))
+    for name in ("chats.jsonl", "chats.parquet"):
+        data = DataConfig(kind="examples", train_path=str(tmp_path / name), eval_fraction=0.5)
+        assert estimate_tokens(data) == 1_000

@@ -141,7 +141,7 @@ def _activations(work: Work, at: Residency) -> int:
     layers = min(at.recomputed, costs.OFFLOAD_BUFFERS) if at.offload else at.recomputed
     # The loss is over when the backward pass begins: only the larger of the two counts.
     passing = max(work.working, loss_bytes(work, at.chunk))
-    total = at.kept + (layers + 2) * work.input_bytes + passing
+    total = at.kept + (layers + 2) * work.input_bytes + passing + work.masks
     return int(total * costs.RESERVED_OVER_ALLOCATED)
 
 

@@ -7,6 +7,8 @@ from gpubloom.plan.config import DataConfig
 
 # English and code under a BPE of a few thousand tokens; only used to predict how long a run takes.
 _BYTES_PER_BPE_TOKEN = 3.5
+# The same of text in a compressed table.
+_BYTES_PER_PACKED_TOKEN = 1.5
 
 
 def find_files(path: str) -> list[Path]:
@@ -31,7 +33,9 @@ def estimate_tokens(data: DataConfig) -> int | None:
     tokens = 0.0
     for file in find_files(data.train_path):
         size = file.stat().st_size
-        if file.suffix == ".bin":
+        if data.kind == "examples":
+            tokens += size / (_BYTES_PER_PACKED_TOKEN if file.suffix == ".parquet" else _BYTES_PER_BPE_TOKEN)
+        elif file.suffix == ".bin":
             tokens += size / {"uint16": 2, "uint32": 4}[data.token_dtype]
         else:
             tokens += size if data.tokenizer.kind == "bytes" else size / _BYTES_PER_BPE_TOKEN

@@ -32,6 +32,9 @@ class Work:
     targets: str | tuple[str, ...]
     on_gpu: bool
     compiled: bool
+    # Whether adapters see their inputs with dropout, and whether rows hold several documents.
+    dropout: bool = False
+    packed: bool = False
 
     @cached_property
     def tokens(self) -> int:
@@ -90,7 +93,13 @@ class Work:
     @cached_property
     def working(self) -> int:
         """Bytes that the backward pass of one micro-batch works on, in the widest layer."""
-        return self.tokens * max(self._each(self.working_per_token))
+        return self.tokens * max(self._each(self.working_per_token)) + self._added_mask
+
+    @cached_property
+    def masks(self) -> int:
+        """Bytes that say which positions see which, where rows hold several documents; all micro-batches."""
+        kinds = len({layer.window for layer in self.shape.layers})
+        return kinds * self.step_tokens * self.length if self.packed else 0
 
     @cached_property
     def decoded(self) -> int:
@@ -110,18 +119,31 @@ class Work:
         hidden, feed_forward = self.shape.hidden_size, (2 if layer.gated else 1) * layer.ffn_size
         elements = 2 * hidden + 2 * layer.query_size + 2 * layer.kv_size + feed_forward
         factor = 1.0 if self.compiled else costs.EAGER_OVER_COMPILED
-        return int(elements * self.compute_bytes * factor) + self._adapter_width(layer)
+        adapters = self._adapter_width(layer) + self._dropped(layer)
+        return int(elements * self.compute_bytes * factor) + adapters
 
     def working_per_token(self, layer: LayerShape) -> int:
         hidden = max(self.shape.hidden_size, layer.query_size)
         ffn = costs.WORKING_FFN_GATED if layer.gated else costs.WORKING_FFN_PLAIN
         elements = costs.WORKING_HIDDEN * hidden + costs.WORKING_KV * layer.kv_size + ffn * layer.ffn_size
-        return int(elements * self.compute_bytes) + self._adapter_width(layer)
+        return int(elements * self.compute_bytes) + self._adapter_width(layer) + self._dropped(layer)
 
     def _adapter_width(self, layer: LayerShape) -> int:
         if self.full:
             return 0
         return self.rank * self.compute_bytes * len(layer.adapters(1, self.targets)) // 2
+
+    def _dropped(self, layer: LayerShape) -> int:
+        """Every adapter has its inputs to itself, and which of them were left out."""
+        if not self.dropout:
+            return 0
+        inputs = sum(linear.inputs for linear in layer.linears if linear.is_adapted(self.targets))
+        return inputs * (self.compute_bytes + 1)
+
+    @property
+    def _added_mask(self) -> int:
+        """Attention kernels add a mask to their scores, in the precision of computing."""
+        return 2 * self.compute_bytes * self.tokens * self.length if self.packed else 0
 
 
 @dataclass(frozen=True)
