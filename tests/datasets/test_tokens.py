@@ -36,6 +36,15 @@ def test_trained_tokens_spell_the_trained_spans(name: str, backend: tokenizers.T
     assert backend.decode(kept, skip_special_tokens=False) == expected
 
 
+def test_the_first_word_of_an_answer_is_trained_though_its_token_brings_the_space_before_it(
+    backend: tokenizers.Tokenizer,
+) -> None:
+    rendered = render(chat("Hi there", "you are well"), ChatTemplate.plain("</s>"))
+    tokens = RowTokenizer(backend, "</s>").encode(rendered)
+    kept = [number for number, trained in zip(tokens.ids, tokens.trained, strict=True) if trained]
+    assert backend.decode(kept, skip_special_tokens=False) == " you are well</s>"
+
+
 def test_plain_text_gets_the_tokenizers_beginning_untrained_and_the_end_trained_once(
     backend: tokenizers.Tokenizer,
 ) -> None:

@@ -79,6 +79,9 @@ class RowTokenizer:
         for (begin, end), special in zip(offsets, added, strict=True):
             while place < len(spans) and spans[place][1] <= begin:
                 place += 1
-            inside = place < len(spans) and spans[place][0] <= begin and not (special and begin == end)
-            trained.append(inside)
+            first = spans[place][0] if place < len(spans) else len(row.text)
+            if begin < first < end and not row.text[begin:first].strip(" "):
+                # The space before a word belongs to its token: with it, the word itself would be lost.
+                begin = first
+            trained.append(first <= begin < len(row.text) and not (special and begin == end))
         return Tokens(tuple(ids), tuple(trained))
