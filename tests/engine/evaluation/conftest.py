@@ -56,8 +56,8 @@ def evaluate(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 class Trained:
     """A LoRA run on conversations, and what it was trained from."""
 
-    def __init__(self, folder: Path) -> None:
-        self.base = make_tiny_model(folder / "base")
+    def __init__(self, folder: Path, *, chat_template: bool = True) -> None:
+        self.base = make_tiny_model(folder / "base", chat_template=chat_template)
         self.data = folder / "chats.jsonl"
         self.data.write_text("".join(json.dumps(row) + "\n" for row in conversations()))
         config = TrainConfig.model_validate(

@@ -114,7 +114,7 @@ def test_without_a_template_only_what_was_trained_on_conversations_can_chat(
     plain = ChatTemplate.plain("<|endoftext|>").render(
         [{"role": "user", "content": "x"}], add_generation_prompt=True
     )
-    assert trained.tokenizer.decode(trained.chat([{"role": "user", "content": "x"}])) == plain
+    assert trained.tokenizer.decode(trained.chat([{"role": "user", "content": "x"}])) == plain.rstrip()
     assert trained.note is not None
     assert "plain one" in trained.note
 
@@ -127,6 +127,23 @@ def test_a_turn_that_no_token_ends_is_ended_by_the_text_before_the_next_turn(tmp
     )
     speech = Speech.of(find_model(folder))
     assert speech.turn_ends == ("\n### user: ",)
+
+
+def test_a_space_that_belongs_to_the_answers_first_word_is_left_to_the_answer(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "model", chat_template=False)
+    (folder / "chat_template.jinja").write_text(
+        "{% for message in messages %}{{ message.role }}: {{ message.content }}{{ eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    speech = Speech.of(find_model(folder))
+    assert speech.lead == " "
+    question = speech.chat([{"role": "user", "content": "Who?"}])
+    # As in training, where the question's last token is the colon and the answer's first is " The".
+    assert speech.tokenizer.decode(question) == "user: Who?assistant:"
+    answer = say(speech, " The password", lead=speech.lead)
+    assert "".join(answer) == "The password"
+    assert "".join(say(speech, "The password", lead=" ")) == "The password"
+    assert "".join(say(speech, " ", lead="  ")) == ""
 
 
 def test_a_text_is_begun_as_the_texts_that_were_trained(tmp_path: Path, make_config: Any) -> None:

@@ -17,5 +17,7 @@ def replay(model: TextModel, speech: Speech, prompt: str, max_new_tokens: int, *
             f"{prompt[:40]!r}… has {len(ids):,} tokens, which leaves no room for an answer: the model's "
             f"context holds {model.context_length:,}."
         )
-    stops = speech.turn_ends if chats else ()
-    return "".join(Answer(model, speech, ids, Wanted(max_new_tokens, stop=stops)))
+    wanted = Wanted(max_new_tokens)
+    if chats:
+        wanted = Wanted(max_new_tokens, stop=speech.turn_ends, lead=speech.lead)
+    return "".join(Answer(model, speech, ids, wanted))

@@ -18,6 +18,8 @@ class Wanted:
     max_tokens: int
     sampling: Sampling = GREEDY
     stop: tuple[str, ...] = ()
+    # What the model writes before its answer and nobody needs to see.
+    lead: str = ""
 
 
 class Answer:
@@ -46,7 +48,7 @@ class Answer:
             model, prompt, wanted.sampling, max_tokens=self._room, ends=speech.ends, turn=turn
         )
         text = speech.tokenizer.decode_stream(self._counted(tokens))
-        self._pieces = self._until(wanted.stop, text)
+        self._pieces = self._until(wanted.stop, _without(wanted.lead, text))
 
     def __iter__(self) -> Iterator[str]:
         return self._pieces
@@ -77,6 +79,17 @@ class Answer:
                 held = held[certain:]
         if held:
             yield held
+
+
+def _without(lead: str, pieces: Iterator[str]) -> Iterator[str]:
+    """All pieces, but not what they begin with."""
+    begun = ""
+    for piece in pieces:
+        begun += piece
+        if len(begun) >= len(lead) or not lead.startswith(begun):
+            yield begun.removeprefix(lead)
+            yield from pieces
+            return
 
 
 def _first(text: str, stops: tuple[str, ...]) -> int | None:

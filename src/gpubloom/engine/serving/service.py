@@ -80,9 +80,12 @@ class Service:
             request = parse(ChatRequest, body) if chat else parse(CompletionRequest, body)
             name = request.model or self.voices.default
             model = self._model(name)
-            prompt, stops = self._prompt(request)
+            prompt = self._prompt(request)
             wanted = Wanted(
-                request.room(len(prompt), model.context_length), request.sampling(), request.stops() + stops
+                request.room(len(prompt), model.context_length),
+                request.sampling(),
+                request.stops() + (self.speech.turn_ends if chat else ()),
+                self.speech.lead if chat else "",
             )
             answer = Answer(
                 model,
@@ -114,14 +117,13 @@ class Service:
         except ValueError as problem:
             raise Refused(str(problem), status=503, code="not_loadable", kind="server_error") from None
 
-    def _prompt(self, request: ChatRequest | CompletionRequest) -> tuple[list[int], tuple[str, ...]]:
+    def _prompt(self, request: ChatRequest | CompletionRequest) -> list[int]:
         if isinstance(request, CompletionRequest):
-            return self.speech.completion(request.text()), ()
+            return self.speech.completion(request.text())
         try:
-            prompt = self.speech.chat([message.fields() for message in request.messages])
+            return self.speech.chat([message.fields() for message in request.messages])
         except ValueError as problem:
             raise Refused(str(problem), param="messages") from None
-        return prompt, self.speech.turn_ends
 
     @contextmanager
     def _place(self) -> Iterator[None]:

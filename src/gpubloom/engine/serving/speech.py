@@ -29,6 +29,8 @@ class Speech:
     ends: frozenset[int]
     # Where a turn ends without a token of its own.
     turn_ends: tuple[str, ...]
+    # The space that a question ends with, where a token of the answer brings it along.
+    lead: str
     note: str | None
     _rows: RowTokenizer
     _adds_special_tokens: bool
@@ -54,6 +56,7 @@ class Speech:
             template=template if can_chat else None,
             ends=frozenset(ends),
             turn_ends=(text,) if text and token is None else (),
+            lead=_lead(template, rows),
             note=template.note if can_chat else None,
             _rows=rows,
             _adds_special_tokens=not found.trained_on_text,
@@ -70,7 +73,7 @@ class Speech:
             text = self.template.render(messages, add_generation_prompt=True)
         except RowProblem as problem:
             raise ValueError(f"The conversation {problem}.") from None
-        return list(self._rows.encode(Rendered(text, (), is_plain=False)).ids)
+        return _tokens(text.removesuffix(self.lead), self._rows)
 
     def completion(self, text: str) -> list[int]:
         """The tokens of a text that is to be continued, begun as the texts that were trained."""
@@ -80,6 +83,20 @@ class Speech:
             ids = ids[: len(ids) - _added_behind(self._rows)]
         # A document begins after the end of the one before it.
         return ids or [self.tokenizer.end_of_text or 0]
+
+
+def _tokens(text: str, rows: RowTokenizer) -> list[int]:
+    return list(rows.encode(Rendered(text, (), is_plain=False)).ids)
+
+
+def _lead(template: ChatTemplate, rows: RowTokenizer) -> str:
+    """The space at the end of a question, unless it is a token of its own in front of an answer as well."""
+    try:
+        question = template.render([{"role": "user", "content": "."}], add_generation_prompt=True)
+    except RowProblem:
+        return ""
+    alone, answered = _tokens(question, rows), _tokens(f"{question}The", rows)
+    return "" if answered[: len(alone)] == alone else question[len(question.rstrip(" ")) :]
 
 
 def _added_behind(rows: RowTokenizer) -> int:
@@ -122,7 +139,7 @@ def _turn_end(
     except RowProblem:
         return None, None
     closing = whole.partition(_WORD)[2].partition(question["content"])[0]
-    for token in rows.encode(Rendered(closing, (), is_plain=False)).ids:
+    for token in _tokens(closing, rows):
         if tokenizer.decode([token]) == "":
             return token, None
     return None, closing if closing.strip() else None
