@@ -130,6 +130,7 @@ def _outdated(serving: TrainingJob, training: TrainingJob | None) -> bool:
     """Whether the training was extended after its finished model was loaded."""
     return (
         training is not None
+        and serving.status != "queued"
         and serving.checkpoint_id is None
         and training.end_time is not None
         and training.end_time > serving.queued_at
