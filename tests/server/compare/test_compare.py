@@ -1,0 +1,124 @@
+"""Comparisons: what differs, by names instead of places; what came of it; only one's own. On both databases."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from gpubloom.plan import TrainConfig
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.ingest import store_points
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.traincard import RunEvent
+from tests.server.installation import Browser, Installation, Server
+from tests.server.jobs.recorded import START, add_dataset, add_job, add_model
+
+
+@pytest.fixture
+def ada(server: Server, member: User) -> Browser:
+    return server.signed_in(member)
+
+
+def _config(**changes: Any) -> dict[str, Any]:
+    return TrainConfig.model_validate(
+        {"data": {"train_path": "/data/a.txt"}, "device": "cpu", **changes}
+    ).model_dump(mode="json")
+
+
+def _report(installation: Installation, job: TrainingJob, series: str, values: list[float]) -> None:
+    async def store() -> None:
+        database = Database(installation.database_url)
+        async with database.write() as session:
+            row = await session.get_one(TrainingJob, job.id)
+            events = [
+                RunEvent(1, 0, step, START, "metric", step, {"values": {series: value}})
+                for step, value in enumerate(values, start=1)
+            ]
+            await store_points(session, row, events)
+        await database.close()
+
+    asyncio.run(store())
+
+
+def test_differences_are_those_that_act(installation: Installation, member: User, ada: Browser) -> None:
+    first = add_job(installation, member, config=_config(name="one", epochs=2))
+    # The default said aloud is no difference.
+    second = add_job(installation, member, config=_config(name="two", epochs=3, learning_rate=1e-3))
+    answer = ada.get("/api/compare", params={"job": [str(first.id), str(second.id)]})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["differences"] == [{"path": "epochs", "values": [2, 3]}]
+    assert [job["id"] for job in answer.json()["jobs"]] == [str(first.id), str(second.id)]
+
+
+def test_datasets_and_models_are_compared_by_their_names(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    model = add_model(installation, member)
+    jobs = []
+    for name in ("first chats", "second chats"):
+        dataset = add_dataset(installation, member, name=name)
+        config = _config(
+            method="lora",
+            model={"path": str(installation.home / f"models/{model.id}")},
+            data={
+                "kind": "examples",
+                "train_path": str(installation.home / f"datasets/{dataset.id}/data.jsonl"),
+            },
+        )
+        jobs.append(add_job(installation, member, config=config, dataset_id=dataset.id, model_id=model.id))
+    plain = add_job(installation, member, config=_config())
+    two = ada.get("/api/compare", params={"job": [str(job.id) for job in jobs]}).json()
+    assert two["differences"] == [{"path": "data.train_path", "values": ["first chats", "second chats"]}]
+    three = ada.get("/api/compare", params={"job": [str(job.id) for job in [*jobs, plain]]}).json()
+    found = {each["path"]: each["values"] for each in three["differences"]}
+    assert found["model.path"] == ["tiny-llama", "tiny-llama", None]
+    assert found["method"] == ["lora", "lora", "full"]
+    assert found["lora.rank"] == [16, 16, None]
+    assert str(installation.home) not in str(three["differences"])
+
+
+def test_outcomes_tell_the_end_and_the_best(installation: Installation, member: User, ada: Browser) -> None:
+    begun = now() - timedelta(minutes=5)
+    values = {"train/loss": {"step": 4, "value": 0.5}, "train/tokens_seen": {"step": 4, "value": 400}}
+    job = add_job(
+        installation,
+        member,
+        status="completed",
+        start_time=begun,
+        end_time=begun + timedelta(seconds=90),
+        summary={"step": 4, "values": values, "facts": {"compiled": True}},
+    )
+    _report(installation, job, "eval/loss", [2.0, 1.0, 1.5])
+    _report(installation, job, "train/tokens_per_second", [100.0, 300.0])
+    other = add_job(installation, member)
+    outcome, nothing = ada.get("/api/compare", params={"job": [str(job.id), str(other.id)]}).json()[
+        "outcomes"
+    ]
+    assert (outcome["final"], outcome["tokens"]) == ({"train/loss": 0.5}, 400)
+    assert (outcome["bestEvalLoss"], outcome["bestStep"]) == (1.0, 2)
+    assert (outcome["seconds"], outcome["tokensPerSecond"], outcome["steps"]) == (90, 200, 4)
+    assert outcome["facts"] == {"compiled": True}
+    assert (nothing["final"], nothing["bestEvalLoss"], nothing["tokensPerSecond"]) == ({}, None, None)
+
+
+def test_only_trainings_of_ones_own_two_to_eight_of_them(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    mine = add_job(installation, member)
+    theirs = add_job(installation, installation.add_user("Eve"))
+    task = add_job(installation, member, kind="evaluate")
+    for status, ids in (
+        (404, [mine.id, theirs.id]),
+        (404, [mine.id, uuid4()]),
+        (422, [mine.id]),
+        (422, [mine.id, mine.id]),
+        (422, [mine.id, task.id]),
+        (422, [uuid4() for _ in range(9)]),
+        (422, []),
+    ):
+        answer = ada.get("/api/compare", params={"job": [str(each) for each in ids]})
+        assert answer.status_code == status, answer.text
