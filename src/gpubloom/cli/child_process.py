@@ -39,14 +39,15 @@ def must_have_torch() -> None:
 class Child:
     """One training process and the part of the log that it wrote."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, python: str | None = None) -> None:
+        """`python`: the interpreter, when it is another than the one that runs this."""
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
             # A process group of its own: Ctrl-C reaches this command, which then asks the child to save.
             self._process = subprocess.Popen(
-                [sys.executable, "-u", *command],
+                [python or sys.executable, "-u", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -171,6 +171,8 @@ def _phase(lanes: Lanes) -> Phase:
 
 def _assumptions(asked: Request, tokens_per_epoch: int | None) -> tuple[str, ...]:
     known = [*asked.timed.rates.assumptions]
+    if asked.config.backend != "engine":
+        known.append(f"what the engine needs: {asked.config.backend} keeps everything on the device")
     if asked.gpu is not None and len(asked.hardware.gpus) > 1:
         known.append(f"one of the {len(asked.hardware.gpus)} GPUs: a run uses one")
     if any(linear.copies > 1 for layer in asked.shape.layers for linear in layer.linears):
