@@ -6,7 +6,7 @@ Pure functions from points to text; they know nothing of runs or terminals.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 Point = tuple[float, float]
 
@@ -22,24 +22,37 @@ class Line:
     pieces: Sequence[Sequence[Point]]
 
 
+# A part of a row, and the number of the line that it belongs to; None: of the axes.
+Part = tuple[str, int | None]
+
+
 def draw(line: Line, width: int, height: int) -> list[str]:
     """Rows of text, `width` × `height` characters: a scale at the left, the steps of both ends below."""
-    finite = [[p for p in piece if math.isfinite(p[1])] for piece in line.pieces]
-    points = [point for piece in finite for point in piece]
+    return ["".join(text for text, _ in row) for row in draw_together([line], width, height)]
+
+
+def draw_together(lines: Sequence[Line], width: int, height: int) -> list[list[Part]]:
+    """Several curves on one scale; where two meet, the later one is on top. Whoever prints it has colours."""
+    finite = [[[p for p in piece if math.isfinite(p[1])] for piece in line.pieces] for line in lines]
+    points = [point for pieces in finite for piece in pieces for point in piece]
     across, down = max(4, width - _AXIS_WIDTH), max(1, height - 1)
     if not points:
-        return ["no values yet".ljust(width)] + [" " * width] * (height - 1)
+        empty: list[list[Part]] = [[("no values yet".ljust(width), None)]]
+        return empty + [[(" " * width, None)] for _ in range(height - 1)]
     left, right = min(x for x, _ in points), max(x for x, _ in points)
     low, high = min(y for _, y in points), max(y for _, y in points)
     canvas = _Canvas(across, down)
-    for piece in finite:
-        canvas.connect([_place(point, (left, right), (low, high), canvas) for point in piece])
+    for number, pieces in enumerate(finite):
+        for piece in pieces:
+            dots = [_place(point, (left, right), (low, high), canvas) for point in piece]
+            canvas.connect(dots, number)
     rows = [
-        f"{_scale(row, down, low, high):>{_AXIS_WIDTH - 1}} {text}" for row, text in enumerate(canvas.rows())
+        [(f"{_scale(row, down, low, high):>{_AXIS_WIDTH - 1}} ", None), *parts]
+        for row, parts in enumerate(canvas.rows())
     ]
     first, last = f"{left:g}", f"{right:g}"
     gap = max(1, across - len(first) - len(last))
-    rows.append(f"{'':{_AXIS_WIDTH}}{first}{'':{gap}}{last}"[:width].ljust(width))
+    rows.append([(f"{'':{_AXIS_WIDTH}}{first}{'':{gap}}{last}"[:width].ljust(width), None)])
     return rows
 
 
@@ -75,19 +88,28 @@ def _scale(row: int, rows: int, low: float, high: float) -> str:
 class _Canvas:
     def __init__(self, width: int, height: int) -> None:
         self._cells = [[0] * width for _ in range(height)]
+        self._owners: list[list[int | None]] = [[None] * width for _ in range(height)]
         self.dots_across = 2 * width
         self.dots_down = 4 * height
 
-    def connect(self, dots: Sequence[tuple[int, int]]) -> None:
+    def connect(self, dots: Sequence[tuple[int, int]], owner: int) -> None:
         for (x0, y0), (x1, y1) in pairwise(dots):
             steps = max(abs(x1 - x0), abs(y1 - y0), 1)
             for step in range(steps + 1):
-                self._set(round(x0 + (x1 - x0) * step / steps), round(y0 + (y1 - y0) * step / steps))
+                self._set(round(x0 + (x1 - x0) * step / steps), round(y0 + (y1 - y0) * step / steps), owner)
         if len(dots) == 1:
-            self._set(*dots[0])
+            self._set(*dots[0], owner)
 
-    def _set(self, x: int, y: int) -> None:
+    def _set(self, x: int, y: int, owner: int) -> None:
         self._cells[y // 4][x // 2] |= _DOTS[x % 2][y % 4]
+        self._owners[y // 4][x // 2] = owner
 
-    def rows(self) -> list[str]:
-        return ["".join(chr(_BRAILLE + cell) if cell else " " for cell in row) for row in self._cells]
+    def rows(self) -> list[list[Part]]:
+        found = []
+        for cells, owners in zip(self._cells, self._owners, strict=True):
+            parts: list[Part] = []
+            for owner, group in groupby(zip(cells, owners, strict=True), key=lambda each: each[1]):
+                text = "".join(chr(_BRAILLE + cell) if cell else " " for cell, _ in group)
+                parts.append((text, owner))
+            found.append(parts)
+        return found
