@@ -93,6 +93,8 @@ def test_an_upload_goes_on_after_a_cut_and_after_a_killed_server(
         _cut_off(client, path, 0, len(content), content[:third])
         assert _settled(client, path, third) == third
         assert client.get(f"/api/datasets/{dataset_id}").json()["status"] == "uploading"
+        refused = _send(client, path, content, 0)
+        assert (refused.status_code, refused.headers["Upload-Offset"]) == (409, str(third))
         second = _send(client, path, content[third : 2 * third], third)
         assert (second.status_code, second.headers["Upload-Offset"]) == (204, str(2 * third))
         server.process.send_signal(signal.SIGKILL)
