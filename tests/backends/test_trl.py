@@ -1,6 +1,7 @@
 """TRL behind the same config: same data, same numbers, same commands, same files."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -144,23 +145,22 @@ def test_a_run_continued_on_other_data_is_refused(tuned: Run, make_run: MakeRun,
 
 
 @pytest.mark.parametrize(
-    ("device", "visible", "then"),
+    ("device", "visible", "then", "called"),
     [
-        ("auto", None, "0"),
-        ("cuda:1", None, "1"),
-        ("cuda:1", "4,7", "7"),
-        ("cuda", "3", "3"),
-        ("cpu", None, None),
+        ("auto", None, "0", "auto"),
+        ("cuda:1", None, "1", "cuda"),
+        ("cuda:1", "4,7", "7", "cuda"),
+        ("cuda:2", "4,7", "4,7", "cuda:2"),
+        ("cuda", "3", "3", "cuda"),
+        ("cpu", None, None, "cpu"),
     ],
 )
 def test_only_the_gpu_to_train_on_is_seen(
-    monkeypatch: pytest.MonkeyPatch, device: str, visible: str | None, then: str | None
+    monkeypatch: pytest.MonkeyPatch, device: str, visible: str | None, then: str | None, called: str
 ) -> None:
-    import os
-
+    # Set first, so that it is put back as it was.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")
     if visible is None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    else:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    see_one_gpu(device)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert see_one_gpu(device) == called
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == then

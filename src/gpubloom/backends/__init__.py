@@ -27,7 +27,7 @@ def open_trainer(
     stop: Callable[[], str | None] = lambda: None,
 ) -> "TrlTrainer":
     """The trainer that the config names, with its model loaded; ValueError when it cannot run here."""
-    see_one_gpu(config.device)
+    config = config.model_copy(update={"device": see_one_gpu(config.device)})
     if config.backend == "unsloth":
         # Unsloth replaces parts of these libraries when it is imported; too late, it only warns.
         early = [name for name in ("transformers", "trl", "peft") if name in sys.modules]
@@ -54,15 +54,18 @@ def open_trainer(
     return TrlTrainer(config, dataset, reporter, stop, load)
 
 
-def see_one_gpu(device: str) -> None:
-    """Hides all GPUs but the one to train on: a Trainer that sees several would split every batch over them.
+def see_one_gpu(device: str) -> str:
+    """Hides all GPUs but the one to train on, and says what it is called then.
 
-    Has an effect only before CUDA is used for the first time.
+    A Trainer that sees several would split every batch over them. CUDA must not have been used before.
     """
     if device == "cpu":
-        return
+        return device
     number = int(device.partition(":")[2] or 0)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = [str(each) for each in range(number + 1)] if visible is None else visible.split(",")
-    if number < len(names):
-        os.environ["CUDA_VISIBLE_DEVICES"] = names[number]
+    if number >= len(names):
+        # Refused where the GPUs are counted.
+        return device
+    os.environ["CUDA_VISIBLE_DEVICES"] = names[number]
+    return device.partition(":")[0]
