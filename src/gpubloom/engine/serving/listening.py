@@ -32,6 +32,7 @@ class Listener(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 64
 
     def __init__(self, service: Service, token: str) -> None:
         self.service = service
