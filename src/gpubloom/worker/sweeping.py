@@ -75,8 +75,9 @@ async def _abandon(database: Database, settings: Settings, row: Dataset | Model)
 async def _check(database: Database, model: Model, folder: Path) -> None:
     try:
         check = await check_folder(folder)
-    except CheckFailed:
-        # Tried again at the next sweep; the upload's owner can delete it.
+    except CheckFailed as failure:
+        async with database.write() as session:
+            await models.note_failure(session, model.id, str(failure))
         return
     async with database.write() as session:
         await models.note_check(session, model.id, check)

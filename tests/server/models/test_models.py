@@ -136,6 +136,27 @@ def test_a_broken_upload_is_ready_with_what_is_wrong(server: Server, member: Use
     assert str(server.settings.home) not in json.dumps(model)
 
 
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}"
+
+
+def test_a_template_that_does_not_end_stops_a_page_and_nothing_else(
+    server: Server, member: User, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpubloom.server.datasets.reading._PREVIEW_SECONDS", 2)
+    monkeypatch.setattr("gpubloom.server.models.checks._SECONDS", 5)
+    browser = server.signed_in(member)
+    model = _upload(browser, tiny_model)
+    folder = server.settings.home / "models" / model["id"]
+    (folder / "chat_template.jinja").write_text(ENDLESS)
+    dataset_id = upload(browser, "a.jsonl", b'{"prompt": "a", "completion": "b"}\n')
+    answer = browser.get(f"/api/datasets/{dataset_id}/preview", params={"modelId": model["id"]})
+    assert answer.status_code == 422
+    assert answer.json()["code"] in {"preview_took_too_long", "preview_failed"}
+    assert browser.get(f"/api/datasets/{dataset_id}/preview").status_code == 200
+    checked = browser.post(f"/api/models/{model['id']}/check")
+    assert checked.status_code in {200, 409}, checked.text
+
+
 @pytest.fixture
 def roots(tmp_path: Path, tiny_model: Path) -> Path:
     root = tmp_path / "models-of-the-operator"

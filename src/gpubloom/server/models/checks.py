@@ -6,7 +6,8 @@ from typing import Any
 from gpubloom.server.storage import children
 
 _MODULE = "gpubloom.server.models.check_process"
-_SECONDS = 120
+# It reads small files and headers; what takes longer is a template that does not want to end.
+_SECONDS = 30
 
 
 class CheckFailed(Exception):

@@ -11,6 +11,7 @@ from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from gpubloom.hub.catalogue import USUAL_SETTING, catalogue
 from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.db.database import Database
 from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.models import service
 from gpubloom.server.models.checks import CheckFailed, check_folder
@@ -197,7 +198,16 @@ async def upload_file(
             await service.note_received(session, model.id, here)
     if model.status == "uploading" and await anyio.to_thread.run_sync(is_whole, settings, model):
         async with readers:
-            check = await _checked(own_folder(settings, model.id))
-        async with database.write() as session:
-            await service.note_check(session, model.id, check)
+            await _finish(database, settings, model.id)
     return offset_answer(received)
+
+
+async def _finish(database: Database, settings: Settings, model_id: UUID) -> None:
+    try:
+        check = await check_folder(own_folder(settings, model_id))
+    except CheckFailed as failure:
+        async with database.write() as session:
+            await service.note_failure(session, model_id, str(failure))
+    else:
+        async with database.write() as session:
+            await service.note_check(session, model_id, check)

@@ -134,6 +134,15 @@ async def note_check(session: AsyncSession, model_id: UUID, check: dict[str, Any
     )
 
 
+async def note_failure(session: AsyncSession, model_id: UUID, sentence: str) -> None:
+    """An upload that arrived and cannot even be checked."""
+    await session.execute(
+        update(Model)
+        .where(Model.id == model_id, Model.status == "uploading")
+        .values(status="failed", problem=sentence, progress=None)
+    )
+
+
 async def delete_model(
     session: AsyncSession, principal: Principal, model_id: UUID, uses: Sequence[FindUse]
 ) -> Model:
