@@ -56,6 +56,7 @@ class Placed:
             "precision": self.compute.reason,
             "placement": self.plan.placement_text,
             "compiled": self.compiled,
+            "optimizations": ", ".join(self._optimizations()),
             "host_optimizer": self.executor.optimizer_description,
             "torch_threads": torch.get_num_threads(),
             "planned_step_seconds": self.plan.step_seconds,
@@ -64,6 +65,17 @@ class Placed:
             facts["planned_gpu_bytes"] = self.plan.gpu_reserved_bytes
             facts["planned_host_bytes"] = self.plan.host.total
         return facts
+
+    def _optimizations(self) -> list[str]:
+        """What makes this run faster or smaller than the plain way."""
+        found = ["loss in chunks"]
+        if self.compiled:
+            found.append("compiled layers")
+        layers = () if self.plan.placement is None else self.plan.placement.layers
+        again = sum(not layer.keep for layer in layers)
+        if again:
+            found.append(f"activations of {again} of {len(layers)} layers computed again")
+        return found
 
 
 def place(config: TrainConfig, model: Model, steps: int | None = None) -> Placed:

@@ -95,7 +95,7 @@ const ENGINE_CHARTS: ChartLook[] = [
 const namesIn = (looks: readonly ChartLook[]) => looks.flatMap((look) => look.lines.map((line) => line.name));
 
 /** Curves that are in one of the charts above, or say nothing that needs one. */
-const PLACED = new Set(["train/loss", "eval/loss", "train/tokens_seen", ...namesIn(STEP_CHARTS), ...namesIn(ENGINE_CHARTS)]);
+const PLACED = new Set(["train/loss", "eval/loss", "train/tokens_seen", "train/trained_tokens", ...namesIn(STEP_CHARTS), ...namesIn(ENGINE_CHARTS)]);
 
 const time = (title: string, name: string, colour: string, look: Partial<ChartLook> = {}): ChartLook =>
   small(title, name, colour, { axis: "time", range: { from: 0 }, ...look });

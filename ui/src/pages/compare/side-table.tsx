@@ -29,7 +29,7 @@ export function SideTable({ label, labels, rows }: SideTableProps) {
         <tbody>
           {rows.map((row) => (
             <tr key={row.name} className="border-t border-line">
-              <th scope="row" className="sticky left-0 max-w-48 bg-card py-1.75 pr-3 text-left font-[450] break-words text-dim">
+              <th scope="row" className="sticky left-0 max-w-48 min-w-32 bg-card py-1.75 pr-3 text-left font-[450] break-words text-dim">
                 {row.name}
               </th>
               {row.cells.map((cell, place) => (

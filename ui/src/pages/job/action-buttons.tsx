@@ -1,5 +1,5 @@
-import { useNavigate } from "@tanstack/react-router";
-import { Download } from "lucide-react";
+import { Link, useNavigate } from "@tanstack/react-router";
+import { Download, MessagesSquare } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { archiveAddress, cancelJob, deleteJob, pauseJob, resumeJob, saveJob } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
@@ -22,6 +22,7 @@ const TEXTS: Record<JobAction, string> = {
   delete: "Delete",
   download: "Download model",
   share: "Share",
+  talk: "Talk to it",
 };
 
 type Direct = "save" | "pause" | "resume";
@@ -63,11 +64,18 @@ export function ActionButtons({ job }: { job: Job }) {
     <>
       {actionsFor(job).map((action) =>
         action === "download" ? (
-          <Button key={action} asChild look="primary">
+          <Button key={action} asChild>
             <a href={archiveAddress(job.id)} download>
               <Download aria-hidden />
               {TEXTS[action]}
             </a>
+          </Button>
+        ) : action === "talk" ? (
+          <Button key={action} asChild look="primary">
+            <Link to="/playground" search={{ job: job.id }}>
+              <MessagesSquare aria-hidden />
+              {TEXTS[action]}
+            </Link>
           </Button>
         ) : (
           <Button

@@ -16,7 +16,7 @@ const valueText = (value: unknown) => {
 /** Defaults that a config always carries say nothing where they do not apply. */
 export function speaking(config: Json): Json {
   const { lora, ...others } = config;
-  const shown: Json = config.method === "full" ? others : { ...others, lora };
+  const shown: Json = config.method === "full" || lora === undefined ? others : { ...others, lora };
   if (!isGroup(config.model)) return shown;
   const { preset, path, random_weights, ...sizes } = config.model;
   return { ...shown, model: path ? { path, random_weights, ...sizes } : { preset, ...sizes } };

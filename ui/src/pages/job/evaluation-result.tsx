@@ -54,6 +54,8 @@ function Perplexity({ evaluation: { base, tuned } }: { evaluation: Evaluation })
 }
 
 const changeText = (before: number, after: number) => {
+  // "100 % lower" would be wrong, and "99.7 % lower" says little.
+  if (before / after >= 2) return `${countText(before / after)} times lower after the tuning`;
   const percent = Math.round((after / before - 1) * 100);
   return percent === 0 ? "about the same" : percent < 0 ? `${-percent} % lower after the tuning` : `${percent} % higher after the tuning`;
 };
@@ -67,7 +69,7 @@ function Bar({ name, measured, most, colour }: { name: string; measured: Measure
       <div aria-hidden className="h-5 overflow-hidden rounded-md bg-white/6">
         <div className={`h-full rounded-md ${colour}`} style={{ width: `${width}%` }} />
       </div>
-      <span className="text-right tabular-nums" title={tokens === null ? undefined : `over ${countText(tokens)} tokens`}>
+      <span className="min-w-30 text-right tabular-nums" title={tokens === null ? undefined : `over ${countText(tokens)} tokens`}>
         <b className="font-[600]">{perplexity === null ? "–" : metricText(perplexity)}</b>
         {loss !== null && <span className="ml-2 text-xs text-dim">loss {metricText(loss)}</span>}
       </span>

@@ -39,7 +39,7 @@ export function FinderChart({ points, suggested }: FinderChartProps) {
       </div>
       <div aria-hidden className="relative mt-1 ml-11 h-4 text-2xs text-faint tabular-nums">
         {decades(frame).map((rate) => (
-          <span key={rate} className="absolute -translate-x-1/2 first:translate-x-0 last:-translate-x-full" style={{ left: `${across(frame, rate)}%` }}>
+          <span key={rate} className="absolute -translate-x-1/2 whitespace-nowrap first:translate-x-0 last:-translate-x-full" style={{ left: `${across(frame, rate)}%` }}>
             {rate.toExponential(0).replace("e+0", "")}
           </span>
         ))}

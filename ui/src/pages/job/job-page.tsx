@@ -95,17 +95,17 @@ function JobFound({ job }: { job: Job }) {
         <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} beside={<MemoryCard job={job} store={store} />} />
       </Suspense>
       <div className="mt-6 grid gap-3.5 lg:grid-cols-12">
+        {isTuning(job) && (
+          <div className="min-w-0 lg:col-span-12">
+            <TuningCard job={job} store={store} />
+          </div>
+        )}
         <div className="min-w-0 lg:col-span-5">
           <CheckpointsCard job={job} />
         </div>
         <div className="min-w-0 lg:col-span-7">
           <OutputCard job={job} />
         </div>
-        {isTuning(job) && (
-          <div className="min-w-0 lg:col-span-12">
-            <TuningCard job={job} store={store} />
-          </div>
-        )}
         <div className="min-w-0 lg:col-span-6">
           <EvaluationCard job={job} />
         </div>

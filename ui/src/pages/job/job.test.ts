@@ -23,9 +23,9 @@ describe("what can be asked of a job", () => {
     expect(offered.toSorted()).toEqual(states.toSorted());
   });
 
-  it("a download is offered only when there is a model", () => {
-    expect(actionsFor({ status: "completed", hasModel: true })).toContain("download");
-    expect(actionsFor({ status: "completed", hasModel: false })).not.toContain("download");
+  it.each(["download", "talk"] as const)("%s is offered only when there is a model", (action) => {
+    expect(actionsFor({ status: "completed", hasModel: true })).toContain(action);
+    expect(actionsFor({ status: "completed", hasModel: false })).not.toContain(action);
   });
 
   it("sharing is always possible", () => {

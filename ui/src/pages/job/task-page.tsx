@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
+import { record } from "@/api/free-json";
 import { deleteJob, isResting, jobQuery } from "@/api/jobs";
 import type { JobKind } from "@/api/task-types";
 import { forgetTasks } from "@/api/tasks";
@@ -60,7 +61,7 @@ export function TaskPage({ task }: { task: Job }) {
           </Card>
         )}
         <OutputCard job={task} />
-        <ConfigCard config={task.config} />
+        <ConfigCard config={task.kind === "find_learning_rate" ? record(task.config.train) : task.config} />
       </div>
     </>
   );

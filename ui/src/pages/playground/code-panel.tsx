@@ -11,7 +11,7 @@ export function CodePanel({ model }: { model: string }) {
     ["python", "Python", pythonSnippet(address, model)],
   ] as const;
   return (
-    <div className="grid gap-2.5">
+    <div className="grid grid-cols-[minmax(0,1fr)] gap-2.5">
       <p className="text-sm text-dim">
         This server speaks the protocol of OpenAI’s clients. Create a token under{" "}
         <Link to="/settings" search={{ tab: "tokens" }} className="text-violet-soft underline underline-offset-2">

@@ -4,7 +4,7 @@ import type { Source } from "@/api/playground";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { EmptyState } from "@/components/empty-state";
-import { Tab, TabList, Tabs } from "@/components/tabs";
+import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { countText } from "@/text/numbers";
 import { CodePanel } from "./code-panel";
 import { Composer } from "./composer";
@@ -35,35 +35,37 @@ export function Talk({ source, storageKey }: { source: Source; storageKey: strin
 
   return (
     <div className="grid items-start gap-3.5 lg:grid-cols-[minmax(0,1fr)_20rem]">
-      <Card className="flex flex-col gap-3 lg:h-[calc(100dvh-12.5rem)] lg:min-h-120">
-        <div className="flex flex-wrap items-center gap-x-4 gap-y-2">
-          <Tabs value={mode} onValueChange={(next) => set({ mode: next as Mode })}>
+      <Card className="lg:h-[calc(100dvh-12.5rem)] lg:min-h-120">
+        <Tabs value={mode} onValueChange={(next) => set({ mode: next as Mode })} className="flex h-full flex-col gap-3">
+          <div className="flex flex-wrap items-center gap-x-4 gap-y-2">
             <TabList aria-label="How to ask">
               <Tab value="chat">Chat</Tab>
               <Tab value="complete">Complete</Tab>
             </TabList>
-          </Tabs>
-          {available.includes("base") && <SideBySide checked={settings.sideBySide} onChange={(sideBySide) => set({ sideBySide })} />}
-          <Button look="ghost" size="small" className="ml-auto" disabled={conversation.turns.length === 0} onClick={conversation.clear}>
-            <Trash2 aria-hidden />
-            Clear
-          </Button>
-        </div>
-        <SessionStrip state={state} onOpen={open} />
-        {session?.chatTemplate === false && mode === "chat" && <p className="text-xs text-dim">This model has no chat template: what you write is put before it as plain text. “Complete” shows more of what it can do.</p>}
-        {conversation.turns.length === 0 ? (
-          <div className="grid flex-1 place-items-center">
-            <EmptyState icon={MessageSquareText} title={mode === "chat" ? "Ask it something." : "Begin a text, and let it go on."}>
-              {available.includes("base") ? "Both answer at once: the model as it was, and the model as you tuned it." : "It answers token by token. What is said stays in this tab."}
-            </EmptyState>
+            {available.includes("base") && <SideBySide checked={settings.sideBySide} onChange={(sideBySide) => set({ sideBySide })} />}
+            <Button look="ghost" size="small" className="ml-auto" disabled={conversation.turns.length === 0} onClick={conversation.clear}>
+              <Trash2 aria-hidden />
+              Clear
+            </Button>
           </div>
-        ) : (
-          <TurnsView turns={conversation.turns} names={NAMES} writing={conversation.writing} onRetry={session && sound ? conversation.retry : undefined} />
-        )}
-        <div className="max-lg:sticky max-lg:bottom-0 max-lg:-mx-4 max-lg:-mb-3.5 max-lg:rounded-b-card max-lg:border-t max-lg:border-line max-lg:bg-card max-lg:px-4 max-lg:py-3">
-          <Composer mode={mode} writing={conversation.writing} ready={session !== null && sound} onSend={(text) => conversation.ask(mode, text)} onStop={conversation.stop} />
-          {!sound && <p className="mt-1.5 text-xs text-danger-soft">One of the settings cannot be sent. Correct it first.</p>}
-        </div>
+          <TabPanel value={mode} tabIndex={-1} className="mt-0 flex min-h-0 flex-1 flex-col gap-3">
+            <SessionStrip state={state} onOpen={open} />
+            {session?.chatTemplate === false && mode === "chat" && <p className="text-xs text-dim">This model has no chat template: what you write is put before it as plain text. “Complete” shows more of what it can do.</p>}
+            {conversation.turns.length === 0 ? (
+              <div className="grid flex-1 place-items-center">
+                <EmptyState icon={MessageSquareText} title={mode === "chat" ? "Ask it something." : "Begin a text, and let it go on."}>
+                  {available.includes("base") ? "Both answer at once: the model as it was, and the model as you tuned it." : "It answers token by token. What is said stays in this tab."}
+                </EmptyState>
+              </div>
+            ) : (
+              <TurnsView turns={conversation.turns} names={NAMES} writing={conversation.writing} onRetry={session && sound ? conversation.retry : undefined} />
+            )}
+            <div className="max-lg:sticky max-lg:bottom-0 max-lg:-mx-4 max-lg:-mb-3.5 max-lg:rounded-b-card max-lg:border-t max-lg:border-line max-lg:bg-card max-lg:px-4 max-lg:py-3">
+              <Composer mode={mode} writing={conversation.writing} ready={session !== null && sound} onSend={(text) => conversation.ask(mode, text)} onStop={conversation.stop} />
+              {!sound && <p className="mt-1.5 text-xs text-danger-soft">One of the settings cannot be sent. Correct it first.</p>}
+            </div>
+          </TabPanel>
+        </Tabs>
       </Card>
       <div className="grid gap-3.5">
         <SideFold title="Settings" note={session?.contextLength ? `context ${countText(session.contextLength)} tokens` : undefined}>

@@ -86,7 +86,7 @@ function AnswerView({ name, tuned, answer, before }: AnswerViewProps) {
   return (
     <section aria-label={`Answer of ${name}`} aria-busy={writing} className={cn("flex min-w-0 flex-col rounded-card border px-3.5 py-2.5", tuned ? "border-violet-soft/25 bg-violet/7" : "border-line bg-white/3")}>
       <div className="mb-1 flex items-center gap-2 text-xs">
-        <h3 className={cn("font-[570]", tuned ? "text-violet-soft" : "text-dim")}>{name}</h3>
+        <span className={cn("font-[570]", tuned ? "text-violet-soft" : "text-dim")}>{name}</span>
         <span className="ml-auto text-faint tabular-nums">{speed === null ? null : `${speed < 10 ? speed.toFixed(1) : Math.round(speed)} tokens/s`}</span>
       </div>
       <p className="min-h-6 break-words whitespace-pre-wrap">
@@ -103,7 +103,7 @@ function AnswerView({ name, tuned, answer, before }: AnswerViewProps) {
       {!writing && answer.text !== "" && (
         <div className="mt-auto flex items-center gap-2 pt-2 text-xs text-faint">
           {answer.state === "stopped" && <span>Stopped.</span>}
-          {answer.cut && <span>Cut off at the longest length.</span>}
+          {answer.cut && <span>Cut off: it reached the longest answer.</span>}
           <CopyButton text={answer.text} label={`Copy the answer of ${name}`} className="ml-auto" />
         </div>
       )}
