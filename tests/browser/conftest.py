@@ -112,3 +112,14 @@ def axe_violations(page: Page) -> list[str]:
         for violation in result["violations"]
         for node in violation["nodes"]
     ]
+
+
+def flaws_on_every_screen(page: Page) -> list[str]:
+    """What is wrong with an open page on a desktop and on a phone; it is a desktop's again afterwards."""
+    found = []
+    for width, height in (PHONE, DESKTOP):
+        page.set_viewport_size({"width": width, "height": height})
+        found += axe_violations(page)
+        if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+            found.append(f"{page.url} is wider than a screen of {width} pixels")
+    return found

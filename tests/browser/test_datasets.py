@@ -4,10 +4,9 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import DESKTOP, PHONE, NewPage, axe_violations
+from tests.browser.conftest import NewPage, flaws_on_every_screen
 from tests.browser.people import set_up
 from tests.live_server import LiveServer
 
@@ -44,18 +43,10 @@ def _figure(page: Page, name: str) -> str:
     return overview.locator("div", has=page.get_by_text(name, exact=True)).locator("dd").inner_text()
 
 
-def _flaws(page: Page) -> list[str]:
-    found = axe_violations(page)
-    if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
-        found.append(f"{page.url} is wider than the screen")
-    return found
-
-
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_a_file_is_uploaded_inspected_and_shown_as_a_model_would_see_it(
-    new_page: NewPage, house: LiveServer, tmp_path: Path, size: tuple[int, int]
+    new_page: NewPage, house: LiveServer, tmp_path: Path
 ) -> None:
-    page = new_page(size)
+    page = new_page()
     set_up(page, house)
     _upload(page, _chats(tmp_path))
     expect(page.get_by_label("Overview")).to_be_visible()
@@ -79,7 +70,7 @@ def test_a_file_is_uploaded_inspected_and_shown_as_a_model_would_see_it(
     problems = page.get_by_role("table", name="Problems")
     expect(problems.get_by_role("row", name=re.compile("Line 7"))).to_contain_text("is not JSON")
     expect(problems.get_by_role("row", name=re.compile("Line 12"))).to_contain_text("has no messages")
-    assert _flaws(page) == []
+    assert flaws_on_every_screen(page) == []
 
     preview.get_by_role("tab", name="Raw rows").click()
     expect(rows.first).to_contain_text('"role": "user"')
@@ -91,7 +82,7 @@ def test_a_file_is_uploaded_inspected_and_shown_as_a_model_would_see_it(
 
     page.goto("/datasets")
     expect(page.get_by_role("link", name="chats.jsonl", exact=True)).to_be_visible()
-    assert _flaws(page) == []
+    assert flaws_on_every_screen(page) == []
 
 
 def test_a_file_of_unknown_columns_is_read_as_a_person_says(
@@ -104,7 +95,7 @@ def test_a_file_of_unknown_columns_is_read_as_a_person_says(
     _upload(page, path)
     expect(page.get_by_text("Which column is what?")).to_be_visible()
     expect(page.get_by_role("link", name="Fine-tune with this")).to_have_count(0)
-    assert _flaws(page) == []
+    assert flaws_on_every_screen(page) == []
     page.get_by_role("button", name="Read it like this").click()
     expect(page.get_by_text("Choose a column.").first).to_be_visible()
     expect(page.get_by_label("Prompt is in column", exact=True)).to_be_focused()
@@ -144,7 +135,7 @@ def test_an_upload_survives_a_lost_connection_and_a_change_of_page(
     _upload(page, path)
     uploads = page.get_by_label("Uploads")
     expect(uploads.get_by_text("The connection is lost.")).to_be_visible()
-    assert _flaws(page) == []
+    assert flaws_on_every_screen(page) == []
     page.get_by_role("link", name="Projects").first.click()
     page.wait_for_url("**/projects")
     expect(uploads.get_by_role("progressbar")).to_be_visible()
@@ -188,9 +179,9 @@ def test_a_file_that_is_no_dataset_is_refused_before_it_is_sent(
     expect(page.get_by_text("Drop a file of examples here.")).to_be_visible()
 
 
-def test_a_file_can_be_dropped_onto_the_page(new_page: NewPage, house: LiveServer, tmp_path: Path) -> None:
+def test_a_file_can_be_dropped_onto_the_page(new_page: NewPage, server: LiveServer, tmp_path: Path) -> None:
     page = new_page()
-    set_up(page, house)
+    set_up(page, server)
     page.goto("/datasets")
     expect(page.get_by_text("Drop a file of examples here.")).to_be_visible()
     dropped = page.evaluate_handle(

@@ -1,0 +1,125 @@
+"""Fine-tuning from the browser: bring a model and a file, see the plan, start."""
+
+import json
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import NewPage, axe_violations, flaws_on_every_screen
+from tests.browser.people import set_up
+from tests.live_server import LiveServer
+from tests.tiny_models import make_tiny_model
+
+
+def _examples(folder: Path) -> Path:
+    path = folder / "pairs.jsonl"
+    rows = [{"prompt": f"Where is key {n}?", "completion": f"Under stone {n}."} for n in range(40)]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+def _bring_model(page: Page, folder: Path) -> None:
+    page.goto("/models")
+    page.get_by_role("button", name="Add a model").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("tab", name="Upload").click()
+    dialog.get_by_label("Choose a folder").set_input_files(folder)
+    assert axe_violations(page) == []
+    dialog.get_by_role("button", name="Upload it").click()
+    expect(page.get_by_role("article", name="tiny").get_by_text("checked")).to_be_visible()
+
+
+def test_a_model_and_a_file_become_a_training_job(
+    new_page: NewPage, house: LiveServer, tmp_path: Path
+) -> None:
+    page = new_page()
+    set_up(page, house)
+    _bring_model(page, make_tiny_model(tmp_path / "tiny", context_length=128))
+    assert flaws_on_every_screen(page) == []
+
+    page.get_by_role("link", name="Fine-tune tiny").click()
+    plan = page.get_by_label("Plan")
+    expect(plan).to_contain_text("Choose a dataset.")
+    page.get_by_label("Upload a file").set_input_files(_examples(tmp_path))
+    expect(plan.get_by_text("It fits")).to_be_visible()
+    expect(page.get_by_label("Longest example")).to_have_value("128")
+    expect(page.get_by_label("Learning rate", exact=True)).to_have_attribute("placeholder", "2e-4")
+    expect(page.get_by_role("radio", name=re.compile("Full"))).to_have_accessible_name(re.compile("MB|GB"))
+    assert flaws_on_every_screen(page) == []
+
+    page.locator("summary", has_text="Backend").click()
+    page.get_by_label("Trained by").select_option("unsloth")
+    expect(plan).to_contain_text("It cannot run like this")
+    expect(page.get_by_role("form", name="Fine-tune").get_by_text("Unsloth needs").first).to_be_visible()
+    assert flaws_on_every_screen(page) == []
+    page.get_by_label("Trained by").select_option("engine")
+    page.locator("summary", has_text="Examples").click()
+    page.get_by_label("Several examples in a row").select_option("No")
+    page.get_by_label("Epochs", exact=True).fill("1")
+    page.get_by_label("Rank").fill("4")
+    expect(plan.get_by_text("It fits")).to_be_visible()
+
+    page.get_by_role("tab", name="JSON").click()
+    written = json.loads(page.get_by_label("Training config").input_value())
+    assert written == {
+        "method": "lora",
+        "epochs": 1,
+        "batch_size": 4,
+        "lora": {"rank": 4},
+        "model": {"context_length": 128},
+        "data": {"packing": False},
+    }
+    page.get_by_role("tab", name="Form").click()
+
+    page.get_by_role("button", name="View train.py").click()
+    script = page.get_by_role("dialog")
+    expect(script.locator("pre")).to_contain_text("import")
+    assert axe_violations(page) == []
+    script.get_by_role("tab", name="config.json").click()
+    expect(script.locator("pre")).to_contain_text('"packing": false')
+    script.get_by_role("button", name="Close").click()
+
+    page.get_by_role("button", name="Start training").first.click()
+    page.wait_for_url(re.compile(r"/projects/[0-9a-f-]{36}/jobs/[0-9a-f-]{36}$"))
+    expect(page.get_by_text("Completed").first).to_be_visible()
+
+
+def test_what_is_not_filled_in_is_said_and_gets_the_focus(new_page: NewPage, server: LiveServer) -> None:
+    page = new_page()
+    set_up(page, server)
+    page.goto("/jobs/new")
+    page.get_by_role("navigation", name="Kind of training").get_by_role("link", name="Fine-tune").click()
+    page.get_by_role("button", name="Start training").click()
+    expect(page.get_by_label("Model", exact=True)).to_be_focused()
+    expect(page.locator("form").get_by_text("Choose a dataset.")).to_be_visible()
+
+
+def test_the_catalogue_is_narrowed_to_what_fits(new_page: NewPage, house: LiveServer) -> None:
+    page = new_page()
+    set_up(page, house)
+    page.goto("/models")
+    catalogue = page.get_by_role("table", name="Catalogue")
+    rows = catalogue.get_by_role("row")
+    page.get_by_role("button", name=re.compile("Show all")).click()
+    everything = rows.count()
+    page.get_by_label("Size").select_option("full")
+    expect(rows.filter(has_text="70B")).to_have_count(0)
+    assert 1 < rows.count() < everything
+    page.get_by_label("Family").select_option("Qwen2.5")
+    page.get_by_label("Search the catalogue").fill("0.5b instruct")
+    expect(rows).to_have_count(2)
+    expect(rows.last).to_contain_text("Qwen2.5-0.5B-Instruct")
+
+
+def test_a_hub_token_is_kept_replaced_and_removed(new_page: NewPage, server: LiveServer) -> None:
+    page = new_page()
+    set_up(page, server)
+    page.goto("/settings?tab=tokens")
+    page.get_by_label("Token", exact=True).fill("hf_example")
+    page.get_by_role("button", name="Keep it").click()
+    expect(page.get_by_text("present", exact=True)).to_be_visible()
+    expect(page.get_by_label("New token", exact=True)).to_have_value("")
+    page.get_by_role("button", name="Remove", exact=True).click()
+    page.get_by_role("button", name="Remove token").click()
+    expect(page.get_by_text("none", exact=True)).to_be_visible()
