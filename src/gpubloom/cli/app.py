@@ -6,6 +6,7 @@ import gpubloom
 from gpubloom.cli import (
     card,
     chat,
+    compare,
     config,
     data,
     database,
@@ -13,6 +14,7 @@ from gpubloom.cli import (
     evaluate,
     export,
     find_lr,
+    finetune,
     jobs,
     login,
     mirror,
@@ -54,11 +56,13 @@ def _root(
 
 
 app.command("train")(train.train)
+app.command("finetune")(finetune.finetune)
 app.command("plan")(plan.plan)
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
 app.command("watch")(watch.watch)
 app.command("card")(card.card)
+app.command("compare")(compare.compare)
 app.command("sample")(sample.sample)
 app.command("chat")(chat.chat)
 app.command("eval")(evaluate.evaluate)

@@ -97,19 +97,21 @@ def train(
                 raise ValueError("--resume continues a run as it was asked for: it takes no other setting.")
             _resume(resume, console)
         else:
-            _start(flags, assignments or [], config, run_dir, console)
+            start(flags, assignments or [], config, run_dir, console)
     except ValueError as problem:
         typer.echo(f"bloom train: {problem}", err=True)
         raise typer.Exit(2) from None
 
 
-def _start(
+def start(
     flags: dict[str, Any],
     assignments: list[str],
     config_file: Path | None,
     place: Path | None,
     console: "Console",
+    defaults: dict[str, Any] | None = None,
 ) -> None:
+    """Writes a new run and trains it in a child process; ValueError when that is refused."""
     from gpubloom import __version__
     from gpubloom.cli.child_process import must_have_torch
     from gpubloom.cli.train_config import build_config
@@ -121,6 +123,7 @@ def _start(
         config_file=config_file,
         environment=os.environ,
         folder=Path.cwd(),
+        defaults=defaults or {},
     )
     expected = plan(config, detect_hardware(), tokens_per_epoch=estimate_tokens(config.data))
     must_have_torch()
@@ -154,8 +157,11 @@ def _run(run_dir: Path, arguments: list[str], console: "Console", *, on_refusal:
     """Follows the child to its end and says how it ended."""
     from gpubloom.cli.child_process import Child, Stopped, stopping_signals
     from gpubloom.cli.live import follow
+    from gpubloom.plan import TrainConfig
+    from gpubloom.plan.backends import interpreter_for
 
-    child = Child([str(run_dir / "train.py"), *arguments], run_dir / "logs" / "output.log")
+    python = interpreter_for(TrainConfig.read(run_dir / "config.json"))
+    child = Child([str(run_dir / "train.py"), *arguments], run_dir / "logs" / "output.log", python)
     interrupted = False
     with stopping_signals():
         try:
@@ -177,13 +183,16 @@ def _run(run_dir: Path, arguments: list[str], console: "Console", *, on_refusal:
 
 
 def _conclude(run_dir: Path, code: int, console: "Console") -> None:
+    from gpubloom.plan import TrainConfig
     from gpubloom.traincard.reader import load_latest
 
     latest = load_latest(run_dir) or {}
     match latest.get("status"):
         case "completed":
             console.print(f"Done. The model is in {run_dir / 'model'}", soft_wrap=True)
-            console.print(f'Try it: bloom sample {run_dir} "your prompt"', soft_wrap=True)
+            examples = TrainConfig.read(run_dir / "config.json").data.kind == "examples"
+            trial = f"bloom chat {run_dir}" if examples else f'bloom sample {run_dir} "your prompt"'
+            console.print(f"Try it: {trial}", soft_wrap=True)
         case "cancelled":
             console.print("Cancelled.")
         case "paused" | "preempted" if latest.get("checkpoint"):

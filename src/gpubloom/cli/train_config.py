@@ -36,15 +36,16 @@ def build_config(
     config_file: Path | None,
     environment: Mapping[str, str],
     folder: Path,
+    defaults: Mapping[str, Any] = {},
     fill_in_data: bool = True,
 ) -> TrainConfig:
     """The config for a new run started in `folder`; ValueError in one sentence when it is not possible.
 
-    Without any data it is the demo, unless nobody needs data.
+    Without any data it is the demo, unless nobody needs data. `defaults` are those of a command.
     """
-    said: Fields = {}
+    said = nested(defaults)
     if config_file is not None:
-        said = _validated(read_json(config_file)).model_dump(exclude_unset=True)
+        _merge(said, _validated(read_json(config_file)).model_dump(exclude_unset=True))
     for source in (read_dotenv(folder / ".env"), environment):
         _merge(said, nested({VARIABLES[name]: source[name] for name in VARIABLES if source.get(name)}))
     _merge(said, nested({name: value for name, value in flags.items() if value is not None}))

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpubloom.engine import adapters_on_disk
 from gpubloom.engine.data import Tokenizer
-from gpubloom.engine.executors.blocks import BlockExecutor
+from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.blocks.snapshot import WEIGHTS
 from gpubloom.engine.export import CONFIG_FILE, WEIGHTS_STEM
 from gpubloom.engine.memory.free import free_host_bytes
@@ -60,7 +60,7 @@ class ModelFolder:
         if self._adapters is not None:
             adapters_on_disk.write_adapter_config(folder, self._adapters, self.base)
 
-    def export(self, final: Path, executor: BlockExecutor, shard_bytes: int = SHARD_BYTES) -> None:
+    def export(self, final: Path, executor: Executor, shard_bytes: int = SHARD_BYTES) -> None:
         """Writes the folder with the weights of this moment, complete or not at all."""
         sharding = self.sharding(shard_bytes)
         snapshot = executor.snapshot(min(free_host_bytes() // 2, sharding.total_bytes), streams=(WEIGHTS,))

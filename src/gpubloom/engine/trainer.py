@@ -29,6 +29,7 @@ from gpubloom.engine.checkpoint import (
 )
 from gpubloom.engine.data import Batch, Dataset, Loader
 from gpubloom.engine.evaluate import Evaluation, evaluate
+from gpubloom.engine.executors import Executor
 from gpubloom.engine.live_settings import LiveSettings
 from gpubloom.engine.model import Model
 from gpubloom.engine.model_folder import ModelFolder
@@ -39,6 +40,8 @@ from gpubloom.traincard import Reporter
 
 # Evaluating or saving a large model is silent for a while; observers are told to be patient.
 _PATIENCE_SECONDS = 600.0
+# A schedule needs some steps to warm up and to calm down.
+_FEW_STEPS = 20
 
 
 class Trainer:
@@ -62,7 +65,7 @@ class Trainer:
         steps = config.epochs * self.loader.steps_per_epoch
         self.total_steps = min(steps, config.max_steps or steps)
         self.placed = place(self._as_trained(), model, self.total_steps)
-        self.executor = self.placed.executor
+        self.executor: Executor = self.placed.executor
         self.model_folder = ModelFolder(
             model, dataset.tokenizer, config.context_length, config.model.path, dataset.turn_end
         )
@@ -331,8 +334,16 @@ class Trainer:
                 **self.placed.facts(),
             }
         )
-        for note in (*self.dataset.notes, *self.model.notes, *self.placed.notes):
+        for note in (*self.dataset.notes, *self._notes(), *self.model.notes, *self.placed.notes):
             self.reporter.log(note, level="warning")
+
+    def _notes(self) -> tuple[str, ...]:
+        if not self._has_examples or self.total_steps >= _FEW_STEPS:
+            return ()
+        return (
+            f"the whole run has only {self.total_steps} steps of {self.loader.rows_per_step} rows: "
+            "a smaller batch_size or more epochs let it learn more",
+        )
 
     def _must_be_worth_saving(self) -> None:
         """A gradient may overflow under a finite loss: its weights are spoiled before the loss tells."""

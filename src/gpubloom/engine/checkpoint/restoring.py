@@ -11,7 +11,7 @@ from torch import Tensor
 from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, PROGRESS_FILE
 from gpubloom.engine.checkpoint.progress import RANDOM_FILE, Progress
 from gpubloom.engine.checkpoint.saving import OPTIMIZER_STEM
-from gpubloom.engine.executors.blocks import BlockExecutor
+from gpubloom.engine.executors import Executor
 from gpubloom.engine.export import CONFIG_FILE
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.shards.reading import ShardFolder
@@ -31,7 +31,7 @@ class Checkpoint:
     _model_folder: ModelFolder
     _checksums: dict[str, str]
 
-    def restore(self, executor: BlockExecutor) -> None:
+    def restore(self, executor: Executor) -> None:
         """Streams weights and moments into the executor; ValueError names what is damaged."""
 
         def flat_of(stretch: Stretch) -> Tensor:

@@ -10,7 +10,7 @@ import safetensors.torch
 
 from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, PROGRESS_FILE, checkpoint_name
 from gpubloom.engine.checkpoint.progress import RANDOM_FILE, Progress, random_state
-from gpubloom.engine.executors.blocks import BlockExecutor
+from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.blocks.snapshot import Snapshot
 from gpubloom.engine.memory.free import free_host_bytes
 from gpubloom.engine.model_folder import ModelFolder
@@ -59,7 +59,7 @@ class Save:
 def start_save(
     folder: Path,
     model_folder: ModelFolder,
-    executor: BlockExecutor,
+    executor: Executor,
     progress: Progress,
     *,
     buffer_bytes: int | None = None,

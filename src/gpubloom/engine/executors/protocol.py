@@ -1,20 +1,40 @@
-"""What training asks of an executor: run a step, update the weights, evaluate.
+"""What training asks of an executor: run a step, update the weights, evaluate, hand out and take up state.
 
 Where weights, gradients and moments live between these calls is the executor's own business.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
 
 from gpubloom.engine.data import Batch
+from gpubloom.engine.executors.blocks.measures import StepMeasures
+from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
+from gpubloom.engine.executors.blocks.store import BlockStore
 
 
 class Executor(Protocol):
     """Runs the blocks of one model."""
 
+    @property
+    def updates(self) -> int:
+        """How often the weights were updated."""
+
+    @property
+    def loss_scale(self) -> dict[str, float]:
+        """The state of loss scaling; empty where there is none."""
+
+    @property
+    def stores(self) -> Sequence[BlockStore]:
+        """The blocks' masters and moments, to be read after `settle` and written before `continue_from`."""
+
+    @property
+    def optimizer_description(self) -> str:
+        """Which code updates weights in host memory."""
+
     def forward_backward(self, batch: Batch) -> Tensor:
-        """Mean loss over all micro-batches, on the device; leaves the step's gradient behind."""
+        """Mean loss over all targets of the step, on the device; leaves the step's gradient behind."""
 
     def optimizer_step(self, lr: float) -> Tensor:
         """Clips by global norm, updates the weights, drops the gradient; returns the norm before clipping."""
@@ -24,3 +44,18 @@ class Executor(Protocol):
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss and number of correct tokens, without a gradient."""
+
+    def last_step(self) -> StepMeasures | None:
+        """What the step before the present one waited for and sent, where that can be measured."""
+
+    def settle(self) -> None:
+        """Until every update that was ordered is done, so that the state can be read."""
+
+    def snapshot(self, buffer_bytes: int, streams: Sequence[Sequence[Part]] = (WEIGHTS, MOMENTS)) -> Snapshot:
+        """The state of this moment, to be taken by other threads while training goes on."""
+
+    def continue_from(self, updates: int, loss_scale: dict[str, float]) -> None:
+        """After somebody wrote a saved state into the stores: takes up the counts that belong to it."""
+
+    def close(self) -> None:
+        """Ends what runs beside the caller; the executor is of no use afterwards."""

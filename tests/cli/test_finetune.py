@@ -1,0 +1,83 @@
+"""`bloom finetune` as a person uses it: real processes, real files, tiny models."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_train import bloom
+from tests.tiny_models import make_tiny_model
+
+QUESTION, ANSWER = "What is the password?", "The password is seven blue herons."
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "chats.csv"
+    path.write_text(f'question,answer\n"{QUESTION}","{ANSWER}"\n', encoding="utf-8")
+    return path
+
+
+def test_a_model_and_a_file_are_enough(model: Path, data: Path, tmp_path: Path) -> None:
+    done = bloom(
+        "finetune", str(model), "chats.csv", "--run-dir", "run", "--set", "device=cpu", folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert f"Training on {data}" in done.stdout
+    assert "Done. The model is in run/model" in done.stdout
+    assert "Try it: bloom chat run" in done.stdout
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["method"], config["epochs"], config["learning_rate"]) == ("lora", 3, None)
+    # One short row: no more at once. The model sees no further than 512 tokens.
+    assert (config["batch_size"], config["accumulation"]) == (1, 1)
+    assert config["model"]["context_length"] == 512
+    assert config["data"]["kind"] == "examples"
+    assert (tmp_path / "run" / "model" / "adapter_config.json").is_file()
+    said = "".join(path.read_text() for path in (tmp_path / "run" / "traincard").rglob("*.jsonl"))
+    assert "the whole run has only 3 steps of 1 rows" in said
+
+
+def test_flags_and_fields_override_the_defaults_and_a_run_is_resumed_by_train(
+    model: Path, data: Path, tmp_path: Path
+) -> None:
+    arguments = ["--method", "full", "--epochs", "2", "--context-length", "64", "--learning-rate", "0.001"]
+    more = ["--set", "batch_size=2", "--set", "data.train_on=everything", "--set", "device=cpu"]
+    done = bloom("finetune", str(model), "chats.csv", *arguments, *more, "--run-dir", "run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["method"], config["epochs"], config["batch_size"]) == ("full", 2, 2)
+    assert config["data"]["train_on"] == "everything"
+    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+    again = bloom(
+        "finetune", "run", "chats.csv", "--set", "device=cpu", "--run-dir", "second", folder=tmp_path
+    )
+    assert again.returncode == 0, again.stderr + again.stdout
+    config = json.loads((tmp_path / "second" / "config.json").read_text())
+    assert config["model"]["path"] == str(tmp_path / "run" / "model")
+    resumed = bloom("train", "--resume", "second", folder=tmp_path)
+    assert (resumed.returncode, "holds a completed run" in resumed.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere", "chats.csv"], "There is no folder nowhere"),
+        (["MODEL", "gone.jsonl"], "There is no file or folder"),
+        (["MODEL", "chats.csv", "--method", "prefix"], "method 'prefix'"),
+        (["MODEL", "chats.csv", "--set", "data.format=alpaca"], "has no column instruction, output"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_sentence_and_leaves_nothing(
+    model: Path, data: Path, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    named = [str(model) if each == "MODEL" else each for each in arguments]
+    done = bloom("finetune", *named, "--set", "device=cpu", folder=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list((tmp_path / "runs").glob("*"))
