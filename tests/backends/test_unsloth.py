@@ -5,24 +5,26 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 # In a process of its own, as in life: whoever has imported transformers before has lost.
 _PROLOGUE = """
 import sys, types
 import torch
-torch.cuda.is_available = lambda: {gpu}
+torch.cuda.is_available = lambda: True
 from gpubloom.backends import open_trainer
 from gpubloom.engine.hardware import Compute
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 
 def config(method, **more):
-    model = {{"path": "/m", "context_length": 64}}
+    model = {"path": "/m", "context_length": 64}
     return TrainConfig.model_validate(
-        {{"backend": "unsloth", "method": method, "seed": 7, "model": model, **more}}
+        {"backend": "unsloth", "method": method, "seed": 7, "model": model, **more}
     )
 
 class Rows:
-    is_packed = {packed}
+    is_packed = False
 
 class Data:
     train = Rows()
@@ -48,13 +50,12 @@ class FastLanguageModel:
 """
 
 
-def run(folder: Path, code: str, *, gpu: bool = True, packed: bool = False, stand_in: bool = True) -> str:
+def run(folder: Path, code: str, *, stand_in: bool = True) -> str:
     """What the code prints, or the last line of its error."""
     if stand_in:
         (folder / "unsloth.py").write_text(_STAND_IN, encoding="utf-8")
     script = folder / "script.py"
-    prologue = _PROLOGUE.format(gpu=gpu, packed=packed)
-    script.write_text(f"{prologue}\n{textwrap.dedent(code)}", encoding="utf-8")
+    script.write_text(f"{_PROLOGUE}\n{textwrap.dedent(code)}", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, timeout=150, check=False
     )
@@ -92,34 +93,41 @@ def test_models_are_loaded_and_adapted_as_the_config_says(tmp_path: Path) -> Non
     assert run(tmp_path, code) == "good"
 
 
-def refusals() -> str:
-    return """
-    try:
-        open_trainer(config("lora"), Data(), None)
-    except ValueError as problem:
-        print(problem)
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What a process says that cannot train with Unsloth, for one reason after the other."""
+    code = """
+    def ask():
+        try:
+            open_trainer(config("lora"), Data(), None)
+        except ValueError as problem:
+            print(problem)
+
+    Rows.is_packed = True
+    ask()
+    Rows.is_packed = False
+    torch.cuda.is_available = lambda: False
+    ask()
+    torch.cuda.is_available = lambda: True
+    ask()
+    sys.modules["transformers"] = types.ModuleType("transformers")
+    ask()
     """
+    return run(tmp_path_factory.mktemp("refusals"), code, stand_in=False).splitlines()
 
 
-def test_without_a_gpu_it_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    said = run(tmp_path, refusals(), gpu=False)
-    assert said == "Unsloth needs a CUDA GPU, and torch sees none here: use backend engine or trl."
+def test_packed_rows_are_refused(refusals: list[str]) -> None:
+    assert refusals[0] == "Unsloth trains one example a row here: open the data with packing set to false."
 
 
-def test_in_an_environment_without_it_the_right_one_is_asked_for(tmp_path: Path) -> None:
-    said = run(tmp_path, refusals(), stand_in=False)
-    assert said.startswith("Unsloth cannot be imported here: No module named 'unsloth'.")
-    assert "BLOOM_UNSLOTH_PYTHON" in said
+def test_without_a_gpu_it_is_refused_before_anything_is_loaded(refusals: list[str]) -> None:
+    assert refusals[1] == "Unsloth needs a CUDA GPU, and torch sees none here: use backend engine or trl."
 
 
-def test_a_process_that_has_imported_transformers_is_too_late(tmp_path: Path) -> None:
-    said = run(
-        tmp_path,
-        "import types\nsys.modules['transformers'] = types.ModuleType('t')\n" + textwrap.dedent(refusals()),
-    )
-    assert said == "Unsloth must be imported before transformers: start train.py in a new process."
+def test_in_an_environment_without_it_the_right_one_is_asked_for(refusals: list[str]) -> None:
+    assert refusals[2].startswith("Unsloth cannot be imported here: No module named 'unsloth'.")
+    assert "BLOOM_UNSLOTH_PYTHON" in refusals[2]
 
 
-def test_packed_rows_are_refused(tmp_path: Path) -> None:
-    said = run(tmp_path, refusals(), packed=True)
-    assert said == "Unsloth trains one example a row here: open the data with packing set to false."
+def test_a_process_that_has_imported_transformers_is_too_late(refusals: list[str]) -> None:
+    assert refusals[3] == "Unsloth must be imported before transformers: start train.py in a new process."

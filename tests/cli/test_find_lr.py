@@ -48,3 +48,23 @@ def test_wrong_input_is_refused_in_one_sentence(tmp_path: Path) -> None:
     done = bloom("find-lr", "--train-path", "text.txt", "--highest", "1e-6", folder=tmp_path)
     assert done.returncode == 2
     assert done.stderr.strip() == "bloom find-lr: highest must be at least ten times lowest."
+
+
+def test_a_model_without_examples_is_refused(tmp_path: Path) -> None:
+    done = bloom("find-lr", str(tmp_path), folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        "bloom find-lr: A model is tuned on a file of examples: bloom find-lr MODEL DATA."
+    )
+
+
+def test_a_model_and_a_file_of_examples_are_taken_as_in_finetune(tmp_path: Path) -> None:
+    from tests.tiny_models import make_tiny_model
+
+    model = make_tiny_model(tmp_path / "model")
+    rows = [json.dumps({"prompt": f"What is {n}?", "completion": f"It is {n}."}) for n in range(40)]
+    (tmp_path / "examples.jsonl").write_text("\n".join(rows))
+    done = bloom("find-lr", "model", "examples.jsonl", "--steps", "12", "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["points"]) == 12
+    assert model.is_dir()

@@ -1,6 +1,7 @@
 """`bloom find-lr`: tries growing learning rates on a config's own model and data, and suggests one.
 
-Takes what `bloom train` takes; the steps run in a child process.
+Takes what `bloom finetune MODEL DATA` takes, or, without a model, what `bloom train` takes. The steps run in
+a child process.
 """
 
 import json
@@ -23,20 +24,22 @@ _CHART_WIDTH = 100
 
 def find_lr(
     model: Annotated[
-        Path | None,
-        typer.Option(
-            help="A model folder. [default: a new model, as in bloom train]", rich_help_panel=_SETTINGS
+        str | None,
+        typer.Argument(
+            help="A model folder, a run, or a model's id on a hub; without one, as bloom train.",
+            show_default=False,
         ),
     ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="full, lora or qlora. [default: full]", rich_help_panel=_SETTINGS)
+    data: Annotated[
+        str | None, typer.Argument(help="A file of examples to tune it on.", show_default=False)
     ] = None,
-    examples: Annotated[
-        Path | None, typer.Option(help="A file of examples to tune on.", rich_help_panel=_SETTINGS)
+    method: Annotated[
+        str | None,
+        typer.Option(help="lora, qlora or full. [default: lora with a MODEL]", rich_help_panel=_SETTINGS),
     ] = None,
     train_path: Annotated[
         str | None,
-        typer.Option(help="Running text to train on. [env TRAIN_DATA_PATH]", rich_help_panel=_SETTINGS),
+        typer.Option(help="Running text, without a MODEL. [env TRAIN_DATA_PATH]", rich_help_panel=_SETTINGS),
     ] = None,
     batch_size: Annotated[
         int | None, typer.Option(help="Rows per step. [env BATCH_SIZE]", rich_help_panel=_SETTINGS)
@@ -64,15 +67,16 @@ def find_lr(
 
     console = Console(highlight=False, stderr=as_json)
     flags = {
-        "model.path": None if model is None else str(model),
+        "data.train_path": train_path,
         "method": method,
-        "data.kind": None if examples is None else "examples",
-        "data.train_path": train_path if examples is None else str(examples),
         "batch_size": batch_size,
         "device": None if gpu is None else f"cuda:{gpu}",
     }
+    finder = {"lowest": lowest, "highest": highest, "steps": steps}
     try:
-        task = _task(flags, assignments or [], config, {"lowest": lowest, "highest": highest, "steps": steps})
+        if model is not None:
+            flags |= _tuning(model, data, train_path, method, console)
+        task = _task(flags, assignments or [], config, finder)
         result = _run(task, steps, console)
     except ValueError as problem:
         typer.echo(f"bloom find-lr: {problem}", err=True)
@@ -88,9 +92,26 @@ def find_lr(
         _show(result, console)
 
 
+def _tuning(
+    model: str, data: str | None, train_path: str | None, method: str | None, console: "Console"
+) -> dict[str, Any]:
+    """What `bloom finetune` would make of the same words."""
+    from gpubloom.cli.finetune import _folder
+
+    if data is None or train_path is not None:
+        raise ValueError("A model is tuned on a file of examples: bloom find-lr MODEL DATA.")
+    return {
+        "model.path": str(_folder(model, console)),
+        "data.kind": "examples",
+        "data.train_path": data,
+        "method": method or "lora",
+    }
+
+
 def _task(
     flags: dict[str, Any], assignments: list[str], config_file: Path | None, finder: dict[str, Any]
 ) -> "Task":
+    from gpubloom.cli.finetune import _defaults
     from gpubloom.cli.train_config import build_config
     from gpubloom.plan.tasks import task_from
 
@@ -100,6 +121,7 @@ def _task(
         config_file=config_file,
         environment=os.environ,
         folder=Path.cwd(),
+        defaults=_defaults(flags, assignments, config_file) if "model.path" in flags else {},
     )
     return task_from({"kind": "find_learning_rate", "train": config.model_dump(exclude_unset=True), **finder})
 
