@@ -3,13 +3,20 @@
 Knows Python's syntax and the names of the usual training libraries; no prices, no places, no torch.
 """
 
+from gpubloom.scripts.detection import detect
 from gpubloom.scripts.found import Checkpoints, Confidence, Evidence, Found, Requirements, ScriptProblem
+from gpubloom.scripts.notebooks import Cell, from_notebook, is_notebook, to_notebook
 
 __all__ = [
+    "Cell",
     "Checkpoints",
     "Confidence",
     "Evidence",
     "Found",
     "Requirements",
     "ScriptProblem",
+    "detect",
+    "from_notebook",
+    "is_notebook",
+    "to_notebook",
 ]

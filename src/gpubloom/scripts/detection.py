@@ -1,0 +1,144 @@
+"""`detect`: what a script needs, from its text alone."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpubloom.scripts.data_used import datasets
+from gpubloom.scripts.estimates import Work, estimate
+from gpubloom.scripts.found import Found, Requirements, ScriptProblem
+from gpubloom.scripts.machines import gpus, interactive, multi_node, parallelism, uses_gpu
+from gpubloom.scripts.model_size import model_size
+from gpubloom.scripts.notebooks import MOST_NOTEBOOK_CHARACTERS
+from gpubloom.scripts.packages import frameworks, packages
+from gpubloom.scripts.precision import dtype, method
+from gpubloom.scripts.saving import checkpoints, trackers, writes_tensorboard
+from gpubloom.scripts.script import Script
+from gpubloom.scripts.source import MOST_CHARACTERS
+from gpubloom.scripts.workload import accumulation, batch, epochs, hf_arguments, iterations, purpose, sequence
+
+_SHARDING = {"fsdp", "deepspeed"}
+_MOST_SIBLINGS = 30
+
+
+def detect(
+    source: str | Path, *, files: Mapping[str, str] | None = None, arguments: Sequence[str] = ()
+) -> Requirements:
+    """What a script or a notebook needs. It is read, never run.
+
+    `source` is its text, or its path: then the modules that it imports from its own folder are read as well,
+    and what `arguments` names there. `files` are texts by name, beside the script. `arguments` is its command
+    line. ScriptProblem: it cannot be read.
+    """
+    beside = dict(files or {})
+    if isinstance(source, Path):
+        text = read_text(source)
+        beside = _siblings(source, text, arguments) | beside
+    else:
+        text = source
+    script = Script(text, beside, arguments)
+    return _requirements(script)
+
+
+def read_text(path: Path) -> str:
+    """The text of a script or notebook. ScriptProblem: there is none to read."""
+    most = MOST_NOTEBOOK_CHARACTERS if path.suffix == ".ipynb" else MOST_CHARACTERS
+    try:
+        if path.stat().st_size > 4 * most:
+            raise ScriptProblem(f"{path} has {path.stat().st_size:,} bytes; that is no script.")
+        return path.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise ScriptProblem(f"{path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ScriptProblem(f"{path} is no text in UTF-8.") from None
+
+
+def _requirements(script: Script) -> Requirements:
+    needed, ways, what = uses_gpu(script), parallelism(script), purpose(script)
+    count, sets, size, how = gpus(script, needed), datasets(script), model_size(script), method(script)
+    rows, length, numbers = batch(script), sequence(script), dtype(script)
+    micro, steps, passes = accumulation(script), iterations(script), epochs(script)
+    trains = what.value == "train"
+    work = Work(
+        size=size,
+        trains=trains,
+        on_gpu=count.value > 0,
+        method=how.value if how is not None else "full",
+        rank=_rank(script),
+        dtype=numbers,
+        batch=rows,
+        accumulation=micro,
+        sequence=length,
+        iterations=steps,
+        epochs=passes,
+        datasets=sets,
+        gpus=count,
+        sharded=any(way.value.partition("_")[0] in _SHARDING for way in ways),
+        recomputes=_recomputes(script),
+        compiled=any(True for _ in script.calls_of("torch.compile")),
+    )
+    found = estimate(work)
+    if trains and how is None and size.parameters is not None:
+        how = Found(value="full", confidence="derived", reason="No adapters are in it.")
+    return Requirements(
+        purpose=what,
+        frameworks=frameworks(script),
+        packages=packages(script),
+        models=size.names,
+        datasets=sets,
+        trackers=trackers(script),
+        parallelism=ways,
+        method=how,
+        parameters=size.parameters,
+        batch=rows,
+        accumulation=micro,
+        sequence=length,
+        dtype=numbers,
+        iterations=found.iterations,
+        epochs=passes,
+        gpus=found.gpus,
+        multi_node=multi_node(script),
+        interactive=interactive(script),
+        gpu_memory_gb=found.memory_gb,
+        duration_hours=found.hours,
+        reference_gpu=found.reference,
+        operations=found.operations,
+        checkpoints=checkpoints(script),
+        writes_tensorboard=writes_tensorboard(script),
+        notes=tuple(script.notes),
+    )
+
+
+def _rank(script: Script) -> int:
+    for call in script.calls("LoraConfig", "get_peft_model"):
+        known = script.keyword(call, "r")
+        if known is not None and isinstance(known.value, int) and 0 < known.value <= 4_096:
+            return known.value
+    return 16
+
+
+def _recomputes(script: Script) -> bool:
+    if any(True for _ in script.calls("gradient_checkpointing_enable", "enable_gradient_checkpointing")):
+        return True
+    some = [*hf_arguments(script), *script.calls("get_peft_model")]
+    known: Any = [
+        script.keyword(call, "gradient_checkpointing", "use_gradient_checkpointing") for call in some
+    ]
+    return any(each is not None and bool(each.value) for each in known)
+
+
+def _siblings(path: Path, text: str, arguments: Sequence[str]) -> dict[str, str]:
+    """What a script brings along: modules that it imports from its folder, configs on its command line."""
+    try:
+        main = Script(text, {}, ()).main
+    except ScriptProblem:
+        return {}
+    names = [f"{module}.py" for module in [*main.packages, *main.local_imports] if module]
+    names += [word for word in arguments if word.endswith((".py", ".json")) and not word.startswith("-")]
+    names.append("requirements.txt")
+    found: dict[str, str] = {}
+    for name in names[: 10 * _MOST_SIBLINGS]:
+        beside = path.parent / name
+        if len(found) < _MOST_SIBLINGS and beside != path and beside.is_file():
+            found[name] = read_text(beside)
+    return found

@@ -1,0 +1,278 @@
+"""Memory and hours of a script: through `plan` where its model's shape is known, by rules of thumb otherwise.
+
+Nothing here is stated by anybody: values are derived, or assumed where anything they rest on was.
+"""
+
+import math
+from dataclasses import dataclass
+
+from gpubloom.plan import DecoderShape, Hardware, ModelConfig, Plan, TrainConfig, predict
+from gpubloom.plan.gpus import GIBIBYTE, GPU_KINDS
+from gpubloom.plan.placement import BlockPlacement, Placement
+from gpubloom.scripts.data_used import examples_of, tokens_of
+from gpubloom.scripts.found import Confidence, Evidence, Found
+from gpubloom.scripts.model_size import ModelSize
+
+# By memory; a script gets the smallest it fits on, with what it computes in.
+_REFERENCES = ("T4", "A10", "L40S", "A100", "H200")
+_ASSUMED_BATCH, _ASSUMED_SEQUENCE = 8, 1_024
+_ASSUMED_GB, _ASSUMED_HOURS = 8.0, 1.0
+# Loading libraries and data, and the first batches.
+_START_HOURS = 0.05
+# What ordinary scripts reach of a GPU's peak.
+_EFFICIENCY = 0.3
+# Half of the products of an fp32 script go through the fast units, rounded.
+_FP32_SHARE = 0.25
+_PATCHES = 196
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the other parts found, as the estimates need it."""
+
+    size: ModelSize
+    trains: bool
+    on_gpu: bool
+    method: str
+    rank: int
+    dtype: Found[str] | None
+    batch: Found[int] | None
+    accumulation: Found[int] | None
+    sequence: Found[int] | None
+    iterations: Found[int] | None
+    epochs: Found[int] | None
+    datasets: tuple[Found[str], ...]
+    gpus: Found[int]
+    sharded: bool
+    recomputes: bool
+    compiled: bool
+
+    @property
+    def rows(self) -> int:
+        return self.batch.value if self.batch else _ASSUMED_BATCH
+
+    @property
+    def tokens_per_row(self) -> int:
+        if self.size.kind == "image":
+            return _PATCHES
+        if self.sequence is not None:
+            return self.sequence.value
+        most = self.size.shape.max_positions if self.size.shape else None
+        return min(most or _ASSUMED_SEQUENCE, _ASSUMED_SEQUENCE)
+
+    @property
+    def micro_batches(self) -> int:
+        return self.accumulation.value if self.accumulation else 1
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether nothing that memory rests on had to be assumed."""
+        rests_on = (self.size.parameters, self.batch)
+        known = all(found is not None and found.confidence != "assumed" for found in rests_on)
+        return known and (self.sequence is not None or self.size.kind != "decoder")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    gpus: Found[int]
+    memory_gb: Found[float]
+    hours: Found[float]
+    reference: str | None
+    iterations: Found[int] | None
+    operations: Found[float] | None
+
+
+def estimate(work: Work) -> Estimate:
+    iterations = work.iterations or _counted_iterations(work)
+    if not work.on_gpu:
+        memory = Found[float](
+            value=0.0, confidence="derived", reason="It needs no GPU.", evidence=work.gpus.evidence
+        )
+        hours = Found[float](
+            value=_ASSUMED_HOURS, confidence="assumed", reason="Nothing says how long it computes on a CPU."
+        )
+        return Estimate(work.gpus, memory, hours, None, iterations, None)
+    gigabytes, reason = _memory(work)
+    gpus = work.gpus
+    if work.sharded:
+        gpus, gigabytes, shared = _shared(work, gigabytes)
+        reason += shared
+    reference = _reference(gigabytes, work.dtype)
+    confidence: Confidence = "derived" if work.is_sure else "assumed"
+    memory = Found[float](
+        value=round(gigabytes, 1), confidence=confidence, evidence=_lines(work), reason=reason
+    )
+    hours, operations = _hours(work, iterations, reference, gpus.value)
+    return Estimate(gpus, memory, hours, reference, iterations, operations)
+
+
+def _memory(work: Work) -> tuple[float, str]:
+    parameters = work.size.parameters
+    if parameters is None:
+        return _ASSUMED_GB, "Nothing says how large the model is; many small ones fit into this."
+    rows = f"a batch of {work.rows}" + ("" if work.batch else " (assumed)")
+    if not work.trains:
+        each = 4.0 if work.dtype is not None and work.dtype.value == "fp32" else 2.0
+        return (
+            1.0 + 1.2 * each * parameters.value / 1e9,
+            f"{each:.0f} bytes a parameter and a fifth for work.",
+        )
+    if work.size.shape is not None and (plan := _planned(work, "H200")) is not None:
+        length = f"{work.tokens_per_row:,} tokens a row" + ("" if work.sequence else " (assumed)")
+        return plan.memory_total_bytes / 1e9, f"Weights, gradients, optimizer and {rows} of {length}."
+    # Weights, gradients and Adam's moments; adapters have next to none of their own.
+    each = {"full": 16.0, "lora": 2.2, "qlora": 0.75}[work.method]
+    state = each * parameters.value / 1e9
+    activations = _activations(work, parameters.value)
+    return (
+        1.0 + state + activations,
+        f"{each:g} bytes a parameter, and activations of {rows} by a rule of thumb.",
+    )
+
+
+def _activations(work: Work, parameters: int) -> float:
+    """GB; a transformer of this size would be about this wide and deep."""
+    if work.size.operations is not None:
+        # A forward pass writes about one number for every hundred operations, in 4 bytes.
+        return work.rows * work.size.operations / 100 * 4 / 1e9
+    width = max(64.0, 4 * math.cbrt(parameters / 12))
+    layers = max(1.0, parameters / (12 * width**2))
+    kept = 2 if work.recomputes else 34
+    return work.rows * work.tokens_per_row * width * layers * kept / 1e9
+
+
+def _shared(work: Work, gigabytes: float) -> tuple[Found[int], float, str]:
+    """State that is divided among GPUs: as many as it takes, unless the script says how many."""
+    room = GPU_KINDS["A100"].gibibytes * GIBIBYTE / 1e9 * 0.9
+    gpus = work.gpus
+    if gpus.confidence == "assumed" and gigabytes > room:
+        count = 2 ** math.ceil(math.log2(gigabytes / room))
+        reason = f"{gigabytes:.0f} GB divided among GPUs of 80 GB."
+        gpus = Found(value=count, confidence="derived", evidence=gpus.evidence, reason=reason)
+    if gpus.value <= 1:
+        return gpus, gigabytes, ""
+    return gpus, 2.0 + gigabytes / gpus.value, f" Divided among {gpus.value} GPUs."
+
+
+def _reference(gigabytes: float, dtype: Found[str] | None) -> str:
+    for name in _REFERENCES:
+        kind = GPU_KINDS[name]
+        if dtype is not None and dtype.value == "bf16" and not kind.bf16:
+            continue
+        if kind.gibibytes * GIBIBYTE / 1e9 >= gigabytes:
+            return name
+    return _REFERENCES[-1]
+
+
+def _planned(work: Work, gpu: str) -> Plan | None:
+    shape = work.size.shape
+    assert shape is not None
+    try:
+        config = TrainConfig(
+            batch_size=work.rows,
+            model=ModelConfig(context_length=work.tokens_per_row),
+            device="cuda",
+            precision=_precision(work.dtype, gpu),
+            method=work.method,
+            compile="on" if work.compiled else "off",
+            **({} if work.method == "full" else {"lora": {"rank": work.rank}}),
+        )
+        return predict(
+            config, Hardware.parse(f"{gpu}, 512 GB host"), _everything_there(work, shape), shape=shape
+        )
+    except ValueError:
+        # Sizes that the planner refuses; the rule of thumb takes any.
+        return None
+
+
+def _everything_there(work: Work, shape: DecoderShape) -> Placement:
+    """As an ordinary loop does it: all on the GPU, logits of the whole batch at once."""
+    ends, layer = BlockPlacement(), BlockPlacement(keep=not work.recomputes)
+    return Placement(
+        embedding=ends,
+        layers=(layer,) * len(shape.layers),
+        head=None if shape.tied else ends,
+        loss_chunk_tokens=work.rows * work.tokens_per_row,
+    )
+
+
+def _precision(dtype: Found[str] | None, gpu: str) -> str:
+    wanted = dtype.value if dtype is not None else "fp32"
+    return "fp16" if wanted == "bf16" and not GPU_KINDS[gpu].bf16 else wanted
+
+
+def _counted_iterations(work: Work) -> Found[int] | None:
+    """Epochs of a well-known dataset are so many steps."""
+    if work.epochs is None or work.batch is None:
+        return None
+    rows = work.batch.value * work.micro_batches * max(1, work.gpus.value)
+    known = examples_of(work.datasets)
+    count = known[0] if known else None
+    if known is None and (known := tokens_of(work.datasets)) is not None:
+        count = known[0] // max(1, work.tokens_per_row)
+    if known is None or count is None:
+        return None
+    steps = max(1, work.epochs.value * math.ceil(count / rows))
+    return Found(
+        value=steps,
+        confidence="derived",
+        evidence=(*work.epochs.evidence[:1], *known[1].evidence[:1]),
+        reason=f"{work.epochs.value} epochs of the {count:,} rows of {known[1].value}, {rows} a step.",
+    )
+
+
+def _hours(
+    work: Work, iterations: Found[int] | None, reference: str, gpus: int
+) -> tuple[Found[float], Found[float] | None]:
+    if not work.trains or iterations is None or work.size.parameters is None:
+        reason = (
+            "It does not train." if not work.trains
+            else "Nothing says how many steps it takes." if iterations is None
+            else "Nothing says how large the model is."
+        )  # fmt: skip
+        return Found(value=_ASSUMED_HOURS, confidence="assumed", reason=f"{reason} An hour is a guess."), None
+    operations = _operations(work, iterations.value)
+    plan = _planned(work, reference) if work.size.shape is not None else None
+    if plan is not None:
+        seconds = iterations.value * work.micro_batches * plan.step_seconds
+        how = f"{iterations.value:,} steps as planned for {reference}."
+    else:
+        factor = _FP32_SHARE if work.dtype is None or work.dtype.value == "fp32" else 1.0
+        seconds = operations / (GPU_KINDS[reference].flops * _EFFICIENCY * factor)
+        how = f"{iterations.value:,} steps at {_EFFICIENCY:.0%} of what {reference} can do."
+    sure = plan is not None and work.is_sure and iterations.confidence != "assumed"
+    evidence = tuple(dict.fromkeys((*iterations.evidence, *_lines(work))))[:6]
+    hours = Found[float](
+        value=_rounded(seconds / 3600 + _START_HOURS),
+        confidence="derived" if sure else "assumed",
+        evidence=evidence,
+        reason=how + " Evaluation and saving come on top.",
+    )
+    total = Found[float](
+        value=float(f"{operations * max(1, gpus):.3g}"),
+        confidence=hours.confidence,
+        evidence=evidence,
+        reason="Six for every parameter and token."
+        if work.size.operations is None
+        else "Three forward passes.",
+    )
+    return hours, total
+
+
+def _operations(work: Work, steps: int) -> float:
+    """Of one GPU."""
+    rows = float(work.rows) * work.micro_batches * steps
+    if work.size.operations is not None:
+        return 3 * work.size.operations * rows
+    assert work.size.parameters is not None
+    each = 6 if work.method == "full" else 4
+    return each * float(work.size.parameters.value) * rows * work.tokens_per_row
+
+
+def _rounded(hours: float) -> float:
+    return float(f"{hours:.2g}") if hours < 100 else round(hours)
+
+
+def _lines(work: Work) -> tuple[Evidence, ...]:
+    found = (work.size.parameters, work.batch, work.sequence)
+    return tuple({line: None for each in found if each is not None for line in each.evidence[:2]})[:6]
