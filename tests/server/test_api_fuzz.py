@@ -116,7 +116,7 @@ def _send(browser: Browser, case: schemathesis.Case) -> str | None:
     told = f"{case.as_curl_command()}\n{answer.status_code} {answer.text[:500]}"
     if answer.status_code >= 500:
         return told
-    if answer.status_code >= 400 and case.path.startswith("/v1/"):
+    if answer.status_code >= 400 and case.path.startswith("/v1/") and "error" in answer.json():
         return None if answer.json()["error"]["message"] else told
     if answer.status_code >= 400 and request["method"] != "HEAD":
         problem = answer.headers["content-type"] == "application/problem+json" and answer.json()
