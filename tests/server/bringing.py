@@ -5,6 +5,7 @@ import time
 from typing import Any
 from uuid import UUID
 
+import pytest
 from sqlalchemy import select
 
 from gpubloom.server.datasets.tables import Dataset
@@ -16,6 +17,8 @@ from gpubloom.worker.sweeping import sweep
 from tests.server.installation import Browser, Server
 
 PATIENCE_SECONDS = 60
+# For behaviour that lies before or behind the database, which one run shows as well as two.
+on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 
 
 def announce(browser: Browser, filename: str, size: int, **more: Any) -> dict[str, Any]:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pyarrow
 import pyarrow.parquet
-import pytest
 
 from gpubloom.server.accounts.tables import User
-from tests.server.bringing import announce, brought, inspected, send, upload
+from tests.server.bringing import announce, brought, inspected, on_sqlite, prepare, send, upload
 from tests.server.installation import Installation, Server
 
 PAIRS = [{"prompt": f"What is {number}?", "completion": f"It is {number}."} for number in range(30)]
@@ -62,28 +61,28 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("filename", FILES)
-def test_every_kind_of_file_is_recognised_counted_and_shown(
-    server: Server, member: User, filename: str
-) -> None:
+def test_every_kind_of_file_is_recognised_counted_and_shown(server: Server, member: User) -> None:
     browser = server.signed_in(member)
-    content, format_ = FILES[filename]
-    dataset = brought(server, browser, filename, content)
-    report = dataset["report"]
-    assert dataset["status"] == "ready", dataset["problem"]
-    assert (report["rows"], report["examples"]) == (30, 30)
-    assert report["mapping"]["format"] == format_
-    assert report["problems"]["rowsRefused"] == 0
-    page = browser.get(f"/api/datasets/{dataset['id']}/preview", params={"page": 2, "pageSize": 20}).json()
-    assert page["total"] == 30
-    assert [row["number"] for row in page["rows"]] == list(range(21, 31))
-    assert any(piece["trained"] for piece in page["rows"][0]["pieces"])
-    converted = browser.get(f"/api/datasets/{dataset['id']}/converted")
-    records = [json.loads(line) for line in converted.text.splitlines()]
-    assert len(records) == 30
-    assert set(records[0]) == ({"text"} if format_ == "text" else {"messages"})
+    ids = {filename: upload(browser, filename, content) for filename, (content, _) in FILES.items()}
+    prepare(server.settings)
+    for filename, (_, format_) in FILES.items():
+        address = f"/api/datasets/{ids[filename]}"
+        dataset = browser.get(address).json()
+        report = dataset["report"]
+        assert dataset["status"] == "ready", dataset["problem"]
+        assert (report["rows"], report["examples"]) == (30, 30), filename
+        assert report["mapping"]["format"] == format_
+        assert report["problems"]["rowsRefused"] == 0
+        page = browser.get(f"{address}/preview", params={"page": 2, "pageSize": 20}).json()
+        assert page["total"] == 30
+        assert [row["number"] for row in page["rows"]] == list(range(21, 31))
+        assert any(piece["trained"] for piece in page["rows"][0]["pieces"])
+        records = [json.loads(line) for line in browser.get(f"{address}/converted").text.splitlines()]
+        assert len(records) == 30
+        assert set(records[0]) == ({"text"} if format_ == "text" else {"messages"})
 
 
+@on_sqlite
 def test_a_preview_is_there_before_the_inspection(server: Server, member: User) -> None:
     browser = server.signed_in(member)
     dataset_id = upload(browser, "pairs.jsonl", _lines(PAIRS))
@@ -141,6 +140,7 @@ def test_problems_come_in_pages_with_lines_and_reasons(server: Server, member: U
     }
 
 
+@on_sqlite
 def test_duplicates_are_reported_by_row(server: Server, member: User) -> None:
     browser = server.signed_in(member)
     dataset = brought(server, browser, "twice.jsonl", _lines([*PAIRS, PAIRS[3], PAIRS[3]]))

@@ -6,7 +6,7 @@ from pathlib import Path
 from gpubloom.server.accounts.hub_tokens import HubToken
 from gpubloom.server.accounts.tables import User
 from tests.hub.fake_hub import TOKEN, FakeHub
-from tests.server.bringing import prepare
+from tests.server.bringing import on_sqlite, prepare
 from tests.server.installation import Browser, Installation, Server
 
 LINES = b"".join(json.dumps({"prompt": str(n), "completion": "yes"}).encode() + b"\n" for n in range(20))
@@ -40,6 +40,7 @@ def test_a_model_is_fetched_checked_and_is_what_the_hub_has(
     assert [path.name for path in folder.parent.iterdir()] == []
 
 
+@on_sqlite
 def test_what_a_hub_refuses_fails_with_its_reason(
     server: Server, member: User, hub: FakeHub, tiny_model: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_dataset_of_a_hub_is_fetched_and_inspected(server: Server, member: Use
     )
 
 
+@on_sqlite
 def test_a_split_that_is_not_there_is_named_with_those_that_are(
     server: Server, member: User, hub: FakeHub
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_split_that_is_not_there_is_named_with_those_that_are(
     assert browser.get(f"/api/datasets/{dataset_id}/preview").json()["code"] == "dataset_not_here"
 
 
+@on_sqlite
 def test_what_would_be_too_large_is_not_fetched(
     installation: Installation, member: User, hub: FakeHub, tiny_model: Path
 ) -> None:

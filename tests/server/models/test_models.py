@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpubloom.server.accounts.tables import User
-from tests.server.bringing import send, upload
+from tests.server.bringing import on_sqlite, send, upload
 from tests.server.installation import Browser, Installation, Server
 
 CONFIG = {"path": "config.json", "size": 10}
@@ -62,6 +62,7 @@ def test_an_uploaded_model_is_checked_when_its_last_file_is_there(
     assert installation.actions() == ["model.created", "model.deleted"]
 
 
+@on_sqlite
 def test_a_preview_with_a_model_has_its_template_and_counts_its_tokens(
     server: Server, installation: Installation, member: User, tiny_model: Path
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_preview_with_a_model_has_its_template_and_counts_its_tokens(
     assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
 
 
+@on_sqlite
 def test_only_files_that_a_model_is_made_of_are_taken(server: Server, member: User) -> None:
     browser = server.signed_in(member)
     for name in (
@@ -123,6 +125,7 @@ def test_only_announced_files_arrive(server: Server, member: User) -> None:
     assert [path.name for path in stored] == [".config.json.partial"]
 
 
+@on_sqlite
 def test_a_broken_upload_is_ready_with_what_is_wrong(server: Server, member: User) -> None:
     browser = server.signed_in(member)
     model_id = _announce(browser, [CONFIG, WEIGHTS]).json()["id"]
@@ -139,6 +142,7 @@ def test_a_broken_upload_is_ready_with_what_is_wrong(server: Server, member: Use
 ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}"
 
 
+@on_sqlite
 def test_a_template_that_does_not_end_stops_a_page_and_nothing_else(
     server: Server, member: User, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +168,7 @@ def roots(tmp_path: Path, tiny_model: Path) -> Path:
     return root
 
 
+@on_sqlite
 def test_a_folder_must_be_one_that_the_operator_allowed(
     installation: Installation, member: User, roots: Path, tmp_path: Path
 ) -> None:
@@ -198,6 +203,7 @@ def test_a_folder_must_be_one_that_the_operator_allowed(
         assert (roots / "tiny" / "config.json").is_file()
 
 
+@on_sqlite
 def test_the_catalogue_lists_families_with_what_they_need(server: Server, member: User) -> None:
     found = server.signed_in(member).get("/api/catalogue").json()
     assert found["setting"]
