@@ -1,0 +1,52 @@
+"""What GPUs cost where: a dated price table, offers for a job, the choice and its reasons, budgets, meters.
+
+Knows how fast a GPU is (`plan`) and what a script needs (`scripts`); not how a job is started.
+"""
+
+from gpubloom.offers.budget import Attempt, Budget, Decision, Meter, Rate, decide, warnings_due
+from gpubloom.offers.choosing import archetype_of, choose
+from gpubloom.offers.estimating import Cost
+from gpubloom.offers.need import Need
+from gpubloom.offers.offer import Choice, Constraints, Excluded, Offer, Offers
+from gpubloom.offers.offering import local_rows, offers
+from gpubloom.offers.prices import (
+    PriceRow,
+    PricesProblem,
+    PriceTable,
+    ProviderFacts,
+    in_force,
+    load_prices,
+    merge,
+    shipped_prices,
+)
+from gpubloom.offers.span import Span
+
+__all__ = [
+    "Attempt",
+    "Budget",
+    "Choice",
+    "Constraints",
+    "Cost",
+    "Decision",
+    "Excluded",
+    "Meter",
+    "Need",
+    "Offer",
+    "Offers",
+    "PriceRow",
+    "PriceTable",
+    "PricesProblem",
+    "ProviderFacts",
+    "Rate",
+    "Span",
+    "archetype_of",
+    "choose",
+    "decide",
+    "in_force",
+    "load_prices",
+    "local_rows",
+    "merge",
+    "offers",
+    "shipped_prices",
+    "warnings_due",
+]

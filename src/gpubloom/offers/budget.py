@@ -1,0 +1,203 @@
+"""What a job has cost so far, when to warn, and when it has to end.
+
+Pure values: times are seconds since the epoch, given by the caller from the service's own clock where it has
+one. An attempt costs its billed seconds times its rate; a job costs what its attempts cost, wherever.
+Nothing here ends anything: `decide` says that it is time, early enough to write a checkpoint first.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gpubloom.offers.prices import Granularity
+
+UNIT_SECONDS: dict[Granularity, float] = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
+WARN_AT = (50, 80, 100)
+Scope = Literal["job", "project", "user"]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """US dollars an hour, and the unit that a begun one is billed as a whole."""
+
+    hourly: float
+    billing: Granularity = "second"
+    minimum_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.hourly) and self.hourly >= 0):
+            raise ValueError(f"A rate of {self.hourly} dollars an hour cannot be metered.")
+
+    def billed_seconds(self, seconds: float) -> float:
+        """Of a run that took so long; one that never began costs nothing."""
+        if seconds <= 0:
+            return 0.0
+        unit = UNIT_SECONDS[self.billing]
+        # A hair less: a time that was added up from parts is no new unit.
+        units = math.ceil(round(seconds, 6) / unit - 1e-9)
+        return max(units * unit, self.minimum_seconds)
+
+    def cost(self, seconds: float) -> float:
+        return self.billed_seconds(seconds) * self.hourly / 3600
+
+    def affordable_seconds(self, money: float) -> float:
+        """The longest run that costs no more than this."""
+        if self.hourly == 0:
+            return math.inf
+        unit = UNIT_SECONDS[self.billing]
+        seconds = math.floor(money * 3600 / self.hourly / unit + 1e-9) * unit
+        return seconds if seconds >= self.minimum_seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run at one service. `ended` is None while it is billed."""
+
+    provider: str
+    rate: Rate
+    started: float
+    ended: float | None = None
+
+    def seconds(self, now: float) -> float:
+        # A clock that was set back makes nothing cheaper than nothing.
+        return max(0.0, (now if self.ended is None else self.ended) - self.started)
+
+    def cost(self, now: float) -> float:
+        return self.rate.cost(self.seconds(now))
+
+
+@dataclass(frozen=True)
+class Meter:
+    """The attempts of a job; at most the last one is still billed."""
+
+    attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def running(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts and self.attempts[-1].ended is None else None
+
+    def start(self, provider: str, rate: Rate, at: float) -> "Meter":
+        """A new attempt. ValueError: the last one is still billed."""
+        if self.running is not None:
+            raise ValueError(f"The attempt at {self.running.provider} is still billed: stop its meter first.")
+        return Meter((*self.attempts, Attempt(provider, rate, at)))
+
+    def stop(self, at: float) -> "Meter":
+        """The last attempt ended; a second time changes nothing."""
+        if self.running is None:
+            return self
+        ended = replace(self.running, ended=max(at, self.running.started))
+        return Meter((*self.attempts[:-1], ended))
+
+    def seconds(self, now: float) -> float:
+        return math.fsum(attempt.seconds(now) for attempt in self.attempts)
+
+    def billed_seconds(self, now: float) -> float:
+        return math.fsum(attempt.rate.billed_seconds(attempt.seconds(now)) for attempt in self.attempts)
+
+    def cost(self, now: float) -> float:
+        return math.fsum(attempt.cost(now) for attempt in self.attempts)
+
+    def cost_by_provider(self, now: float) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for attempt in self.attempts:
+            found[attempt.provider] = found.get(attempt.provider, 0.0) + attempt.cost(now)
+        return found
+
+
+@dataclass(frozen=True)
+class Budget:
+    """US dollars that a job, a project or a user may spend. `spent_elsewhere` is what other jobs that count
+    against it have cost so far, and `told` the percentages that were warned of already."""
+
+    limit: float
+    scope: Scope = "job"
+    spent_elsewhere: float = 0.0
+    told: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.limit) and self.limit >= 0):
+            raise ValueError(
+                f"A budget of {self.limit} dollars cannot be kept: give an amount of at least 0."
+            )
+
+    def used(self, cost: float) -> float:
+        """Percent. A budget of nothing is used up from the start."""
+        spent = self.spent_elsewhere + cost
+        return 100.0 if self.limit == 0 else 100 * spent / self.limit
+
+
+@dataclass(frozen=True)
+class BudgetWarning:
+    scope: Scope
+    percent: int
+    sentence: str
+
+
+def warnings_due(budget: Budget, cost: float) -> tuple[Budget, tuple[BudgetWarning, ...]]:
+    """What to tell now, and the budget that remembers it: each percentage is told once.
+
+    If several were passed at once, only the highest is told: one message says it all.
+    """
+    used = budget.used(cost)
+    # Half a cent of a thousand dollars is still in doubt; a sum of floats is not a reason to stay silent.
+    passed = [percent for percent in WARN_AT if used >= percent - 1e-9 and percent not in budget.told]
+    if not passed:
+        return budget, ()
+    percent = passed[-1]
+    spent = budget.spent_elsewhere + cost
+    whose = {"job": "this job", "project": "the project", "user": "your account"}[budget.scope]
+    sentence = f"{percent} % of the budget of {whose} are spent: ${spent:.2f} of ${budget.limit:.2f}."
+    if percent == 100:
+        sentence += " The job ends after a checkpoint."
+    return replace(budget, told=budget.told | set(passed)), (BudgetWarning(budget.scope, percent, sentence),)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`go_on`: look again within `seconds`. `stop`: write a checkpoint, and be gone after `seconds`."""
+
+    action: Literal["go_on", "stop"]
+    seconds: float
+    reason: str
+
+
+def decide(
+    meter: Meter,
+    budgets: tuple[Budget, ...],
+    now: float,
+    *,
+    checkpoint_seconds: float,
+    max_seconds: float | None = None,
+) -> Decision:
+    """Whether a running job has to end now, so that a checkpoint still fits into every limit.
+
+    A limit that is passed already, say because nobody looked for a while, still gets its checkpoint: the work
+    is worth more than what it takes to save it.
+    """
+    attempt = meter.running
+    if attempt is None:
+        return Decision("go_on", math.inf, "Nothing is billed.")
+    before = meter.cost(now) - attempt.cost(now)
+    gone = attempt.seconds(now)
+    limits: list[tuple[float, str]] = []
+    for budget in budgets:
+        money = budget.limit - budget.spent_elsewhere - before
+        whose = {"job": "job's", "project": "project's", "user": "account's"}[budget.scope]
+        limits.append(
+            (
+                attempt.rate.affordable_seconds(money) - gone,
+                f"The {whose} budget of ${budget.limit:.2f} ends.",
+            )
+        )
+    if max_seconds is not None:
+        limits.append(
+            (max_seconds - meter.seconds(now), f"The longest time of {max_seconds / 3600:g} hours ends.")
+        )
+    if not limits:
+        return Decision("go_on", math.inf, "There is no limit.")
+    left, reason = min(limits)
+    until_stop = left - checkpoint_seconds
+    if until_stop <= 0:
+        return Decision("stop", checkpoint_seconds, reason)
+    return Decision("go_on", until_stop, reason)

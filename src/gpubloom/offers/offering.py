@@ -1,0 +1,238 @@
+"""`offers`: every row of the price table as an offer for a job, or the reason why it is none."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from gpubloom.offers.choosing import choose, suits, weigh
+from gpubloom.offers.estimating import Estimate, estimate, hours_on
+from gpubloom.offers.need import Need
+from gpubloom.offers.offer import Constraints, Excluded, Offer, Offers
+from gpubloom.offers.prices import Availability, PriceRow, PriceTable, ProviderFacts, in_force
+from gpubloom.plan import Hardware
+from gpubloom.plan.gpus import GIBIBYTE, kind_of
+
+_ENGINES = {"skypilot": "SkyPilot"}
+_GRANULARITY = {
+    "second": "billed by the second",
+    "minute": "billed by the minute",
+    "hour": "billed by the hour",
+}
+_FREE_TIER_HOURS = 12.0
+
+
+def offers(
+    need: Need, *, prices: PriceTable, now: datetime, constraints: Constraints | None = None
+) -> Offers:
+    """All that can run the job, the recommended one first; all that cannot, with the reason."""
+    asked = constraints or Constraints()
+    found: list[Offer] = []
+    excluded: list[Excluded] = []
+    for row in in_force(prices.rows, now):
+        facts = _with_free_limits(row, prices.providers[row.provider])
+        reason = _unfit(need, row, facts, asked)
+        if reason is None:
+            figures = _figures(need, row, facts, asked)
+            reason = _unaffordable(figures, asked)
+            if reason is None:
+                found.append(_offer(need, row, facts, figures, asked, now))
+                continue
+        excluded.append(Excluded(row.provider, facts.title, row.gpu, row.gpus, row.kind, reason))
+    # What would need a person's hand comes after what would not, however cheap.
+    found.sort(key=lambda offer: (not suits(need, offer), offer.weight, offer.provider, offer.gpu))
+    choice = choose(need, found, asked)
+    if choice is None:
+        return Offers(tuple(found), tuple(excluded), None)
+    best = replace(choice.offer, recommended=True, reasons=choice.reasons)
+    others = [offer for offer in found if offer is not choice.offer]
+    return Offers((best, *others), tuple(excluded), replace(choice, offer=best))
+
+
+def local_rows(hardware: Hardware, now: datetime) -> tuple[PriceRow, ...]:
+    """The GPUs of this machine, as rows that cost nothing."""
+    if not hardware.gpus:
+        return ()
+    first = hardware.gpus[0]
+    alike = [gpu for gpu in hardware.gpus if gpu.name == first.name]
+    return tuple(
+        PriceRow(
+            provider="local",
+            gpu=first.name,
+            gpus=count,
+            memory_gb=round(first.memory_bytes / GIBIBYTE, 1),
+            kind="free",
+            hourly=0,
+            source="This machine",
+            read_on=now.date(),
+            availability="immediate",
+        )
+        for count in sorted({1, len(alike)})
+    )
+
+
+def _with_free_limits(row: PriceRow, facts: ProviderFacts) -> ProviderFacts:
+    if row.kind != "free" or row.provider == "local":
+        return facts
+    longest = min(_FREE_TIER_HOURS, facts.longest_hours or _FREE_TIER_HOURS)
+    return facts.model_copy(update={"longest_hours": longest})
+
+
+def _machines(need: Need, row: PriceRow, facts: ProviderFacts) -> int | None:
+    """How many times the row's price; None: no single machine has so many GPUs there."""
+    if row.gpus >= need.gpus:
+        return 1
+    if row.gpus == 1 and facts.most_gpus is not None and need.gpus <= facts.most_gpus:
+        return need.gpus
+    return None
+
+
+def _unfit(need: Need, row: PriceRow, facts: ProviderFacts, asked: Constraints) -> str | None:
+    """Why this row cannot run the job, whatever it costs."""
+    checks = (_not_asked_for(row, facts, asked), _too_small(need, row, facts), _too_short(need, row, facts))
+    return next((reason for reason in checks if reason is not None), None)
+
+
+def _not_asked_for(row: PriceRow, facts: ProviderFacts, asked: Constraints) -> str | None:
+    if asked.providers and row.provider not in asked.providers:
+        return f"{facts.title} is not among the services that were asked for."
+    if facts.through is not None and facts.through not in asked.engines:
+        engine = _ENGINES.get(facts.through, facts.through)
+        return f"{facts.title} is reached through {engine}, which is not set up."
+    if asked.gpus and row.gpu not in asked.gpus:
+        return f"{row.gpu} is not among the GPUs that were asked for."
+    if row.kind == "spot" and not asked.spot:
+        return "Spot machines may be taken away at any time, and were not asked for."
+    if row.availability == "unavailable":
+        return f"{facts.title} has none to give right now."
+    if asked.region is not None:
+        there = (row.region.partition("-")[0],) if row.region is not None else facts.regions
+        if there and asked.region not in there:
+            return f"{facts.title} has it in {', '.join(there)}, not in {asked.region}."
+    return None
+
+
+def _too_small(need: Need, row: PriceRow, facts: ProviderFacts) -> str | None:
+    if need.multi_node and not facts.multi_node:
+        return f"The job needs several machines; {facts.title} gives one."
+    if _machines(need, row, facts) is None:
+        return f"The job needs {need.gpus} GPUs in one machine; this one has {row.gpus}."
+    if row.memory_gb < need.memory_gb.likely:
+        return f"{row.gpu} has {row.memory_gb:g} GB; the job needs about {need.memory_gb.likely:.3g} GB."
+    kind = kind_of(row.gpu)
+    if need.bf16 and kind is not None and not kind.bf16:
+        return f"{row.gpu} cannot compute in bfloat16, which the job asks for."
+    return None
+
+
+def _too_short(need: Need, row: PriceRow, facts: ProviderFacts) -> str | None:
+    hours = hours_on(need, row.gpu).likely
+    if facts.longest_hours is None or hours <= facts.longest_hours:
+        return None
+    if not need.resumes:
+        return (
+            f"{facts.title} ends a run after {facts.longest_hours:g} hours; this one takes about {hours:.0f} "
+            f"and does not go on from a checkpoint."
+        )
+    return None
+
+
+def _figures(need: Need, row: PriceRow, facts: ProviderFacts, asked: Constraints) -> Estimate:
+    return estimate(
+        need,
+        row,
+        facts,
+        machines=_machines(need, row, facts) or 1,
+        in_region=asked.region is not None and row.region is None,
+        waits=_availability(row, facts) != "immediate",
+    )
+
+
+def _unaffordable(figures: Estimate, asked: Constraints) -> str | None:
+    total = figures.cost.total
+    if asked.max_hourly is not None and figures.hourly.likely > asked.max_hourly:
+        return f"It costs ${figures.hourly.likely:.2f} an hour, more than ${asked.max_hourly:.2f}."
+    if asked.max_cost is not None and total.likely > asked.max_cost:
+        return f"The job would cost about ${total.likely:.2f}, more than ${asked.max_cost:.2f}."
+    if asked.max_hours is not None and figures.hours.likely > asked.max_hours:
+        return f"The job would take about {figures.hours.likely:.1f} hours, more than {asked.max_hours:g}."
+    return None
+
+
+def _availability(row: PriceRow, facts: ProviderFacts) -> Availability:
+    return row.availability or facts.availability
+
+
+def _offer(
+    need: Need, row: PriceRow, facts: ProviderFacts, figures: Estimate, asked: Constraints, now: datetime
+) -> Offer:
+    gpus = max(row.gpus, need.gpus)
+    offer = Offer(
+        provider=row.provider,
+        title=facts.title,
+        gpu=row.gpu,
+        gpus=gpus,
+        memory_gb=row.memory_gb,
+        kind=row.kind,
+        region=row.region or asked.region,
+        hourly=figures.hourly,
+        cost=figures.cost,
+        hours=figures.hours,
+        wait_hours=figures.wait_hours,
+        relaunches=figures.relaunches,
+        availability=_availability(row, facts),
+        unattended=facts.unattended,
+        interactive=facts.interactive,
+        features=tuple(_features(row, facts, figures)),
+        cautions=tuple(_cautions(need, row, facts, figures, asked, now)),
+        assumed=tuple(_assumed(need, row, facts)),
+        stale=row.stale(now),
+        source=row.source,
+        read_on=row.read_on,
+        weight=0.0,
+    )
+    return replace(offer, weight=weigh(need, offer, asked, facts.reliability))
+
+
+def _features(row: PriceRow, facts: ProviderFacts, figures: Estimate) -> Iterator[str]:
+    if row.hourly > 0:
+        yield _GRANULARITY[facts.billing]
+    if facts.longest_hours is not None:
+        limit = f"{facts.longest_hours:g} hours at most"
+        if figures.relaunches:
+            times = "once" if figures.relaunches == 1 else f"{figures.relaunches} times"
+            limit += f": relaunched {times} from its checkpoint, which is counted"
+        yield limit
+    yield from facts.features
+
+
+def _cautions(
+    need: Need, row: PriceRow, facts: ProviderFacts, figures: Estimate, asked: Constraints, now: datetime
+) -> Iterator[str]:
+    if need.memory_gb.high > row.memory_gb:
+        yield f"It may be too small: the job may need {need.memory_gb.high:.3g} GB."
+    if row.gpus > need.gpus:
+        idle = row.gpus - need.gpus
+        yield f"{idle} of its {row.gpus} GPUs would have nothing to do, and cost."
+    if row.kind == "spot":
+        yield "It may be taken away at any time; the job goes on from its last checkpoint."
+    if not need.interactive and not facts.unattended:
+        yield "Somebody has to start it and stay; this job could run by itself."
+    if need.interactive and not facts.interactive:
+        yield "Nobody can work in it while it runs."
+    if not facts.runs_scripts:
+        yield "A model has to be built and pushed before the script can run there."
+    if asked.max_cost is not None and figures.cost.total.high > asked.max_cost:
+        yield f"It may cost up to ${figures.cost.total.high:.2f}, more than ${asked.max_cost:.2f}."
+    if asked.region is not None and row.region is None and not facts.regions:
+        yield f"Whether it runs in {asked.region} is not known."
+    if row.assumed:
+        yield "Its price is assumed: it was read nowhere."
+    elif row.stale(now):
+        yield f"Its price was read on {row.read_on:%d %B %Y} and may have changed."
+    yield from facts.notes
+
+
+def _assumed(need: Need, row: PriceRow, facts: ProviderFacts) -> Iterable[str]:
+    price = ("price",) if row.assumed else ()
+    names = (name.removesuffix("_seconds").replace("_", " ") for name in facts.assumed)
+    return (*price, *need.assumed, *names)

@@ -1,0 +1,207 @@
+"""Offers: what a job costs where, in parts and as a range; what is not offered says why."""
+
+import time
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from gpubloom.offers import Constraints, Need, Offer, Offers, PriceRow, local_rows, offers, shipped_prices
+from gpubloom.plan import Hardware
+from gpubloom.scripts import detect
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+ALL = Constraints(engines=frozenset({"skypilot"}))
+
+
+def ask(need: Need, *fresh: PriceRow, **constraints: Any) -> Offers:
+    return offers(
+        need, prices=shipped_prices().with_rows(fresh), now=NOW, constraints=Constraints(**constraints)
+    )
+
+
+def one(found: Offers, provider: str, gpu: str, kind: str | None = None) -> Offer:
+    [offer] = [
+        each
+        for each in found.offers
+        if (each.provider, each.gpu) == (provider, gpu) and kind in (None, each.kind)
+    ]
+    return offer
+
+
+def why_not(found: Offers, provider: str, gpu: str) -> str:
+    return next(each.reason for each in found.excluded if (each.provider, each.gpu) == (provider, gpu))
+
+
+def fresh(**changes: Any) -> PriceRow:
+    return PriceRow.model_validate(
+        {
+            "provider": "lambda",
+            "gpu": "A10",
+            "memory_gb": 24,
+            "kind": "on_demand",
+            "hourly": 1.0,
+            "source": "a live API",
+            "read_on": date(2026, 11, 15),
+            **changes,
+        }
+    )
+
+
+def test_a_cost_is_the_sum_of_its_parts_and_a_range() -> None:
+    found = offers(Need.of(16, 8), prices=shipped_prices(), now=NOW, constraints=ALL)
+    assert len(found.offers) > 30
+    for offer in found.offers:
+        cost = offer.cost
+        parts = (cost.compute, cost.storage, cost.network, cost.start_up)
+        assert cost.total.likely == pytest.approx(sum(part.likely for part in parts))
+        for span in (*parts, cost.total, offer.hours, offer.wait_hours):
+            assert 0 <= span.low <= span.likely <= span.high
+
+
+def test_a_machine_that_is_billed_by_the_minute_costs_its_hours_times_its_rate() -> None:
+    need = Need.of(20, 10, reference_gpu="A10", data_gb=0)
+    offer = one(ask(need, fresh()), "lambda", "A10")
+    assert offer.hours.likely == 10
+    # Ten hours, and five minutes of starting.
+    assert offer.cost.compute.likely == pytest.approx(10, rel=0.01)
+    assert offer.cost.start_up.likely == pytest.approx(5 / 60, rel=0.01)
+    assert not offer.stale
+    assert "price" not in offer.assumed
+
+
+def test_a_faster_gpu_takes_less_time_but_not_as_much_less_as_its_data_sheet_says() -> None:
+    found = ask(Need.of(20, 10, reference_gpu="A10"))
+    hours = {offer.gpu: offer.hours.likely for offer in found.offers if offer.provider == "lambda"}
+    assert hours["A10"] > hours["RTX A6000"] > hours["A100 40GB"] > hours["H100"] > hours["B200"]
+    assert hours["H100"] > 10 / (989 / 125)
+
+
+def test_an_hour_that_is_begun_is_paid_where_hours_are_billed() -> None:
+    need = Need.of(12, 1.01, reference_gpu="RTX A4000", data_gb=0, disk_gb=0)
+    assert one(ask(need), "paperspace", "RTX A4000").cost.total.likely == pytest.approx(2 * 0.76, rel=0.05)
+
+
+def test_a_run_past_a_days_limit_is_relaunched_and_that_is_counted() -> None:
+    short = one(ask(Need.of(20, 20, reference_gpu="A10")), "modal", "A10")
+    long = one(ask(Need.of(20, 60, reference_gpu="A10")), "modal", "A10")
+    assert (short.relaunches, long.relaunches) == (0, 2)
+    assert long.hours.likely > 60
+    assert long.cost.start_up.likely == pytest.approx(3 * short.cost.start_up.likely, rel=0.01)
+    assert any("relaunched 2 times" in feature for feature in long.features)
+
+
+def test_a_script_that_cannot_resume_is_not_sent_where_runs_are_cut() -> None:
+    found = ask(Need.of(20, 60, reference_gpu="A10", resumes=False))
+    assert "ends a run after 24 hours" in why_not(found, "modal", "A10")
+    assert one(found, "lambda", "A10").relaunches == 0
+
+
+@pytest.mark.parametrize(
+    ("need", "constraints", "provider", "gpu", "reason"),
+    [
+        (Need.of(30, 2), {}, "modal", "L4", "L4 has 24 GB; the job needs about 30 GB."),
+        (Need.of(10, 2, bf16=True), {}, "modal", "T4", "bfloat16"),
+        (Need.of(10, 2, gpus=4), {}, "paperspace", "H100", "needs 4 GPUs in one machine; this one has 1"),
+        (Need.of(10, 2, multi_node=True), {}, "modal", "H100", "several machines"),
+        (Need.of(10, 2), {}, "runpod", "H100", "through SkyPilot, which is not set up"),
+        (Need.of(10, 2), {"providers": frozenset({"modal"})}, "lambda", "A10", "not among the services"),
+        (Need.of(10, 2), {"gpus": frozenset({"H100"})}, "lambda", "A10", "not among the GPUs"),
+        (Need.of(10, 2), {"region": "asia"}, "paperspace", "H100", "has it in us, eu, not in asia"),
+        (Need.of(10, 2), {"max_hourly": 2}, "modal", "H100", "more than \\$2.00"),
+        (Need.of(10, 9), {"max_cost": 1}, "lambda", "A10", "would cost about \\$.*, more than \\$1.00"),
+        (Need.of(10, 9), {"max_hours": 3}, "modal", "T4", "would take about 9.0 hours, more than 3"),
+    ],
+)
+def test_what_is_not_offered_says_why(
+    need: Need, constraints: dict[str, Any], provider: str, gpu: str, reason: str
+) -> None:
+    found = ask(need, **constraints)
+    with pytest.raises(ValueError, match=reason):
+        raise ValueError(why_not(found, provider, gpu))
+    assert len(found.offers) + len(found.excluded) == len(shipped_prices().rows)
+
+
+def test_what_a_service_says_it_has_not_is_not_offered() -> None:
+    found = ask(Need.of(10, 2), fresh(availability="unavailable"))
+    assert "has none to give right now" in why_not(found, "lambda", "A10")
+    there = one(ask(Need.of(10, 2), fresh(availability="immediate")), "lambda", "A10")
+    asked = one(ask(Need.of(10, 2)), "lambda", "A10")
+    assert (there.availability, asked.availability) == ("immediate", "unknown")
+    assert there.wait_hours.likely < asked.wait_hours.likely
+
+
+def test_several_gpus_cost_several_times_as_much_and_idle_ones_are_named() -> None:
+    found = ask(Need.of(70, 4, gpus=4))
+    assert one(found, "modal", "H100").hourly.likely == pytest.approx(4 * 3.95 + 0.28, rel=0.01)
+    eight = next(offer for offer in found.offers if (offer.provider, offer.gpus) == ("lambda", 8))
+    assert "4 of its 8 GPUs would have nothing to do, and cost." in eight.cautions
+
+
+def test_a_region_costs_more_where_choosing_one_does() -> None:
+    need = Need.of(20, 4)
+    somewhere, europe = (one(ask(need, region=region), "modal", "L4") for region in (None, "eu"))
+    assert europe.hourly.low == pytest.approx(1.5 * somewhere.hourly.low)
+    assert europe.hourly.high == pytest.approx(1.75 * somewhere.hourly.high)
+
+
+def test_a_row_of_one_region_is_offered_there_only() -> None:
+    row = fresh(region="us-west-1")
+    assert any(each.region == "us-west-1" for each in ask(Need.of(20, 4), row, region="us").offers)
+    found = ask(Need.of(20, 4), row, region="asia")
+    assert not any(each.region == "us-west-1" for each in found.offers)
+
+
+def test_old_and_assumed_prices_are_marked() -> None:
+    found = ask(Need.of(10, 2))
+    old = one(found, "paperspace", "RTX A4000")
+    assert old.stale
+    assert "Its price was read on 01 September 2025 and may have changed." in old.cautions
+    guessed = one(found, "modal", "A10")
+    assert "price" in guessed.assumed
+    assert "Its price is assumed: it was read nowhere." in guessed.cautions
+
+
+def test_this_machine_is_offered_for_nothing() -> None:
+    rows = local_rows(Hardware.parse("2x RTX 4090, 64 GB host"), NOW)
+    assert [row.gpus for row in rows] == [1, 2]
+    found = ask(Need.of(20, 4), *rows)
+    local = next(offer for offer in found.offers if offer.provider == "local")
+    assert local.cost.total.high == 0
+    assert found.choice is not None
+    assert found.choice.offer.provider == "local"
+    assert local_rows(Hardware.parse("64 GB host, 8 cores"), NOW) == ()
+
+
+def test_values_that_were_assumed_make_ranges_wider() -> None:
+    sure = detect("import torch\nmodel = torch.nn.Linear(8, 8).cuda()\n")
+    need = Need.from_requirements(sure)
+    assert "hours" in need.assumed
+    assert need.hours.low < need.hours.likely < need.hours.high
+    assert need.memory_gb.high > need.memory_gb.likely
+    found = ask(need)
+    assert found.choice is not None
+    assert "hours" in found.choice.offer.assumed
+    stated = ask(Need.of(need.memory_gb.likely, need.hours.likely, reference_gpu=need.reference_gpu))
+    assert stated.choice is not None
+    assert "hours" not in stated.choice.offer.assumed
+
+
+def test_operations_become_hours_by_what_scripts_reach_of_a_gpu() -> None:
+    need = Need.of(20, operations=125e12 * 3600, reference_gpu="A10")
+    assert need.hours.likely == pytest.approx(1 / 0.3)
+    assert need.hours.low < need.hours.likely < need.hours.high
+    with pytest.raises(ValueError, match="how many hours"):
+        Need.of(20)
+    with pytest.raises(ValueError, match="no GPU that is known"):
+        Need.of(20, 1, reference_gpu="Voodoo")
+
+
+def test_all_offers_take_a_fraction_of_200_ms() -> None:
+    offers(Need.of(8, 2), prices=shipped_prices(), now=NOW, constraints=ALL)
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        offers(Need.of(8, 2), prices=shipped_prices(), now=NOW, constraints=ALL)
+        took.append(time.perf_counter() - began)
+    assert min(took) < 0.2, took
