@@ -82,6 +82,7 @@ def test_a_model_and_a_file_become_a_training_job(
 
     page.get_by_role("button", name="Start training").first.click()
     page.wait_for_url(re.compile(r"/projects/[0-9a-f-]{36}/jobs/[0-9a-f-]{36}$"))
+    expect(page.get_by_role("heading", name="tiny on pairs.jsonl")).to_be_visible()
     expect(page.get_by_text("Completed").first).to_be_visible()
 
 

@@ -34,3 +34,8 @@ export function whatIsMissing({ datasetId, modelId }: Pick<JobFormValues, "datas
   if (dataset?.report && dataset.report.mapping === null) return "Say on the dataset’s page which column is what.";
   return null;
 }
+
+const LONGEST_NAME = 120;
+
+export const usualName = (model: Pick<Model, "name"> | undefined, dataset: Pick<Dataset, "name"> | undefined) =>
+  model && dataset ? `${model.name} on ${dataset.name}`.slice(0, LONGEST_NAME) : null;

@@ -45,12 +45,13 @@ export async function sendPieces(file: Blob, to: Destination, watch: Watch, arou
     try {
       if (offset === null) {
         offset = await to.received(watch.signal);
-        watch.onWaiting(false);
       } else {
         const begun = around.now();
         const bytes = await readBytes(file, offset, size);
         offset = await to.send(bytes, offset, watch.signal);
         size = nextSize(size, around.now() - begun);
+        // Only now: a connection that answers questions may still lose what is sent.
+        if (failures > 0) watch.onWaiting(false);
         failures = refusals = 0;
       }
       watch.onProgress(Math.min(offset, file.size));

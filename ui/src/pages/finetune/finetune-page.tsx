@@ -9,7 +9,7 @@ import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Notice } from "@/components/notice";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
-import { FINETUNE_CONFIG, USUAL_LENGTH, finetuneRules, whatIsMissing } from "@/forms/finetune-rules";
+import { FINETUNE_CONFIG, USUAL_LENGTH, finetuneRules, usualName, whatIsMissing } from "@/forms/finetune-rules";
 import { type JobFormValues, NEW_PROJECT, startingValues } from "@/forms/job-rules";
 import { TextField } from "@/forms/text-field";
 import { JobKindLinks } from "@/pages/new-job/job-kind-links";
@@ -44,6 +44,10 @@ export function FinetunePage() {
     missing: (current) => {
       const { model, dataset } = find(current);
       return whatIsMissing(current, model, dataset);
+    },
+    usualName: (current) => {
+      const { model, dataset } = find(current);
+      return usualName(model, dataset);
     },
   });
   const { model, dataset } = find(values);
@@ -121,7 +125,7 @@ export function FinetunePage() {
                   label="Job name"
                   optional
                   autoComplete="off"
-                  placeholder={model && dataset ? `${model.name} on ${dataset.name}` : "model on data"}
+                  placeholder={usualName(model, dataset) ?? "model on data"}
                   registration={form.register("name")}
                   error={form.formState.errors.name?.message}
                 />

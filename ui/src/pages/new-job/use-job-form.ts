@@ -22,6 +22,8 @@ type JobFormStart = {
   rules: z.ZodType;
   /** What else has to be there before there is anything to plan. */
   missing?: (values: JobFormValues) => string | null;
+  /** What the job is called when nothing is typed; without it the server names it. */
+  usualName?: (values: JobFormValues) => string | null;
 };
 
 /** One job in the making, seen as a form or as JSON; switching between them keeps everything. */
@@ -98,7 +100,8 @@ export function useJobForm(begin: JobFormStart) {
 
   /** What starts the job, or something else about the same config. */
   function bodyOf(checked: JobFormValues) {
-    return newJobBody(checked, config, readPlan(planned.answer.data?.plan)?.parameters ?? null);
+    const name = checked.name.trim() || begin.usualName?.(checked) || "";
+    return newJobBody({ ...checked, name }, config, readPlan(planned.answer.data?.plan)?.parameters ?? null);
   }
 
   function show({ fields, others }: ReturnType<typeof jobFailure>) {
