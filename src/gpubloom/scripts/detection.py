@@ -1,6 +1,7 @@
 """`detect`: what a script needs, from its text alone."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from gpubloom.scripts.data_used import datasets
 from gpubloom.scripts.estimates import Work, estimate
 from gpubloom.scripts.found import Found, Requirements, ScriptProblem
 from gpubloom.scripts.machines import gpus, interactive, multi_node, parallelism, uses_gpu
-from gpubloom.scripts.model_size import model_size
+from gpubloom.scripts.model_size import ModelSize, model_size
 from gpubloom.scripts.notebooks import MOST_NOTEBOOK_CHARACTERS
 from gpubloom.scripts.packages import frameworks, packages
 from gpubloom.scripts.precision import dtype, method
@@ -19,6 +20,14 @@ from gpubloom.scripts.workload import accumulation, batch, epochs, hf_arguments,
 
 _SHARDING = {"fsdp", "deepspeed"}
 _MOST_SIBLINGS = 30
+_SMALL_IMAGES = {
+    "cifar10": 32,
+    "cifar100": 32,
+    "mnist": 28,
+    "fashionmnist": 28,
+    "fashion_mnist": 28,
+    "svhn": 32,
+}
 
 
 def detect(
@@ -55,9 +64,14 @@ def read_text(path: Path) -> str:
 
 def _requirements(script: Script) -> Requirements:
     needed, ways, what = uses_gpu(script), parallelism(script), purpose(script)
-    count, sets, size, how = gpus(script, needed), datasets(script), model_size(script), method(script)
-    rows, length, numbers = batch(script), sequence(script), dtype(script)
-    micro, steps, passes = accumulation(script), iterations(script), epochs(script)
+    count, sets, how = gpus(script, needed), datasets(script), method(script)
+    size = _at_image_size(script, model_size(script), sets)
+    rows = _sensible(script, batch(script), "batch", 1e6)
+    length = _sensible(script, sequence(script), "sequence", 1e7)
+    micro = _sensible(script, accumulation(script), "number of micro-batches", 1e6)
+    steps = _sensible(script, iterations(script), "number of steps", 1e12)
+    passes = _sensible(script, epochs(script), "number of epochs", 1e7)
+    numbers = dtype(script)
     trains = what.value == "train"
     work = Work(
         size=size,
@@ -73,7 +87,8 @@ def _requirements(script: Script) -> Requirements:
         epochs=passes,
         datasets=sets,
         gpus=count,
-        sharded=any(way.value.partition("_")[0] in _SHARDING for way in ways),
+        # One model over several GPUs: by what divides it, or because it only answers.
+        sharded=not trains or any(way.value.partition("_")[0] in _SHARDING for way in ways),
         recomputes=_recomputes(script),
         compiled=any(True for _ in script.calls_of("torch.compile")),
     )
@@ -107,6 +122,22 @@ def _requirements(script: Script) -> Requirements:
         writes_tensorboard=writes_tensorboard(script),
         notes=tuple(script.notes),
     )
+
+
+def _sensible(script: Script, found: Found[int] | None, what: str, most: float) -> Found[int] | None:
+    if found is None or found.value <= most:
+        return found
+    script.notes.append(f"A {what} of {found.value:,} in line {found.evidence[0].line} was not believed.")
+    return None
+
+
+def _at_image_size(script: Script, size: ModelSize, sets: tuple[Found[str], ...]) -> ModelSize:
+    """Image models are known by what they do with 224 pixels; small pictures cost less."""
+    known = [_SMALL_IMAGES[name] for each in sets if (name := each.value.casefold()) in _SMALL_IMAGES]
+    resized = any(True for _ in script.calls("Resize", "RandomResizedCrop", "resize", "Resizing"))
+    if not known or resized or size.operations is None:
+        return size
+    return replace(size, operations=size.operations * (known[0] / 224) ** 2)
 
 
 def _rank(script: Script) -> int:

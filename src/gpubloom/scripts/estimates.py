@@ -24,6 +24,7 @@ _EFFICIENCY = 0.3
 # Half of the products of an fp32 script go through the fast units, rounded.
 _FP32_SHARE = 0.25
 _PATCHES = 196
+_OPERATIONS_PER_NUMBER = 250
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,10 @@ class Work:
         return min(most or _ASSUMED_SEQUENCE, _ASSUMED_SEQUENCE)
 
     @property
+    def bytes_per_number(self) -> int:
+        return 4 if self.dtype is None or self.dtype.value == "fp32" else 2
+
+    @property
     def micro_batches(self) -> int:
         return self.accumulation.value if self.accumulation else 1
 
@@ -92,13 +97,14 @@ def estimate(work: Work) -> Estimate:
             value=_ASSUMED_HOURS, confidence="assumed", reason="Nothing says how long it computes on a CPU."
         )
         return Estimate(work.gpus, memory, hours, None, iterations, None)
+    planned = work.trains and work.size.shape is not None
     gigabytes, reason = _memory(work)
     gpus = work.gpus
     if work.sharded:
         gpus, gigabytes, shared = _shared(work, gigabytes)
         reason += shared
     reference = _reference(gigabytes, work.dtype)
-    confidence: Confidence = "derived" if work.is_sure else "assumed"
+    confidence: Confidence = "derived" if planned and work.is_sure else "assumed"
     memory = Found[float](
         value=round(gigabytes, 1), confidence=confidence, evidence=_lines(work), reason=reason
     )
@@ -133,12 +139,12 @@ def _memory(work: Work) -> tuple[float, str]:
 def _activations(work: Work, parameters: int) -> float:
     """GB; a transformer of this size would be about this wide and deep."""
     if work.size.operations is not None:
-        # A forward pass writes about one number for every hundred operations, in 4 bytes.
-        return work.rows * work.size.operations / 100 * 4 / 1e9
+        # What image models keep: a number for every few hundred operations.
+        return work.rows * work.size.operations / _OPERATIONS_PER_NUMBER * work.bytes_per_number / 1e9
     width = max(64.0, 4 * math.cbrt(parameters / 12))
     layers = max(1.0, parameters / (12 * width**2))
-    kept = 2 if work.recomputes else 34
-    return work.rows * work.tokens_per_row * width * layers * kept / 1e9
+    numbers = 1 if work.recomputes else 17
+    return work.rows * work.tokens_per_row * width * layers * numbers * work.bytes_per_number / 1e9
 
 
 def _shared(work: Work, gigabytes: float) -> tuple[Found[int], float, str]:
@@ -213,11 +219,12 @@ def _counted_iterations(work: Work) -> Found[int] | None:
     if known is None or count is None:
         return None
     steps = max(1, work.epochs.value * math.ceil(count / rows))
+    passes = "One epoch of" if work.epochs.value == 1 else f"{work.epochs.value} epochs of"
     return Found(
         value=steps,
         confidence="derived",
         evidence=(*work.epochs.evidence[:1], *known[1].evidence[:1]),
-        reason=f"{work.epochs.value} epochs of the {count:,} rows of {known[1].value}, {rows} a step.",
+        reason=f"{passes} the {count:,} rows of {known[1].value}, {rows} a step.",
     )
 
 

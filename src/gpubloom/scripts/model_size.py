@@ -9,7 +9,7 @@ from gpubloom.plan import DecoderShape
 from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.limits import MAX_HIDDEN_SIZE, MAX_LAYERS, MAX_VOCAB_SIZE
 from gpubloom.scripts.facts import Call
-from gpubloom.scripts.found import Evidence, Found
+from gpubloom.scripts.found import Found
 from gpubloom.scripts.known_models import KnownModel, known_model, size_in_name
 from gpubloom.scripts.script import Script, found_of
 from gpubloom.scripts.values import Known
@@ -37,6 +37,7 @@ _VOCABULARY = ("vocab_size", "n_vocab", "num_tokens")
 _FFN = ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "dim_feedforward", "mlp_dim")
 _KV = ("num_key_value_heads", "n_kv_heads", "n_kv_head", "num_kv_heads")
 _CONTEXT = ("block_size", "n_positions", "max_position_embeddings", "max_seq_len", "context_length")
+_RECURRENT = {"LSTM", "GRU", "RNN"}
 _IMAGES = {"patch_size", "image_size", "img_size", "in_channels", "in_chans"}
 _ASSUMED_VOCABULARY = 50_304
 # Character models of nanoGPT's datasets.
@@ -128,11 +129,9 @@ def _looks_like_a_model(value: Any) -> bool:
 def _described(script: Script) -> ModelSize | None:
     """A transformer whose sizes are written down: in one call, or as settings."""
     for call in script.calls(*_sized_calls(script)):
-        sizes = {
-            key: script.keyword(call, *names)
-            for key, names in (("layers", _LAYERS), ("hidden", _HIDDEN), ("heads", _HEADS))
-        }
-        if _is_size(sizes["layers"], MAX_LAYERS) and _is_size(sizes["hidden"], MAX_HIDDEN_SIZE):
+        own_layers = script.keyword(call, *_LAYERS)
+        own_hidden = script.keyword(call, *_HIDDEN) or script.values.setting(*_HIDDEN)
+        if _is_size(own_layers, MAX_LAYERS) and _is_size(own_hidden, MAX_HIDDEN_SIZE):
             return _transformer(script, call)
     layers, hidden = script.values.setting(*_LAYERS), script.values.setting(*_HIDDEN)
     if _is_size(layers, MAX_LAYERS) and _is_size(hidden, MAX_HIDDEN_SIZE):
@@ -146,14 +145,14 @@ def _sized_calls(script: Script) -> set[str]:
         call.tail
         for facts in script.files
         for call in facts.calls
-        if any(keyword.arg in _LAYERS for keyword in call.node.keywords)
+        if call.tail not in _RECURRENT and any(keyword.arg in _LAYERS for keyword in call.node.keywords)
     }
 
 
 def _transformer(script: Script, call: Call | None) -> ModelSize | None:
     def size(names: tuple[str, ...], most: int) -> Known | None:
         given = script.keyword(call, *names) if call is not None else None
-        known = given or script.values.setting(*names)
+        known = given if _is_size(given, most) else script.values.setting(*names)
         return known if _is_size(known, most) else None
 
     layers, hidden = size(_LAYERS, MAX_LAYERS), size(_HIDDEN, MAX_HIDDEN_SIZE)
@@ -189,12 +188,10 @@ def _transformer(script: Script, call: Call | None) -> ModelSize | None:
 
 
 def _vocabulary(script: Script, known: Known | None) -> tuple[int, str]:
-    if known is not None:
-        return known.value, ""
     dataset = script.values.setting("dataset", "dataset_name")
-    if dataset is not None and dataset.value in _SMALL_VOCABULARIES:
+    if dataset is not None and dataset.value in _SMALL_VOCABULARIES and not (known and known.sure):
         return _SMALL_VOCABULARIES[dataset.value], ""
-    return _ASSUMED_VOCABULARY, " (assumed)"
+    return (known.value, "") if known is not None else (_ASSUMED_VOCABULARY, " (assumed)")
 
 
 def _shape(
@@ -276,7 +273,3 @@ def _is_size(known: Known | None, most: int) -> bool:
         and not isinstance(known.value, bool)
         and 0 < known.value <= most
     )
-
-
-def evidence_of(found: Found[Any] | None) -> tuple[Evidence, ...]:
-    return () if found is None else found.evidence

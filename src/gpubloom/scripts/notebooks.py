@@ -19,6 +19,8 @@ MOST_NOTEBOOK_CHARACTERS = 8 * 1024 * 1024
 MAGIC = "# magic: "
 _MARKER = "# %%"
 _OURS = "bloom"
+# A cell may hold such lines itself; they are kept apart from ours the same way.
+_OUR_MARKS = (_MARKER, MAGIC, f"pass  {MAGIC}")
 # Cell magics whose cell is Python all the same.
 _AROUND_PYTHON = ("%%time", "%%capture", "%%timeit", "%%prun")
 _MOST_TRIES = 200
@@ -146,7 +148,7 @@ def _source(cell: Cell) -> str:
 
 
 def _python_lines(lines: list[str]) -> list[str]:
-    lines = [_as_comment(line) if line.lstrip().startswith((_MARKER, MAGIC)) else line for line in lines]
+    lines = [_as_comment(line) if line.lstrip().startswith(_OUR_MARKS) else line for line in lines]
     for _ in range(_MOST_TRIES):
         wrong = _wrong_line("\n".join(lines))
         if wrong is None or not wrong <= len(lines) or not _is_magic(lines[wrong - 1]):
@@ -167,6 +169,8 @@ def _wrong_line(text: str) -> int | None:
 
 def _is_magic(line: str) -> bool:
     text = line.strip()
+    if text.startswith("#") or MAGIC in text:
+        return False
     if text.startswith(("!", "%", "?")) or text.endswith("?"):
         return True
     _, assigned, value = text.partition("=")
@@ -189,11 +193,14 @@ def _from_comment(line: str) -> str:
 
 
 def _commented(text: str) -> str:
-    return "\n".join(f"# {line}" if line else "#" for line in text.split("\n"))
+    lines = (f"\\{line}" if line.lstrip("\\").startswith("%%") else line for line in text.split("\n"))
+    return "\n".join(f"# {line}" if line else "#" for line in lines)
 
 
 def _uncommented(line: str) -> str:
-    return line.removeprefix("#").removeprefix(" ")
+    text = line.removeprefix("#").removeprefix(" ")
+    # A line of text that looks like our marker has a backslash before it.
+    return text[1:] if text.startswith("\\") and text.lstrip("\\").startswith("%%") else text
 
 
 def _marked(lines: list[str]) -> Iterator[Cell]:

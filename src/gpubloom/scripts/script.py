@@ -5,6 +5,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -41,20 +42,21 @@ class Script:
             self._add_file(name, content)
         if len(files) > _MOST_FILES:
             self.notes.append(f"Of the {len(files)} files beside the script, {_MOST_FILES} were read.")
+        self._calls = [_by_tail(facts) for facts in self.files]
         self.modules = {PurePosixPath(facts.source.name or "").stem for facts in self.files[1:]}
         self.commands = tuple(self._commands(self.main.source))
         config, rest = self._config_file(arguments)
-        overrides = self._from_json() | self._from_config(config) | _from_arguments(rest)
+        overrides = self._from_json() | self._from_config(config) | self._from_launches()
+        overrides |= _from_arguments(rest)
         self.config_file = config.source.name if config else None
         kept = [facts for facts in self.files if facts is not config and facts not in self._configs]
         self.values = Values(kept, overrides)
 
     def calls(self, *tails: str) -> Iterator[Call]:
         """Calls by the last part of their name, those of the script itself first."""
-        for facts in self.files:
-            for call in facts.calls:
-                if call.tail in tails:
-                    yield call
+        for by_tail in self._calls:
+            found = [numbered for tail in set(tails) for numbered in by_tail.get(tail, ())]
+            yield from (call for _, call in sorted(found, key=itemgetter(0)))
 
     def calls_of(self, *starts: str) -> Iterator[Call]:
         """Calls by the beginning of their full name."""
@@ -113,7 +115,12 @@ class Script:
 
     def _config_file(self, arguments: Sequence[str]) -> tuple[Facts | None, Sequence[str]]:
         """nanoGPT's way: a file of assignments that the script executes before it begins."""
-        self._configs = [facts for facts in self.files[1:] if _is_config(facts.source.tree)]
+        imported = {name for facts in self.files for name in (*facts.packages, *facts.local_imports)}
+        self._configs = [
+            facts
+            for facts in self.files[1:]
+            if _is_config(facts.source.tree) and PurePosixPath(facts.source.name or "").stem not in imported
+        ]
         named = [word for word in arguments if not word.startswith("-")]
         for facts in self._configs:
             name = facts.source.name or ""
@@ -132,6 +139,16 @@ class Script:
             return {}
         values = Values([config], {})
         return {name: known for name in values.names() if (known := values.setting(name)) is not None}
+
+    def _from_launches(self) -> dict[str, Known]:
+        """What a notebook says on the command line of a script that it starts."""
+        found: dict[str, Known] = {}
+        for command in self.commands:
+            scripts = [number for number, word in enumerate(command.words) if word.endswith(".py")]
+            if scripts:
+                said = _from_arguments(command.words[scripts[0] + 1 :])
+                found |= {name: Known(known.value, (command.evidence,)) for name, known in said.items()}
+        return found
 
     def _from_json(self) -> dict[str, Known]:
         """Settings of JSON files, such as DeepSpeed's."""
@@ -175,6 +192,13 @@ def _json_setting(key: str, value: Any, name: str, content: str) -> Known | None
     lines = content.split("\n")
     line = next((number for number, text in enumerate(lines, 1) if f'"{key}"' in text), 1)
     return Known(value, (Evidence(line=line, text=lines[line - 1].strip()[:160], file=name),))
+
+
+def _by_tail(facts: Facts) -> dict[str, list[tuple[int, Call]]]:
+    found: dict[str, list[tuple[int, Call]]] = {}
+    for number, call in enumerate(facts.calls):
+        found.setdefault(call.tail, []).append((number, call))
+    return found
 
 
 def _is_config(tree: ast.Module) -> bool:

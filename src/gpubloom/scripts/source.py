@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpubloom.scripts.found import Evidence, ScriptProblem
 
-MOST_CHARACTERS = 256 * 1024
+MOST_CHARACTERS = 128 * 1024
 # Python 3.11 parses an f-string in time that grows with the square of its length.
 _LONGEST_F_STRING = 20_000
 _LONGEST_EVIDENCE = 160

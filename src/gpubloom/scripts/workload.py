@@ -23,7 +23,7 @@ _ACCUMULATION = (
 )  # fmt: skip
 _SEQUENCE = (
     "block_size", "max_seq_length", "max_seq_len", "seq_len", "seq_length", "sequence_length",
-    "context_length", "context_len", "ctx_len", "max_length", "max_len", "model_max_length", "n_ctx",
+    "context_length", "context_len", "ctx_len", "bptt", "max_length", "max_len", "model_max_length", "n_ctx",
 )  # fmt: skip
 _ITERATIONS = (
     "max_iters", "max_steps", "num_train_steps", "max_train_steps", "total_steps", "train_steps",
@@ -126,16 +126,18 @@ def epochs(script: Script) -> Found[int] | None:
 
 def iterations(script: Script) -> Found[int] | None:
     known = _max_steps(script, [*hf_arguments(script), *lightning_trainers(script)])
+    known = known or _whole(script.values.setting(*_ITERATIONS))
     if known is not None:
         return found_of(known)
+    micro_batches = script.values.setting(*_ACCUMULATION)
     for loop in _range_loops(script):
-        if not _trains(loop) or "epoch" in loop.target.casefold():
+        if not _trains(loop) or loop.outer is not None or "epoch" in loop.target.casefold():
             continue
-        inside_epochs = loop.outer is not None and "epoch" in loop.outer.target.casefold()
-        if not inside_epochs and (known := _range_end(script, loop)) is not None and known.value >= 10:
+        known = _range_end(script, loop)
+        # A loop over micro-batches is part of one step.
+        if known is not None and (micro_batches is None or known.value != micro_batches.value):
             return found_of(known)
-    known = _whole(script.values.setting(*_ITERATIONS))
-    return None if known is None else found_of(known)
+    return None
 
 
 def _max_steps(script: Script, some: list[Call]) -> Known | None:
@@ -187,6 +189,9 @@ def purpose(script: Script) -> Found[Literal["train", "infer", "other"]]:
                 continue
             if call.tail in trains and not call.name.startswith(("re.", "os.")):
                 return Found(value="train", confidence="derived", evidence=script.evidence(call))
+    for command in script.commands:
+        if command.words[0] in {"torchrun", "accelerate", "deepspeed"}:
+            return Found(value="train", confidence="derived", evidence=(command.evidence,))
     for call in script.calls(*infers):
         return Found(value="infer", confidence="derived", evidence=script.evidence(call))
     return Found(value="other", confidence="assumed", reason="Nothing in it trains or uses a model.")
