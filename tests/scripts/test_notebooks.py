@@ -128,4 +128,6 @@ def test_cells_survive_any_text_but_blank_lines_at_their_ends(cells: list[tuple[
     script = from_notebook(notebook_of(*cells))
     again = to_notebook(script)
     nbformat.validate(json.loads(again))
-    assert cells_of(again) == [(kind, source.rstrip("\n ")) for kind, source in cells]
+    assert [(kind, source.rstrip("\n ")) for kind, source in cells_of(again)] == [
+        (kind, source.rstrip("\n ")) for kind, source in cells
+    ]
