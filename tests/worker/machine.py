@@ -123,11 +123,11 @@ class Machine:
         await asyncio.to_thread(work)
 
     @asynccontextmanager
-    async def worker(self, *gpus: str) -> AsyncIterator[WorkerLoop]:
+    async def worker(self, *gpus: str, warm: bool = False) -> AsyncIterator[WorkerLoop]:
         """A worker in this process, until the block ends; its runs go on. `gpus`: what the machine has."""
         database = Database(self.settings.database)
         devices = Devices(self.settings.home, find_gpus=lambda: gpus)
-        provider = LocalProvider(self.settings.home, warm=False, devices=devices)
+        provider = LocalProvider(self.settings.home, warm=warm, devices=devices)
         loop = WorkerLoop(self.settings, database, provider)
         stopping = asyncio.Event()
         task = asyncio.create_task(loop.run(stopping))

@@ -1,0 +1,91 @@
+"""`bloom compare`: of run directories and of jobs, what differs, what came of it, one chart."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gpubloom.cli.app import app
+from gpubloom.cli.chart import Line, draw_together
+from gpubloom.plan import TrainConfig
+from gpubloom.traincard import Reporter
+from tests.live_server import live_server
+from tests.server.installation import Installation
+from tests.server.jobs.recorded import add_job
+
+
+def _run(folder: Path, losses: list[float], **config: object) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(TrainConfig.model_validate(config).to_json())
+    with Reporter(folder) as reporter:
+        for step, loss in enumerate(losses, start=1):
+            reporter.metrics({"train/loss": loss, "tokens_seen": 10 * step}, step=step)
+            reporter.progress(step, len(losses))
+        reporter.metrics({"eval/loss": min(losses) + 1}, step=len(losses))
+        reporter.finish("completed")
+    return folder
+
+
+def _bloom(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["compare", *arguments], env={"COLUMNS": "100"})
+    return result.exit_code, result.output
+
+
+def test_run_directories_are_compared(tmp_path: Path) -> None:
+    first = _run(tmp_path / "first", [3.0, 2.0, 1.0], name="a", epochs=2)
+    second = _run(tmp_path / "second", [3.0, 2.5], name="b", epochs=3, method="lora", model={"path": "/m"})
+    code, text = _bloom(str(first), str(second))
+    assert code == 0, text
+    rows = {line.split("  ")[0].strip(): line.split() for line in text.splitlines() if line.strip()}
+    assert rows["epochs"][-2:] == ["2", "3"]
+    assert rows["method"][-2:] == ["full", "lora"]
+    assert rows["learning_rate"][-2:] == ["0.001", "0.0002"], "as they act, not as they were written"
+    assert rows["final train loss"][-2:] == ["1", "2.5"]
+    assert rows["best eval loss"][-2:] == ["2", "3.5"]
+    assert rows["steps"][-2:] == ["3", "2"]
+    assert "seed" not in rows
+    assert "⠀" < max(text) < "⣿", "a chart is drawn"
+    answer = json.loads(_bloom(str(first), str(second), "--json")[1])
+    assert {"path": "epochs", "values": [2, 3]} in answer["differences"]
+    assert answer["runs"][1]["figures"]["tokens"] == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["one"], "name two to eight runs"),
+        (["x"] * 2, "cannot be compared with itself"),
+        (["missing-a", "missing-b"], "is not a run directory"),
+        (["missing", "6f1b1f3e-8f5f-4b8e-9a53-0d9a3f1c2b4d"], "compare one kind at a time"),
+    ],
+)
+def test_what_cannot_be_compared_is_told_in_a_sentence(arguments: list[str], sentence: str) -> None:
+    code, text = _bloom(*arguments)
+    assert code == 2
+    assert sentence.replace("eight", "8") in text
+
+
+def test_jobs_of_a_server_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with live_server(tmp_path / "home") as server:
+        installation = Installation(server.home, f"sqlite+aiosqlite:///{server.home / 'bloom.db'}")
+        ada = installation.add_user("Ada")
+        token, _ = installation.add_token(ada)
+        jobs = [
+            add_job(installation, ada, name=name, config=config.model_dump(mode="json"))
+            for name, config in (("one", TrainConfig(epochs=2)), ("two", TrainConfig(epochs=3)))
+        ]
+        monkeypatch.setenv("BLOOM_SERVER", server.address)
+        monkeypatch.setenv("BLOOM_TOKEN", token)
+        code, text = _bloom(*(str(job.id) for job in jobs))
+    assert code == 0, text
+    assert "epochs" in text
+    assert "no values yet" in text
+
+
+def test_curves_in_one_chart_keep_whose_they_are() -> None:
+    rising, falling = Line([[(0, 0.0), (10, 1.0)]]), Line([[(0, 1.0), (10, 0.0)]])
+    rows = draw_together([rising, falling], 40, 6)
+    assert [len("".join(text for text, _ in row)) for row in rows] == [40] * 6
+    top = [owner for text, owner in rows[0] if text.strip() and owner is not None]
+    assert top == [1, 0], "the falling one begins at the top, the rising one ends there"
