@@ -33,6 +33,9 @@ MEMBERS = (
     "/datasets/00000000-0000-0000-0000-000000000000",
     "/models",
     "/finetune",
+    "/checkpoints",
+    "/compare",
+    "/playground",
     "/no-such-page",
 )
 LARGEST_SHELL_BYTES = 250 * 1000

@@ -28,7 +28,8 @@ export const openedQuery = (source: Source, attempt: number) =>
     queryKey: ["playgrounds opened", source, attempt],
     queryFn: async () => {
       const job = await answerOf(api.POST("/api/playground", { body: { ...source, idleMinutes: IDLE_MINUTES } }));
-      await forgetPlaygrounds();
+      // Opened again, it keeps its id: that it once ended is no longer true.
+      queryClient.removeQueries({ queryKey: playgroundQuery(job.id).queryKey });
       return job;
     },
     retry: false,

@@ -4,6 +4,7 @@ import { GitCompareArrows } from "lucide-react";
 import { Suspense, lazy, useMemo } from "react";
 import { FEWEST, MOST, comparedCurvesQuery, comparisonQuery } from "@/api/compare";
 import { isResting } from "@/api/jobs";
+import { ApiProblem } from "@/api/problem";
 import type { Difference, Outcome } from "@/api/task-types";
 import type { Curves, Job } from "@/api/types";
 import { Button } from "@/components/button";
@@ -52,19 +53,18 @@ function Compared({ ids, onShow }: { ids: string[]; onShow: (ids: string[]) => v
   const comparison = useQuery(comparisonQuery(ids));
   const live = comparison.data?.jobs.some((job) => !isResting(job.status)) ?? false;
   const curves = useQuery(comparedCurvesQuery(ids, COMPARED_SERIES, live));
+  if (comparison.error instanceof ApiProblem && comparison.error.status === 404) {
+    return (
+      <Card>
+        <EmptyState icon={GitCompareArrows} title="One of these runs is not there any more." action={<Button onClick={() => onShow([])}>Choose runs</Button>}>
+          It was deleted, or it belongs to somebody else.
+        </EmptyState>
+      </Card>
+    );
+  }
   return (
     <Loaded query={comparison} skeleton={<ComparisonSkeleton />}>
-      {({ jobs, differences, outcomes }) =>
-        jobs.length < FEWEST ? (
-          <Card>
-            <EmptyState icon={GitCompareArrows} title="There are not enough runs left to compare." action={<Button onClick={() => onShow([])}>Choose runs</Button>}>
-              The others were deleted, or they belong to somebody else.
-            </EmptyState>
-          </Card>
-        ) : (
-          <SideBySide jobs={jobs} differences={differences} outcomes={outcomes} curves={curves} onShow={onShow} />
-        )
-      }
+      {({ jobs, differences, outcomes }) => <SideBySide jobs={jobs} differences={differences} outcomes={outcomes} curves={curves} onShow={onShow} />}
     </Loaded>
   );
 }

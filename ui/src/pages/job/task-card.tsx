@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import type { LucideIcon } from "lucide-react";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useCallback, useState } from "react";
 import { tasksQuery } from "@/api/tasks";
 import type { Job } from "@/api/types";
 import { Button } from "@/components/button";
@@ -36,13 +36,15 @@ export function TaskCard({ job, kind, anchor, title, icon, invitation, action, p
   const [open, setOpen] = useState(false);
   const [chosen, setChosen] = useState<string | null>(null);
   const items = tasks.data?.items ?? [];
+  // The page is loaded after its address: by then the browser has given up looking for the place in it.
+  const comeInto = useCallback((card: HTMLElement | null) => void (window.location.hash === `#${anchor}` && card?.scrollIntoView()), [anchor]);
   const start = (look: "primary" | "outline") => (
     <Button look={look} size={look === "primary" ? "normal" : "small"} disabled={!possible} onClick={() => setOpen(true)}>
       {action}
     </Button>
   );
   return (
-    <Card id={anchor} className="scroll-mt-20">
+    <Card id={anchor} ref={comeInto} className="scroll-mt-20">
       <CardHeader title={title}>
         {items.length > 0 && (
           <div className="flex flex-wrap items-center gap-2">

@@ -2,6 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { checkpointsQuery, jobQuery, jobsQuery } from "@/api/jobs";
 import { modelsQuery } from "@/api/models";
 import type { Checkpoint, Job } from "@/api/types";
+import { GroupedSelect } from "@/components/grouped-select";
 import { Select } from "@/components/select";
 import { Field } from "@/forms/field";
 import type { PlaygroundSearch } from "@/shell/search-params";
@@ -20,10 +21,9 @@ export function ModelChoice({ chosen, onChoose }: ModelChoiceProps) {
   const trained = (jobs.data?.items ?? []).filter((job) => job.hasModel || job.attempt > 0);
   const listed = other.data && !trained.some((job) => job.id === other.data.id) ? [other.data, ...trained] : trained;
   const ready = (models.data?.items ?? []).filter((model) => model.status === "ready");
-  const options = [
-    ["", "Choose a run or a model"] as const,
-    ...listed.map((job) => [`job ${job.id}`, job.name] as const),
-    ...ready.map((model) => [`model ${model.id}`, `Model: ${model.name}`] as const),
+  const groups = [
+    { title: "Runs", options: listed.map((job) => [`job ${job.id}`, job.name] as const) },
+    { title: "Models", options: ready.map((model) => [`model ${model.id}`, model.name] as const) },
   ];
   const value = chosen.job ? `job ${chosen.job}` : chosen.model ? `model ${chosen.model}` : "";
 
@@ -34,7 +34,7 @@ export function ModelChoice({ chosen, onChoose }: ModelChoiceProps) {
 
   return (
     <div className="grid gap-3.5 sm:grid-cols-2">
-      <Field label="Talk to">{(control) => <Select {...control} options={options} value={value} onChange={(event) => choose(event.target.value)} />}</Field>
+      <Field label="Talk to">{(control) => <GroupedSelect {...control} first={["", "Choose a run or a model…"]} groups={groups} value={value} onChange={(event) => choose(event.target.value)} />}</Field>
       {chosen.job && other.data && <CheckpointChoice job={other.data} chosen={chosen.checkpoint} onChoose={(checkpoint) => onChoose({ job: chosen.job, checkpoint })} />}
     </div>
   );
