@@ -38,6 +38,8 @@ def test_a_model_and_a_file_are_enough(model: Path, data: Path, tmp_path: Path) 
     assert config["model"]["context_length"] == 512
     assert config["data"]["kind"] == "examples"
     assert (tmp_path / "run" / "model" / "adapter_config.json").is_file()
+    # Kept for a resume.
+    assert (tmp_path / "run" / ".examples" / "examples.json").is_file()
     said = "".join(path.read_text() for path in (tmp_path / "run" / "traincard").rglob("*.jsonl"))
     assert "the whole run has only 3 steps of 1 rows" in said
 

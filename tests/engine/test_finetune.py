@@ -17,6 +17,7 @@ from gpubloom.engine import Dataset, Model
 from gpubloom.engine.data import Batch, Loader
 from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig
+from gpubloom.traincard import Reporter
 from tests.engine.runs import Run, read_events
 from tests.tiny_models import make_tiny_model
 
@@ -152,8 +153,16 @@ def test_a_resumed_run_ends_with_the_bytes_and_counts_of_one_that_was_never_stop
 
 
 def test_counters_schedule_and_totals_are_right_after_resume_and_after_extending(
-    model: Path, tmp_path: Path
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told: list[tuple[int, int]] = []
+    progress = Reporter.progress
+
+    def tell(self: Reporter, step: int, total_steps: int, **more: float) -> None:
+        told.append((step, total_steps))
+        progress(self, step, total_steps, **more)
+
+    monkeypatch.setattr(Reporter, "progress", tell)
     data = several(tmp_path)
     lengths = [len(tokens_of(model, text)) for text in rendered(data)]
     settings: dict[str, Any] = {"batch_size": 1, "schedule": {"warmup_steps": 2}}
@@ -182,6 +191,8 @@ def test_counters_schedule_and_totals_are_right_after_resume_and_after_extending
     latest = json.loads((run.folder / "traincard" / "latest.json").read_text())
     assert (latest["step"], latest["total_steps"], latest["status"]) == (24, 24, "completed")
     assert (latest["epoch"], latest["epochs"]) == (4, 4)
+    # From which the time left is computed.
+    assert told == [*((step, 12) for step in range(1, 13)), *((step, 24) for step in range(13, 25))]
 
 
 def schedule(steps: int) -> dict[int, Any]:

@@ -223,7 +223,9 @@ class _Reading:
         ids, trained = tokens.ids, tokens.trained
         if not each.rendered.is_plain:
             self._conversations += 1
-            self._ends.update([last for last, own in zip(ids, trained, strict=True) if own][-1:])
+            last = next((place for place in reversed(range(len(ids))) if trained[place]), None)
+            if last is not None:
+                self._ends[ids[last]] += 1
         if self._config.train_on == "everything":
             trained = (True,) * len(ids)
         where = Problem(each.row.number, each.row.line, "").where
