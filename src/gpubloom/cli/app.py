@@ -19,6 +19,7 @@ from gpubloom.cli import (
     login,
     mirror,
     models,
+    offers,
     openapi,
     plan,
     projects,
@@ -58,6 +59,7 @@ def _root(
 app.command("train")(train.train)
 app.command("finetune")(finetune.finetune)
 app.command("plan")(plan.plan)
+app.command("offers")(offers.offers)
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
 app.command("watch")(watch.watch)

@@ -21,6 +21,8 @@ _HOURS_SPREAD: dict[Confidence, tuple[float, float]] = {
 }
 # What ordinary scripts reach of a GPU's peak.
 _PART_OF_PEAK = Span(0.15, 0.3, 0.45)
+# Hours and gigabytes of anything that is meant seriously.
+_MOST = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,13 @@ class Need:
     checkpoint_minutes: float = 30.0
     # Which of these were assumed, for whoever shows them.
     assumed: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, high in (("hours", self.hours.high), ("GB", self.memory_gb.high)):
+            if not 0 <= high <= _MOST:
+                raise ValueError(f"A job of {high:g} {what} cannot be priced: say something up to {_MOST:,}.")
+        if self.gpus < 1:
+            raise ValueError(f"A job on {self.gpus} GPUs cannot be priced: say at least 1.")
 
     @classmethod
     def of(

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware import Middleware
 
 import gpubloom
+from gpubloom.offers import load_prices
 from gpubloom.server import health
 from gpubloom.server.accounts import entry_routes, hub_tokens, me_routes, oauth_routes
 from gpubloom.server.accounts.cookies import SessionCookie
@@ -36,6 +37,7 @@ from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.inputs import find_use
 from gpubloom.server.jobs.stream import JobStreams
 from gpubloom.server.models import routes as brought_model_routes
+from gpubloom.server.offers import routes as offer_routes
 from gpubloom.server.playground import openai_routes
 from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.playground.proxy import new_client
@@ -86,6 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
         responses={"4XX": {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "A problem"}},
     )
     app.state.settings = settings
+    app.state.prices = load_prices(settings.prices)
     # Who still needs a dataset or a model.
     app.state.uses = (find_use,)
     app.state.mailer = Mailer(settings)
@@ -114,6 +117,7 @@ def create_app(settings: Settings) -> FastAPI:
     private.include_router(share_routes.router)
     private.include_router(playground_routes.router)
     private.include_router(compare_routes.router)
+    private.include_router(offer_routes.router)
     private.include_router(administration_routes.router)
     app.include_router(private)
     # Outside of /api, where OpenAI's clients look; it asks for an API token itself.

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from gpubloom.offers import load_prices
+
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 # The one asynchronous driver for each kind of database, whatever the address says.
@@ -45,6 +47,7 @@ class Settings(BaseSettings):
     google_client_id: str | None = None
     google_client_secret: SecretStr | None = None
     log_format: Literal["text", "json"] = "text"
+    prices: Path | None = None
 
     @field_validator("home", mode="after")
     @classmethod
@@ -69,6 +72,13 @@ class Settings(BaseSettings):
                 if not root.is_absolute():
                     raise ValueError(f"{str(root)!r} is not an absolute path")
             return roots
+        return value
+
+    @field_validator("prices", mode="after")
+    @classmethod
+    def _usable_prices(cls, value: Path | None) -> Path | None:
+        # A file that cannot be used is told at the start, not to the first person who asks for an offer.
+        load_prices(value)
         return value
 
     @field_validator("database_url", mode="after")

@@ -1420,6 +1420,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/prices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Prices
+         * @description All prices that offers are made from, with where and when they were read.
+         */
+        get: operations["list_prices_api_prices_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/offers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make Offers
+         * @description Where a job could run and what that would cost; nothing is started or stored.
+         */
+        post: operations["make_offers_api_offers_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/server": {
         parameters: {
             query?: never;
@@ -1627,6 +1667,25 @@ export interface components {
         ApiTokens: {
             /** Items */
             items: components["schemas"]["ApiTokenOut"][];
+        };
+        /**
+         * AskForOffers
+         * @description Either what was found in a script, as it was answered, or what a person says.
+         */
+        AskForOffers: {
+            requirements?: components["schemas"]["ScriptRequirements"] | null;
+            needs?: components["schemas"]["NeedIn"] | null;
+            /**
+             * @default {
+             *       "providers": [],
+             *       "engines": [],
+             *       "gpus": [],
+             *       "spot": true,
+             *       "credits": {},
+             *       "priority": "balanced"
+             *     }
+             */
+            constraints: components["schemas"]["ConstraintsIn"];
         };
         /** AuditEventOut */
         AuditEventOut: {
@@ -1918,6 +1977,68 @@ export interface components {
             outcomes: components["schemas"]["Outcome"][];
         };
         /**
+         * ConstraintsIn
+         * @description What must hold, and what is weighed.
+         */
+        ConstraintsIn: {
+            /**
+             * Providers
+             * @description Empty: any.
+             * @default []
+             */
+            providers: string[];
+            /**
+             * Engines
+             * @description Engines that are set up: skypilot.
+             * @default []
+             */
+            engines: string[];
+            /**
+             * Gpus
+             * @description Empty: any.
+             * @default []
+             */
+            gpus: string[];
+            /** Region */
+            region?: ("us" | "eu" | "asia") | null;
+            /** Maxcost */
+            maxCost?: number | null;
+            /** Maxhourly */
+            maxHourly?: number | null;
+            /** Maxhours */
+            maxHours?: number | null;
+            /**
+             * Spot
+             * @default true
+             */
+            spot: boolean;
+            /**
+             * Credits
+             * @description What is left at a service, by its name.
+             * @default {}
+             */
+            credits: {
+                [key: string]: number;
+            };
+            /**
+             * Priority
+             * @default balanced
+             * @enum {string}
+             */
+            priority: "price" | "balanced" | "time";
+        };
+        /**
+         * CostOut
+         * @description By what it is for.
+         */
+        CostOut: {
+            compute: components["schemas"]["SpanOut"];
+            storage: components["schemas"]["SpanOut"];
+            network: components["schemas"]["SpanOut"];
+            startUp: components["schemas"]["SpanOut"];
+            total: components["schemas"]["SpanOut"];
+        };
+        /**
          * CreatedApiToken
          * @description The only response that ever holds the token itself.
          */
@@ -2083,6 +2204,39 @@ export interface components {
             /** Email */
             email: string;
         };
+        /**
+         * Evidence
+         * @description A line of the script, or of a file beside it.
+         */
+        Evidence: {
+            /** Line */
+            line: number;
+            /** Text */
+            text: string;
+            /** File */
+            file?: string | null;
+        };
+        /**
+         * ExcludedOut
+         * @description What was not offered, and why.
+         */
+        ExcludedOut: {
+            /** Provider */
+            provider: string;
+            /** Title */
+            title: string;
+            /** Gpu */
+            gpu: string;
+            /** Gpus */
+            gpus: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+            /** Reason */
+            reason: string;
+        };
         /** Extension */
         Extension: {
             /** Epochs */
@@ -2142,6 +2296,130 @@ export interface components {
             severity: "error" | "warning" | "note";
             /** Sentence */
             sentence: string;
+        };
+        /** Found[Literal['full', 'lora', 'qlora']] */
+        Found_Literal__full____lora____qlora___: {
+            /**
+             * Value
+             * @enum {string}
+             */
+            value: "full" | "lora" | "qlora";
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Found[Literal['train', 'infer', 'other']] */
+        Found_Literal__train____infer____other___: {
+            /**
+             * Value
+             * @enum {string}
+             */
+            value: "train" | "infer" | "other";
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Found[ScriptCheckpoints] */
+        Found_ScriptCheckpoints_: {
+            value: components["schemas"]["ScriptCheckpoints"];
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Found[bool] */
+        Found_bool_: {
+            /** Value */
+            value: boolean;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Found[float] */
+        Found_float_: {
+            /** Value */
+            value: number;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Found[int] */
+        Found_int_: {
+            /** Value */
+            value: number;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Found[str] */
+        Found_str_: {
+            /** Value */
+            value: string;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
         };
         /** Health */
         Health: {
@@ -2611,6 +2889,90 @@ export interface components {
             /** Machine */
             machine: string;
         };
+        /**
+         * NeedIn
+         * @description What a job needs, as a person says it.
+         */
+        NeedIn: {
+            /**
+             * Memorygb
+             * @description Of one GPU.
+             */
+            memoryGb: number;
+            /**
+             * Hours
+             * @description On GPUs of the kind referenceGpu.
+             */
+            hours?: number | null;
+            /**
+             * Operations
+             * @description Floating-point operations of the whole run, instead of hours.
+             */
+            operations?: number | null;
+            /**
+             * Referencegpu
+             * @description None: the smallest usual GPU that holds the job.
+             */
+            referenceGpu?: string | null;
+            /**
+             * Gpus
+             * @default 1
+             */
+            gpus: number;
+            /**
+             * Multinode
+             * @default false
+             */
+            multiNode: boolean;
+            /**
+             * Interactive
+             * @default false
+             */
+            interactive: boolean;
+            /**
+             * Bf16
+             * @default false
+             */
+            bf16: boolean;
+            /**
+             * Resumes
+             * @description Whether it goes on from a checkpoint after it was ended.
+             * @default true
+             */
+            resumes: boolean;
+            /**
+             * Diskgb
+             * @default 50
+             */
+            diskGb: number;
+            /**
+             * Datagb
+             * @default 1
+             */
+            dataGb: number;
+        };
+        /**
+         * NeedOut
+         * @description What was reckoned with.
+         */
+        NeedOut: {
+            memoryGb: components["schemas"]["SpanOut"];
+            hours: components["schemas"]["SpanOut"];
+            /** Referencegpu */
+            referenceGpu: string;
+            /** Gpus */
+            gpus: number;
+            /** Multinode */
+            multiNode: boolean;
+            /** Interactive */
+            interactive: boolean;
+            /** Bf16 */
+            bf16: boolean;
+            /** Resumes */
+            resumes: boolean;
+            /** Assumed */
+            assumed: string[];
+        };
         /** NewApiToken */
         NewApiToken: {
             /** Name */
@@ -2794,6 +3156,78 @@ export interface components {
             /** Link */
             link: string;
             share: components["schemas"]["ShareOut"];
+        };
+        /**
+         * OfferOut
+         * @description One way to run the job. `assumed` names figures that nobody read anywhere.
+         */
+        OfferOut: {
+            /** Provider */
+            provider: string;
+            /** Title */
+            title: string;
+            /** Gpu */
+            gpu: string;
+            /** Gpus */
+            gpus: number;
+            /** Memorygb */
+            memoryGb: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+            /** Region */
+            region: string | null;
+            hourly: components["schemas"]["SpanOut"];
+            cost: components["schemas"]["CostOut"];
+            hours: components["schemas"]["SpanOut"];
+            waitHours: components["schemas"]["SpanOut"];
+            /** Relaunches */
+            relaunches: number;
+            /**
+             * Availability
+             * @enum {string}
+             */
+            availability: "immediate" | "queued" | "unknown" | "unavailable";
+            /** Unattended */
+            unattended: boolean;
+            /** Interactive */
+            interactive: boolean;
+            /** Features */
+            features: string[];
+            /** Cautions */
+            cautions: string[];
+            /** Assumed */
+            assumed: string[];
+            /** Stale */
+            stale: boolean;
+            /** Source */
+            source: string;
+            /**
+             * Readon
+             * Format: date
+             */
+            readOn: string;
+            /** Recommended */
+            recommended: boolean;
+            /** Reasons */
+            reasons: string[];
+        };
+        /**
+         * OffersOut
+         * @description The recommended one first. `archetype`: the kind of work; `usual`: the service it usually goes to.
+         */
+        OffersOut: {
+            need: components["schemas"]["NeedOut"];
+            /** Offers */
+            offers: components["schemas"]["OfferOut"][];
+            /** Excluded */
+            excluded: components["schemas"]["ExcludedOut"][];
+            /** Archetype */
+            archetype: string | null;
+            /** Usual */
+            usual: string | null;
         };
         /**
          * OpenPlayground
@@ -3042,6 +3476,50 @@ export interface components {
             /** Cut */
             cut: boolean;
         };
+        /** PriceOut */
+        PriceOut: {
+            /** Provider */
+            provider: string;
+            /** Gpu */
+            gpu: string;
+            /** Gpus */
+            gpus: number;
+            /** Memorygb */
+            memoryGb: number;
+            /** Region */
+            region: string | null;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+            /** Hourly */
+            hourly: number;
+            /** Hourlyhigh */
+            hourlyHigh: number | null;
+            /** Source */
+            source: string;
+            /**
+             * Readon
+             * Format: date
+             */
+            readOn: string;
+            /** Effectivefrom */
+            effectiveFrom: string | null;
+            /** Assumed */
+            assumed: boolean;
+            /** Stale */
+            stale: boolean;
+        };
+        /** PricesOut */
+        PricesOut: {
+            /** Prices */
+            prices: components["schemas"]["PriceOut"][];
+            /** Providers */
+            providers: components["schemas"]["ProviderOut"][];
+            /** Staleafterdays */
+            staleAfterDays: number;
+        };
         /**
          * ProblemBody
          * @description The body of every error response.
@@ -3153,6 +3631,55 @@ export interface components {
             total: number;
         };
         /**
+         * ProviderOut
+         * @description What is known of a service. `assumed` names fields that nobody read anywhere.
+         */
+        ProviderOut: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /** Source */
+            source: string;
+            /**
+             * Readon
+             * Format: date
+             */
+            readOn: string;
+            /** Through */
+            through: string | null;
+            /**
+             * Billing
+             * @enum {string}
+             */
+            billing: "second" | "minute" | "hour";
+            startUpSeconds: components["schemas"]["SpanOut"];
+            queueSeconds: components["schemas"]["SpanOut"];
+            storageGbMonth: components["schemas"]["SpanOut"];
+            egressGb: components["schemas"]["SpanOut"];
+            besideGpuHourly: components["schemas"]["SpanOut"];
+            /** Longesthours */
+            longestHours: number | null;
+            /** Pause */
+            pause: boolean;
+            /** Unattended */
+            unattended: boolean;
+            /** Interactive */
+            interactive: boolean;
+            /** Runsscripts */
+            runsScripts: boolean;
+            /** Multinode */
+            multiNode: boolean;
+            /** Regions */
+            regions: string[];
+            /** Features */
+            features: string[];
+            /** Notes */
+            notes: string[];
+            /** Assumed */
+            assumed: string[];
+        };
+        /**
          * ReportOut
          * @description What a file holds. Without a mapping nobody knows which column is what: name them.
          */
@@ -3224,6 +3751,83 @@ export interface components {
             requirements: string;
             /** Config */
             config: string;
+        };
+        /**
+         * ScriptCheckpoints
+         * @description How a script saves and resumes; jobs have checkpoints of their own, and a description one name each.
+         */
+        ScriptCheckpoints: {
+            /** Saves With */
+            saves_with?: string | null;
+            /** Folder */
+            folder?: string | null;
+            /** Resumes With */
+            resumes_with?: string | null;
+            /**
+             * Resume Arguments
+             * @default []
+             */
+            resume_arguments: string[];
+        };
+        /**
+         * ScriptRequirements
+         * @description What was found in a script, in the words of `gpubloom.scripts`.
+         */
+        ScriptRequirements: {
+            purpose: components["schemas"]["Found_Literal__train____infer____other___"];
+            /**
+             * Frameworks
+             * @default []
+             */
+            frameworks: components["schemas"]["Found_str_"][];
+            /**
+             * Packages
+             * @default []
+             */
+            packages: components["schemas"]["Found_str_"][];
+            /**
+             * Models
+             * @default []
+             */
+            models: components["schemas"]["Found_str_"][];
+            /**
+             * Datasets
+             * @default []
+             */
+            datasets: components["schemas"]["Found_str_"][];
+            /**
+             * Trackers
+             * @default []
+             */
+            trackers: components["schemas"]["Found_str_"][];
+            /**
+             * Parallelism
+             * @default []
+             */
+            parallelism: components["schemas"]["Found_str_"][];
+            method?: components["schemas"]["Found_Literal__full____lora____qlora___"] | null;
+            parameters?: components["schemas"]["Found_int_"] | null;
+            batch?: components["schemas"]["Found_int_"] | null;
+            accumulation?: components["schemas"]["Found_int_"] | null;
+            sequence?: components["schemas"]["Found_int_"] | null;
+            dtype?: components["schemas"]["Found_str_"] | null;
+            iterations?: components["schemas"]["Found_int_"] | null;
+            epochs?: components["schemas"]["Found_int_"] | null;
+            gpus: components["schemas"]["Found_int_"];
+            multi_node: components["schemas"]["Found_bool_"];
+            interactive: components["schemas"]["Found_bool_"];
+            gpu_memory_gb: components["schemas"]["Found_float_"];
+            duration_hours: components["schemas"]["Found_float_"];
+            /** Reference Gpu */
+            reference_gpu?: string | null;
+            operations?: components["schemas"]["Found_float_"] | null;
+            checkpoints?: components["schemas"]["Found_ScriptCheckpoints_"] | null;
+            writes_tensorboard: components["schemas"]["Found_bool_"];
+            /**
+             * Notes
+             * @default []
+             */
+            notes: string[];
         };
         /**
          * ServerOut
@@ -3341,6 +3945,15 @@ export interface components {
             detail: string;
             /** Verificationrequired */
             verificationRequired: boolean;
+        };
+        /** SpanOut */
+        SpanOut: {
+            /** Low */
+            low: number;
+            /** Likely */
+            likely: number;
+            /** High */
+            high: number;
         };
         /**
          * UserOut
@@ -6220,6 +6833,70 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Comparison"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_prices_api_prices_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PricesOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    make_offers_api_offers_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AskForOffers"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OffersOut"];
                 };
             };
             /** @description A problem */

@@ -1,0 +1,112 @@
+"""`bloom offers`: of figures and of scripts, with reasons; never starts anything."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from gpubloom.cli.app import app
+from gpubloom.plan import Hardware
+
+SCRIPT = """
+import torch
+from transformers import Trainer, TrainingArguments, AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained("gpt2", torch_dtype=torch.bfloat16).cuda()
+arguments = TrainingArguments("out", per_device_train_batch_size=8, max_steps=2000, bf16=True)
+Trainer(model, arguments).train(resume_from_checkpoint=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpubloom.plan.detect_hardware", lambda: Hardware.parse("64 GB host, 8 cores"))
+    monkeypatch.delenv("BLOOM_PRICES", raising=False)
+
+
+def bloom_offers(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(app, ["offers", *arguments], env={"COLUMNS": "120", **environment})
+
+
+def test_figures_become_a_table_with_the_reasons_for_the_choice() -> None:
+    done = bloom_offers("--memory", "12", "--hours", "4")
+    assert done.exit_code == 0, done.output
+    assert "12 GB, 4 hours on T4" in done.output
+    assert "Take RTX A4000 at Paperspace." in done.output
+    assert "a good balance" in done.output
+    assert "→" in done.output
+    assert "Not offered" not in done.output
+
+
+def test_all_shows_what_was_not_offered_and_why() -> None:
+    done = bloom_offers("--memory", "12", "--hours", "4", "--all")
+    assert "RunPod is reached through SkyPilot, which is not set up." in done.output
+    with_it = bloom_offers("--memory", "12", "--hours", "4", "--all", "--skypilot")
+    assert "which is not set up" not in with_it.output
+
+
+def test_a_script_is_read_and_what_it_does_not_say_is_called_assumed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    answer = json.loads(bloom_offers(str(script), "--json").output)
+    assert answer["need"]["bf16"] is True
+    assert answer["offers"][0]["recommended"] is True
+    assert answer["offers"][0]["reasons"]
+    assert not [offer for offer in answer["offers"] if offer["gpu"] == "T4"]
+    assert "bfloat16" in next(each["reason"] for each in answer["excluded"] if each["gpu"] == "T4")
+    bare = tmp_path / "bare.py"
+    bare.write_text("import torch\nmodel = torch.nn.Linear(8, 8).cuda()\n")
+    assert "hours (assumed)" in bloom_offers(str(bare)).output
+    told = json.loads(bloom_offers(str(bare), "--hours", "3", "--memory", "10", "--json").output)
+    assert told["need"]["hours"] == {"low": 3, "likely": 3, "high": 3}
+    assert told["need"]["assumed"] == []
+
+
+def test_the_total_is_part_of_the_json() -> None:
+    [*offers] = json.loads(bloom_offers("--memory", "12", "--hours", "4", "--json").output)["offers"]
+    for offer in offers:
+        parts = ("compute", "storage", "network", "start_up")
+        assert offer["cost"]["total"]["likely"] == pytest.approx(
+            sum(offer["cost"][part]["likely"] for part in parts)
+        )
+
+
+def test_this_machine_is_among_them_when_it_has_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpubloom.plan.detect_hardware", lambda: Hardware.parse("RTX 4090, 64 GB host"))
+    done = bloom_offers("--memory", "12", "--hours", "4")
+    assert "Take RTX 4090 at This machine." in done.output
+
+
+def test_prices_of_ones_own_are_used(tmp_path: Path) -> None:
+    own = tmp_path / "prices.json"
+    row = {
+        "provider": "lambda", "gpu": "A10", "memory_gb": 24, "kind": "on_demand", "hourly": 0.1,
+        "source": "our contract", "read_on": "2099-01-01",
+    }  # fmt: skip
+    own.write_text(json.dumps({"rows": [row]}))
+    done = bloom_offers("--memory", "12", "--hours", "4", BLOOM_PRICES=str(own))
+    assert "Take A10 at Lambda." in done.output
+    own.write_text("{")
+    done = bloom_offers("--memory", "12", "--hours", "4", BLOOM_PRICES=str(own))
+    assert (done.exit_code, "is no JSON" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        ([], 2, "name a script, or give --memory and --hours"),
+        (["--memory", "12"], 2, "name a script, or give --memory and --hours"),
+        (["missing.py"], 2, "missing.py cannot be read"),
+        (["--memory", "12", "--hours", "1", "--on", "Voodoo"], 2, "Voodoo is no GPU that is known"),
+        (["--memory", "12", "--hours", "1", "--provider", "acme"], 2, "acme is no service that is known"),
+        (["--memory", "12", "--hours", "1", "--credit", "modal"], 2, "says no amount: write modal=30"),
+        (["--memory", "12", "--hours", "1e9"], 2, "cannot be priced"),
+        (["--memory", "900", "--hours", "1"], 1, "Nothing that is known here can run this job"),
+    ],
+)
+def test_what_cannot_be_answered_says_why(arguments: list[str], code: int, sentence: str) -> None:
+    done = bloom_offers(*arguments)
+    assert done.exit_code == code, done.output
+    assert sentence in done.output
