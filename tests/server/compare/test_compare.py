@@ -1,4 +1,4 @@
-"""Comparisons: what differs, by names instead of places; what came of it; only one's own. On both databases."""
+"""Comparisons: what differs, by names instead of places; what came of it; nobody else's jobs."""
 
 import asyncio
 from datetime import timedelta

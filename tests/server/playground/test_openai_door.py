@@ -113,6 +113,13 @@ def test_a_model_that_is_not_loaded_is_loaded_when_it_is_first_asked(
         assert answer.json()["error"]["code"] == "not_ready"
     serving = [job for job in installation.all(TrainingJob) if job.kind == "serve"]
     assert [(job.parent_id, job.status) for job in serving] == [(training.id, "queued")]
+    # Of several with one name the newest finished one is meant.
+    newer = add_training(installation, member, name="Tune")
+    add_job(installation, member, name="Tune", status="running")
+    installation.change(serving[0], status="cancelled")
+    program.post("/v1/chat/completions", json=body)
+    parents = {job.parent_id for job in installation.all(TrainingJob) if job.status == "queued"}
+    assert parents == {newer.id}
     installation.change(serving[0], status="completed")
     program.post("/v1/chat/completions", json={**body, "model": str(serving[0].id)})
     reopened = installation.get(TrainingJob, serving[0].id)

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import case
+from sqlalchemy import and_, case, or_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.jobs import service as jobs
 from gpubloom.server.jobs.files import has_model, run_directory
-from gpubloom.server.jobs.states import ENDED
+from gpubloom.server.jobs.states import ENDED, Status
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.playground.endpoint import read_endpoint
 from gpubloom.server.playground.readiness import state_of
@@ -19,6 +19,7 @@ from gpubloom.server.problems import InvalidInput, NotFound
 from gpubloom.server.settings import Settings
 
 _WHICH = ("base", "tuned")
+_GOING: tuple[Status, ...] = (*ENDED, "cancelling")
 _MOST_LISTED = 100
 
 
@@ -30,18 +31,18 @@ class Served:
     which: str | None
 
 
-async def find_served(
+async def find_loaded(session: AsyncSession, principal: Principal, model: object) -> Served | None:
+    """The playground that `model` means, when it is there; None when it has to be opened."""
+    job, which = await _find(session, principal, model)
+    return Served(job.id, which) if job.kind == "serve" and job.status not in _GOING else None
+
+
+async def open_served(
     session: AsyncSession, principal: Principal, settings: Settings, model: object
 ) -> Served:
-    """The playground that `model` means; it is opened when it is not there."""
-    if not isinstance(model, str) or not model or len(model) > 200 or not model.isprintable():
-        raise InvalidInput.for_field(
-            "model", "Name a model: the id or the name of a playground or a training."
-        )
-    name, _, suffix = model.rpartition(":")
-    name, which = (name, suffix) if suffix in _WHICH and name else (model, None)
-    job = await _find(session, principal, name)
-    if job.kind == "serve" and job.status not in ENDED:
+    """The playground that `model` means, opened when it is not there."""
+    job, which = await _find(session, principal, model)
+    if job.kind == "serve" and job.status not in _GOING:
         return Served(job.id, which)
     if job.kind == "train":
         wanted = OpenPlayground(job_id=job.id)
@@ -55,27 +56,30 @@ async def find_served(
     return Served(opened.id, which)
 
 
-async def _find(session: AsyncSession, principal: Principal, name: str) -> TrainingJob:
+async def _find(session: AsyncSession, principal: Principal, model: object) -> tuple[TrainingJob, str | None]:
+    """A playground or a training, and what stands behind the colon."""
+    if not isinstance(model, str) or not model or len(model) > 200 or not model.isprintable():
+        raise InvalidInput.for_field(
+            "model", "Name a model: the id or the name of a playground or a training."
+        )
+    name, _, suffix = model.rpartition(":")
+    name, which = (name, suffix) if suffix in _WHICH and name else (model, None)
     matching = jobs.visible_to(principal).where(TrainingJob.kind.in_(("serve", "train")))
     try:
         matching = matching.where(TrainingJob.id == UUID(name))
     except ValueError:
-        matching = matching.where(TrainingJob.name == name)
-    # What runs before what has to be loaded, what was opened before what was only trained, the newest first.
-    order = (
-        case((TrainingJob.status.in_(ENDED), 1), else_=0),
-        TrainingJob.kind,
-        TrainingJob.created_at.desc(),
-    )
-    playgrounds_first = case((TrainingJob.kind == "serve", 0), else_=1)
-    row = (await session.execute(matching.order_by(playgrounds_first, *order).limit(1))).first()
+        finished = or_(TrainingJob.kind == "serve", TrainingJob.status == "completed")
+        matching = matching.where(TrainingJob.name == name, finished)
+    # What is loaded before what has to be, then the newest: several may have one name.
+    loaded = and_(TrainingJob.kind == "serve", TrainingJob.status.not_in(_GOING))
+    newest = matching.order_by(case((loaded, 0), else_=1), TrainingJob.created_at.desc(), TrainingJob.id)
+    row = (await session.execute(newest.limit(1))).first()
     if row is None:
         raise NotFound(
             f"There is no model {name!r} of yours. GET /v1/models lists what there is.",
             code="model_not_found",
         )
-    job: TrainingJob = row[0]
-    return job
+    return row[0], which
 
 
 async def list_models(session: AsyncSession, principal: Principal, settings: Settings) -> list[ModelCard]:

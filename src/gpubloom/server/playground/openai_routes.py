@@ -18,7 +18,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.playground.endpoint import Endpoint
-from gpubloom.server.playground.model_names import find_served, list_models
+from gpubloom.server.playground.model_names import find_loaded, list_models, open_served
 from gpubloom.server.playground.proxy import forward
 from gpubloom.server.playground.readiness import ready_endpoint
 from gpubloom.server.playground.routes import client_of
@@ -88,8 +88,11 @@ async def _talk(
     database: Database,
     settings: Settings,
 ) -> Response:
-    async with database.write() as session:
-        served = await find_served(session, principal, settings, body.get("model"))
+    async with database.read() as session:
+        served = await find_loaded(session, principal, body.get("model"))
+    if served is None:
+        async with database.write() as session:
+            served = await open_served(session, principal, settings, body.get("model"))
     endpoint = await ready_endpoint(database, settings, served.job_id, wait_seconds=_WAIT_SECONDS)
     asked = {**body, "model": _name_there(endpoint, served.which)}
     run_dir = run_directory(settings, served.job_id)
