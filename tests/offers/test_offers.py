@@ -5,9 +5,12 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpubloom.offers import Constraints, Need, Offer, Offers, PriceRow, local_rows, offers, shipped_prices
 from gpubloom.plan import Hardware
+from gpubloom.plan.gpus import GPU_KINDS
 from gpubloom.scripts import detect
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -57,6 +60,32 @@ def test_a_cost_is_the_sum_of_its_parts_and_a_range() -> None:
         assert cost.total.likely == pytest.approx(sum(part.likely for part in parts))
         for span in (*parts, cost.total, offer.hours, offer.wait_hours):
             assert 0 <= span.low <= span.likely <= span.high
+
+
+@given(
+    memory=st.floats(0, 200),
+    hours=st.floats(0, 100_000),
+    longer=st.floats(1, 5),
+    reference=st.sampled_from(list(GPU_KINDS)),
+    gpus=st.integers(1, 8),
+    data=st.floats(0, 10_000),
+    region=st.sampled_from([None, "us", "eu"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_need_is_priced_and_more_hours_never_cost_less(
+    memory: float, hours: float, longer: float, reference: str, gpus: int, data: float, region: str | None
+) -> None:
+    def priced(length: float) -> dict[object, Offer]:
+        need = Need.of(memory, length, reference_gpu=reference, gpus=gpus, data_gb=data)
+        asked = Constraints(engines=frozenset({"skypilot"}), region=region)
+        found = offers(need, prices=shipped_prices(), now=NOW, constraints=asked)
+        return {(offer.provider, offer.gpu, offer.gpus, offer.kind): offer for offer in found.offers}
+
+    short, long = priced(hours), priced(hours * longer)
+    assert short.keys() == long.keys()
+    for key, offer in short.items():
+        assert offer.cost.total.likely <= long[key].cost.total.likely * (1 + 1e-9)
+        assert 0 <= offer.cost.total.low <= offer.cost.total.high < 1e12
 
 
 def test_a_machine_that_is_billed_by_the_minute_costs_its_hours_times_its_rate() -> None:

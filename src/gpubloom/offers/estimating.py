@@ -46,7 +46,8 @@ class Estimate:
 def hours_on(need: Need, gpu: str) -> Span:
     """Between what the speed of computing and the speed of memory say; a loop is bound by either."""
     slow, fast = _gains(gpu, need.reference_gpu)
-    likely = math.sqrt(slow * fast)
+    # A root of two equal numbers may lie a hair beside them.
+    likely = min(max(math.sqrt(slow * fast), slow), fast)
     return Span(need.hours.low / fast, need.hours.likely / likely, need.hours.high / slow)
 
 
@@ -77,7 +78,7 @@ def estimate(
     billed = (hours + starts).each(lambda value: rounded_up(value, facts.billing))
     whole, start_up = billed * hourly, starts * hourly
     # What is rounded up counts as compute; it shrinks where a start takes longer, and a span must not.
-    low, likely, high = (w - s for w, s in zip(_three(whole), _three(start_up), strict=True))
+    low, likely, high = (max(0.0, w - s) for w, s in zip(_three(whole), _three(start_up), strict=True))
     compute = Span(low, max(low, likely), max(low, likely, high))
     gone_by = billed * (need.disk_gb / _HOURS_A_MONTH)
     queue = facts.queue_seconds.span * (1 / 3600) if waits else Span.of(0)
