@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -11,6 +12,9 @@ from sqlalchemy.pool import NullPool
 from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all tables
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.migrate import current_revision, downgrade, newest_revision, upgrade
+from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
+from tests.server.installation import Installation
+from tests.server.jobs.recorded import add_job, add_training
 
 
 def _engine(address: str) -> Engine:
@@ -43,6 +47,24 @@ def test_the_migrated_schema_is_what_the_code_expects(empty_database: str) -> No
     with _engine(empty_database).connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Table.metadata) == []
+
+
+def test_trainings_keep_what_belongs_to_them_when_kinds_come_and_go(
+    empty_database: str, tmp_path: Path
+) -> None:
+    upgrade(empty_database)
+    installation = Installation(tmp_path, empty_database)
+    ada = installation.add_user("Ada")
+    training = add_training(installation, ada)
+    task = add_job(installation, ada, kind="export", parent_id=training.id, project_id=training.project_id)
+    # Older versions would take a task for a training: it goes, the training stays.
+    downgrade(empty_database, "0003")
+    upgrade(empty_database)
+    assert installation.get(TrainingJob, task.id) is None
+    kept = installation.get(TrainingJob, training.id)
+    assert kept is not None
+    assert (kept.kind, kept.config) == ("train", training.config)
+    assert [row.job_id for row in installation.all(Checkpoint)] == [training.id]
 
 
 def test_servers_that_start_at_once_migrate_once_and_all_succeed(empty_database: str) -> None:

@@ -92,6 +92,22 @@ def test_a_task_that_is_killed_again_and_again_fails(machine: Machine) -> None:
     assert "This happened 2 times in a row." in (job.error_message or "")
 
 
+@on_sqlite
+def test_an_export_goes_on_while_its_worker_is_replaced(machine: Machine) -> None:
+    job_id = machine.add_task("export", toy={"hold": True})
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.began(job_id)
+        machine.let_go(job_id)
+        async with machine.worker():
+            await machine.until(job_id, "completed", "failed")
+
+    asyncio.run(scenario())
+    job = machine.job(job_id)
+    assert (job.status, job.attempt, job.result) == ("completed", 1, {"attempt": 1})
+
+
 def test_a_playground_outlives_its_worker_and_completes_when_nobody_asks(machine: Machine) -> None:
     job_id = machine.add_task("serve")
     serve_file = machine.run_dir(job_id) / "serve.json"

@@ -43,10 +43,13 @@ def _show(job: dict[str, Any], as_json: bool) -> None:
 @app.command("list")
 def list_jobs(
     project: Annotated[UUID | None, typer.Option(help="Only those of this project.")] = None,
+    kind: Annotated[
+        str, typer.Option(help="train, find_learning_rate, evaluate, export or serve.")
+    ] = "train",
     as_json: AsJson = False,
 ) -> None:
-    """List your training jobs, newest first."""
-    query: dict[str, str | int] = {"limit": 200}
+    """List your jobs, newest first."""
+    query: dict[str, str | int] = {"limit": 200, "kind": kind}
     if project is not None:
         query["projectId"] = str(project)
     page = _call("GET", "/training-jobs", query=query)
@@ -55,7 +58,7 @@ def list_jobs(
         return
     for job in page["items"]:
         typer.echo(_line(job))
-    if not page["items"]:
+    if not page["items"] and kind == "train":
         typer.echo("No training jobs yet. Start one: bloom jobs start PROJECT --config config.json")
 
 
@@ -67,6 +70,8 @@ def start(
     ] = None,
     name: Annotated[str | None, typer.Option(help="The job's name.")] = None,
     gpu: Annotated[str | None, typer.Option(help="A GPU by name, such as H200.")] = None,
+    dataset: Annotated[UUID | None, typer.Option(help="A dataset of yours, by its id.")] = None,
+    model: Annotated[UUID | None, typer.Option(help="A model of yours, by its id.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Queue a training job."""
@@ -78,7 +83,14 @@ def start(
             fields = json.loads(config.read_text(encoding="utf-8"))
         except ValueError as problem:
             fail(f"{config} is not JSON: {problem}", code=2)
-    body = {"projectId": str(project), "config": fields, "name": name, "gpuType": gpu}
+    body = {
+        "projectId": str(project),
+        "config": fields,
+        "name": name,
+        "gpuType": gpu,
+        "datasetId": None if dataset is None else str(dataset),
+        "modelId": None if model is None else str(model),
+    }
     _show(_call("POST", "/training-jobs", body=body), as_json)
 
 
