@@ -78,6 +78,6 @@ export function TaskCard({ job, kind, anchor, title, icon, invitation, action, p
 }
 
 function optionText(task: Job): string {
-  const form = typeof task.config.form === "string" ? `${task.config.form}, ` : "";
+  const form = task.config.form === "gguf" ? "GGUF, " : typeof task.config.form === "string" ? `${task.config.form}, ` : "";
   return `${form}${exactTime(new Date(task.createdAt))}${task.status === "completed" ? "" : `, ${statusText(task.status).toLowerCase()}`}`;
 }

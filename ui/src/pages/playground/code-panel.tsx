@@ -13,7 +13,7 @@ export function CodePanel({ model }: { model: string }) {
   return (
     <div className="grid grid-cols-[minmax(0,1fr)] gap-2.5">
       <p className="text-sm text-dim">
-        This server speaks the protocol of OpenAI’s clients. Create a token under{" "}
+        This server speaks the protocol of OpenAI’s clients. Create a token that may write under{" "}
         <Link to="/settings" search={{ tab: "tokens" }} className="text-violet-soft underline underline-offset-2">
           Settings, API tokens
         </Link>
