@@ -1,4 +1,7 @@
-"""`python bloom-agent.pyz RUN_DIR`: runs the job that lies in a run directory and records how it ended."""
+"""`python bloom-agent.pyz RUN_DIR`: runs the job that lies in a run directory and records how it ended.
+
+`python bloom-agent.pyz remote FOLDER` does that on a rented machine, through a bucket (docs/storage.md).
+"""
 
 import argparse
 import os
@@ -11,6 +14,10 @@ from gpubloom.agent.training import execute
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["remote"]:
+        from gpubloom.agent.remote.courier import main as remote
+
+        sys.exit(remote(sys.argv[2:]))
     parser = argparse.ArgumentParser(prog="bloom-agent", description=__doc__)
     parser.add_argument("run_dir", type=Path, help="the run directory; agent/job.json in it is the job")
     parser.add_argument("--detach", action="store_true", help="go on in the background")

@@ -1,0 +1,95 @@
+"""Requests to presigned addresses. An address is a secret of its own: no message here repeats one."""
+
+import hashlib
+import http.client
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Protocol
+
+_SECONDS = 60.0
+_CHUNK_BYTES = 1 << 20
+# Answers that say "later" rather than "no".
+_LATER = {408, 425, 429}
+
+
+class Away(Exception):
+    """The bucket does not answer, or asks to try later."""
+
+
+class Refused(Exception):
+    """The bucket does not accept this address (any more)."""
+
+
+class DamagedError(Exception):
+    """What was fetched is not what was stored."""
+
+
+class Link(Protocol):
+    """What the agent needs of a network."""
+
+    def get(self, address: str) -> bytes: ...
+
+    def put(self, address: str, body: bytes) -> None: ...
+
+    def fetch(self, address: str, path: Path, sha256: str) -> None:
+        """To a file, complete and checked, or not at all."""
+
+
+class HttpLink:
+    """Away, Refused or DamagedError when a request fails."""
+
+    def __init__(self, seconds: float = _SECONDS) -> None:
+        self._seconds = seconds
+
+    def get(self, address: str) -> bytes:
+        with self._open(urllib.request.Request(address)) as answer:  # noqa: S310 - checked in _open
+            return _read(answer)
+
+    def put(self, address: str, body: bytes) -> None:
+        request = urllib.request.Request(  # noqa: S310 - checked in _open
+            address, data=body, method="PUT", headers={"Content-Type": "application/octet-stream"}
+        )
+        with self._open(request) as answer:
+            _read(answer)
+
+    def fetch(self, address: str, path: Path, sha256: str) -> None:
+        digest = hashlib.sha256()
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.fetching")
+        try:
+            with (
+                self._open(urllib.request.Request(address)) as answer,  # noqa: S310 - checked in _open
+                temporary.open("wb") as file,
+            ):
+                while chunk := _read(answer, _CHUNK_BYTES):
+                    digest.update(chunk)
+                    file.write(chunk)
+            if digest.hexdigest() != sha256:
+                raise DamagedError(f"{path.name} is not what was stored: its SHA-256 differs.")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _open(self, request: urllib.request.Request) -> Any:
+        if request.type not in {"http", "https"}:
+            raise Refused("the address is not one of http or https")
+        try:
+            return urllib.request.urlopen(request, timeout=self._seconds)  # noqa: S310 - checked above
+        except urllib.error.HTTPError as problem:
+            with problem:
+                code = problem.code
+            if code >= 500 or code in _LATER:
+                raise Away(f"the bucket answers {code}") from None
+            raise Refused(f"the bucket refuses: {code}") from None
+        except (OSError, http.client.HTTPException) as problem:
+            reason = getattr(problem, "reason", problem)
+            raise Away(f"the bucket cannot be reached ({type(reason).__name__})") from None
+
+
+def _read(answer: Any, size: int = -1) -> bytes:
+    try:
+        content: bytes = answer.read() if size < 0 else answer.read(size)
+    except (OSError, http.client.HTTPException) as problem:
+        raise Away(f"the connection broke ({type(problem).__name__})") from None
+    return content

@@ -1,0 +1,152 @@
+"""What an instance is told (`Start`), and how the job's files get there: fetched once, checked, in place."""
+
+import json
+import logging
+import os
+import time
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
+
+from gpubloom.agent.files import AgentFiles
+from gpubloom.agent.remote.link import Away, DamagedError, Link
+from gpubloom.agent.spec import JobSpec
+from gpubloom.traincard.whole_files import read_json_object, replace_file
+
+logger = logging.getLogger("bloom-agent")
+
+VERSION = 1
+_LONGEST_PAUSE_SECONDS = 30.0
+_TRIES_WHEN_DAMAGED = 3
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """One file of the bundle. `role`: run (a file of the run directory), job (job.json), wheel or agent."""
+
+    role: str
+    path: str
+    sha256: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """All that an instance needs to begin. Times in seconds.
+
+    `every`: how often is looked for news; `beat`: after which a parcel goes without any; `deliver`: how long
+    the agent stays after the end to deliver the rest; `obey`: how long a script that reads control.json has
+    to act on it before it gets a signal.
+    """
+
+    job_id: str
+    attempt: int
+    mailbox: str
+    files: Sequence[StoredFile]
+    every: float = 3.0
+    beat: float = 30.0
+    deliver: float = 3600.0
+    obey: float = 60.0
+    part_bytes: int = 16 << 20
+    v: int = VERSION
+
+    def to_json(self) -> str:
+        content = {**vars(self), "files": [vars(file) for file in self.files]}
+        return json.dumps(content, indent=1)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """ValueError when it is not one."""
+        try:
+            found = cls(**{**content, "files": [StoredFile(**file) for file in content["files"]]})
+        except (KeyError, TypeError) as problem:
+            raise ValueError(f"start.json is not the start of a job: {problem}.") from problem
+        if found.v > VERSION:
+            raise ValueError(f"start.json is of version {found.v}, this agent reads up to {VERSION}.")
+        return found
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where things are on an instance."""
+
+    base: Path
+
+    @property
+    def run(self) -> Path:
+        return self.base / "run"
+
+    @property
+    def site(self) -> Path:
+        """Where the wheel is unpacked; on the training's PYTHONPATH."""
+        return self.base / "site"
+
+    @property
+    def post(self) -> Path:
+        return self.base / "post"
+
+
+def prepare(
+    start: Start, folders: Folders, link: Link, sleep: Callable[[float], None] = time.sleep
+) -> dict[str, str]:
+    """Brings the run directory into being, unless an earlier start did; returns its files with their hashes.
+
+    Refused: the addresses are not good any more. DamagedError: what lies there is not what was stored.
+    """
+    known = {file.path: file.sha256 for file in start.files if file.role == "run"}
+    is_there = folders.base / "prepared.json"
+    if is_there.exists():
+        return known
+    folders.run.mkdir(parents=True, exist_ok=True)
+    files = AgentFiles(folders.run)
+    files.create_folder()
+    environment: dict[str, str] = {}
+    job: dict[str, Any] | None = None
+    for file in start.files:
+        if file.role == "run":
+            _fetch(link, file, _inside(folders.run, file.path), sleep)
+        elif file.role == "job":
+            target = folders.base / "job.json"
+            _fetch(link, file, target, sleep)
+            job = read_json_object(target)
+        elif file.role == "wheel":
+            target = folders.base / PurePosixPath(file.path).name
+            _fetch(link, file, target, sleep)
+            with zipfile.ZipFile(target) as wheel:
+                wheel.extractall(folders.site)
+            environment["PYTHONPATH"] = str(folders.site)
+    if job is None:
+        raise ValueError("The bundle has no job.json. Submit the job again.")
+    spec = JobSpec.from_json({**job, "run_dir": str(folders.run.absolute())})
+    if before := spec.environment.get("PYTHONPATH"):
+        environment["PYTHONPATH"] = os.pathsep.join([*environment.values(), before])
+    files.write_job(replace(spec, environment={**spec.environment, **environment}))
+    replace_file(is_there, "{}")
+    return known
+
+
+def _fetch(link: Link, file: StoredFile, target: Path, sleep: Callable[[float], None]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    pause, damaged = 1.0, 0
+    while True:
+        try:
+            link.fetch(file.address, target, file.sha256)
+        except Away as problem:
+            logger.warning("%s cannot be fetched now: %s. Trying again.", file.path, problem)
+            sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        except DamagedError:
+            damaged += 1
+            if damaged == _TRIES_WHEN_DAMAGED:
+                raise
+        else:
+            return
+
+
+def _inside(folder: Path, name: str) -> Path:
+    parts = PurePosixPath(name)
+    if parts.is_absolute() or ".." in parts.parts or "\\" in name:
+        raise ValueError(f"The bundle names {name!r}, which would lie outside of the run directory.")
+    return folder / name

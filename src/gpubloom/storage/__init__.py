@@ -1,0 +1,28 @@
+"""One layout in one S3-compatible bucket, for jobs that run elsewhere (docs/storage.md).
+
+    store = Store(StorageSettings(endpoint="https://…", bucket="runs", key="…", secret="…"))
+    sent = send_bundle(store, bundle)             # sent.command starts the job on any machine
+    receiver = Receiver(store, job_id, attempt, run_dir)
+    news = receiver.once()                        # again and again, until news.state is ended or vanished
+
+This is the side that has the key; the agent's side is `gpubloom.agent.remote`. Needs obstore
+(`pip install 'gpubloom[storage]'`).
+"""
+
+from gpubloom.storage.bundle import Bundle, SentBundle, send_bundle
+from gpubloom.storage.mailbox import Mailbox
+from gpubloom.storage.receiver import Arrival, DamagedParcelError, Receiver
+from gpubloom.storage.store import StorageError, StorageSettings, Store
+
+__all__ = [
+    "Arrival",
+    "Bundle",
+    "DamagedParcelError",
+    "Mailbox",
+    "Receiver",
+    "SentBundle",
+    "StorageError",
+    "StorageSettings",
+    "Store",
+    "send_bundle",
+]

@@ -1,0 +1,130 @@
+"""The files of a job, put into the bucket once, and the one command that starts them anywhere."""
+
+import hashlib
+import json
+import shlex
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gpubloom.agent import JobSpec
+from gpubloom.agent.bundle import build_agent
+from gpubloom.agent.remote.start import Start, StoredFile
+from gpubloom.storage.layout import JobLayout
+from gpubloom.storage.mailbox import REACH_LIFE_SECONDS, Mailbox
+from gpubloom.storage.store import Store
+from gpubloom.traincard.mirror.contents import files_of
+
+# Nothing has been said yet. It is there from the beginning: without the right to list, what is missing in a
+# bucket looks like what is forbidden.
+_NO_CONTROL = {"v": 1, "version": 0, "want": "run", "set": {}, "save": 0}
+
+# Fetches the agent, checks it, and becomes it. Everything else is the agent's.
+_START = """\
+import hashlib, json, os, pathlib, sys, time, urllib.error, urllib.request
+
+START = json.loads({start!r})
+AGENT = next(file for file in START["files"] if file["role"] == "agent")
+folder = os.environ.get("BLOOM_JOB_FOLDER") or pathlib.Path.home() / "bloom-jobs" / START["job_id"]
+folder = pathlib.Path(folder) / ("attempt-%d" % START["attempt"])
+folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+agent = folder / "bloom-agent.pyz"
+for pause in (1, 2, 4, 8, 15, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 0):
+    try:
+        content = urllib.request.urlopen(AGENT["address"], timeout=60).read()
+        break
+    except OSError as problem:
+        code = getattr(problem, "code", 500)
+        if code < 500 or not pause:
+            sys.exit("[bloom-agent] The agent cannot be fetched: " + type(problem).__name__ + " " + str(code))
+        time.sleep(pause)
+if hashlib.sha256(content).hexdigest() != AGENT["sha256"]:
+    sys.exit("[bloom-agent] The agent is not what was stored: its SHA-256 differs.")
+agent.write_bytes(content)
+(folder / "start.json").touch(mode=0o600)
+(folder / "start.json").write_text(json.dumps(START))
+os.environ.pop("BLOOM_START", None)
+os.execv(sys.executable, [sys.executable, str(agent), "remote", str(folder)])
+"""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a job needs elsewhere. `folder`: the run directory as it is here, a script's files included; the
+    receiver goes on with it. `wheel`: gpubloom, for a job that imports it. `spec.run_dir` is set there.
+
+    `timing`: fields of `Start` that differ from its defaults.
+    """
+
+    spec: JobSpec
+    folder: Path
+    wheel: Path | None = None
+    timing: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SentBundle:
+    """`address` is all an instance needs; it goes into its environment as BLOOM_START."""
+
+    address: str
+    sha256: str
+
+    @property
+    def command(self) -> str:
+        """For a shell: starts the job, given BLOOM_START. It holds no address: process lists show none."""
+        program = (
+            "import hashlib,os,urllib.request as u;"
+            "s=u.urlopen(os.environ['BLOOM_START'],timeout=60).read();"
+            f"assert hashlib.sha256(s).hexdigest()=='{self.sha256}','The start of the job was changed.';"
+            "exec(s)"
+        )
+        return f"python3 -c {shlex.quote(program)}"
+
+
+def send_bundle(
+    store: Store,
+    bundle: Bundle,
+    *,
+    mailbox: Mailbox | None = None,
+    life_seconds: float = REACH_LIFE_SECONDS,
+) -> SentBundle:
+    """Stores what is not stored yet and opens the mailbox. `life_seconds`: how long the job may wait for its
+    machine. Doing it again for an attempt that runs gives new addresses and disturbs nothing."""
+    layout = JobLayout(bundle.spec.job_id, bundle.spec.attempt)
+    mailbox = mailbox or Mailbox(store, layout)
+    stored: list[tuple[str, str, str]] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        job = Path(temporary, "job.json")
+        job.write_text(replace(bundle.spec, run_dir=Path("/")).to_json())
+        sources = [("agent", "bloom-agent.pyz", build_agent(Path(temporary))), ("job", "job.json", job)]
+        if bundle.wheel is not None:
+            sources.append(("wheel", bundle.wheel.name, bundle.wheel))
+        # What a mirror leaves out, locks and the agent's folder, means nothing on another machine either.
+        sources += [("run", name, bundle.folder / name) for name in sorted(files_of(bundle.folder))]
+        for role, name, path in sources:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if not store.has(layout.bundle_file(digest)):
+                store.put(layout.bundle_file(digest), path)
+            stored.append((role, name, digest))
+    if not store.has(layout.control):
+        store.put(layout.control, json.dumps(_NO_CONTROL).encode())
+    if not store.has(layout.mailbox):
+        mailbox.write(1)
+    addresses = store.addresses("GET", [layout.bundle_file(digest) for _, _, digest in stored], life_seconds)
+    start = Start(
+        job_id=bundle.spec.job_id,
+        attempt=bundle.spec.attempt,
+        mailbox=mailbox.address(),
+        files=[
+            StoredFile(role, name, digest, address)
+            for (role, name, digest), address in zip(stored, addresses, strict=True)
+        ],
+        **bundle.timing,
+    )
+    text = _START.format(start=start.to_json()).encode()
+    digest = hashlib.sha256(text).hexdigest()
+    store.put(layout.start(digest), text)
+    return SentBundle(store.addresses("GET", [layout.start(digest)], life_seconds)[0], digest)

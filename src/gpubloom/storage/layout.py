@@ -1,0 +1,48 @@
+"""The names of all objects of a job. The same for every provider."""
+
+import re
+from dataclasses import dataclass
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
+
+@dataclass(frozen=True)
+class JobLayout:
+    """One attempt of one job. Attempts have their own mailbox: an old one that comes back disturbs nobody."""
+
+    job_id: str
+    attempt: int
+
+    def __post_init__(self) -> None:
+        if not _JOB_ID.fullmatch(self.job_id):
+            raise ValueError(f"a job's id is letters, digits, - and _; not {self.job_id!r}")
+
+    @property
+    def folder(self) -> str:
+        return f"jobs/{self.job_id}"
+
+    @property
+    def mailbox(self) -> str:
+        return f"{self._own}/mailbox.json"
+
+    @property
+    def control(self) -> str:
+        return f"{self._own}/control.json"
+
+    @property
+    def parcels(self) -> str:
+        return f"{self._own}/in"
+
+    def start(self, sha256: str) -> str:
+        """Named by its content as well: a job that is sent again leaves the first address as it was."""
+        return f"{self.folder}/bundle/start-{self.attempt}-{sha256[:16]}.py"
+
+    def bundle_file(self, sha256: str) -> str:
+        return f"{self.folder}/bundle/{sha256}"
+
+    def slot(self, number: int) -> str:
+        return f"{self.parcels}/{number:08d}"
+
+    @property
+    def _own(self) -> str:
+        return f"{self.folder}/a{self.attempt:04d}"

@@ -1,0 +1,144 @@
+"""The bucket, for whoever has its key: objects by name, and presigned addresses for who has not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal, Self
+
+_REQUEST_SECONDS = 60
+# The longest life that signatures of this kind can have.
+LONGEST_LIFE_SECONDS = 7 * 24 * 3600.0
+_SAID_IN_ERRORS = {
+    "RequestTimeTooSkewed": "the clock of this machine differs from the bucket's; set it",
+    "SignatureDoesNotMatch": "the secret key is not the one of this access key",
+    "InvalidAccessKeyId": "the access key is not known there",
+    "AccessDenied": "the access key may not do that there",
+    "NoSuchBucket": "there is no bucket of this name",
+}
+
+
+class StorageError(Exception):
+    """The bucket cannot do what was asked; a sentence that says what to change or that it is away."""
+
+
+@dataclass(frozen=True)
+class StorageSettings:
+    """Where the bucket is and how to open it. `endpoint`: empty for Amazon's own; `prefix`: a folder."""
+
+    bucket: str
+    key: str
+    secret: str = field(repr=False)
+    endpoint: str = ""
+    region: str = "us-east-1"
+    prefix: str = ""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self | None:
+        """From BLOOM_STORAGE_BUCKET, _KEY, _SECRET, _ENDPOINT, _REGION, _PREFIX; None without a bucket."""
+
+        def read(name: str, default: str = "") -> str:
+            return environment.get(f"BLOOM_STORAGE_{name}", "").strip() or default
+
+        if not (bucket := read("BUCKET")):
+            return None
+        key, secret = read("KEY"), read("SECRET")
+        if not key or not secret:
+            raise StorageError(
+                "BLOOM_STORAGE_BUCKET is set, but not the key to it. Set BLOOM_STORAGE_KEY and _SECRET."
+            )
+        return cls(bucket, key, secret, read("ENDPOINT"), read("REGION", "us-east-1"), read("PREFIX"))
+
+
+class Store:
+    """Objects by their name below the prefix. StorageError when the bucket refuses or does not answer."""
+
+    def __init__(self, settings: StorageSettings) -> None:
+        try:
+            import obstore
+            from obstore.store import S3Store
+        except ModuleNotFoundError as missing:
+            raise StorageError(
+                "A bucket needs obstore, which is not installed. Run: pip install 'gpubloom[storage]'"
+            ) from missing
+        self.settings = settings
+        self._calls: Any = obstore
+        try:
+            self._store: Any = S3Store(
+                settings.bucket,
+                prefix=settings.prefix.strip("/") or None,
+                config={
+                    "access_key_id": settings.key,
+                    "secret_access_key": settings.secret,
+                    "region": settings.region,
+                    **({"endpoint": settings.endpoint.rstrip("/")} if settings.endpoint else {}),
+                },
+                client_options={
+                    "timeout": timedelta(seconds=_REQUEST_SECONDS),
+                    "connect_timeout": timedelta(seconds=5),
+                    "allow_http": settings.endpoint.startswith("http://"),
+                },
+                retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=_REQUEST_SECONDS)},
+            )
+        except Exception as problem:
+            raise self._said("opened", "", problem) from problem
+
+    def put(self, name: str, content: bytes | Path) -> None:
+        try:
+            self._calls.put(self._store, name, content)
+        except Exception as problem:
+            raise self._said("written", name, problem) from problem
+
+    def get(self, name: str) -> bytes | None:
+        """None when there is no such object."""
+        try:
+            return bytes(self._calls.get(self._store, name).bytes())
+        except FileNotFoundError:
+            return None
+        except Exception as problem:
+            raise self._said("read", name, problem) from problem
+
+    def has(self, name: str) -> bool:
+        try:
+            self._calls.head(self._store, name)
+        except FileNotFoundError:
+            return False
+        except Exception as problem:
+            raise self._said("looked for", name, problem) from problem
+        return True
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """All objects in a folder, with their sizes."""
+        try:
+            found = self._calls.list(self._store, prefix=folder.rstrip("/") + "/")
+            return {str(entry["path"]): int(entry["size"]) for chunk in found for entry in chunk}
+        except Exception as problem:
+            raise self._said("listed", folder, problem) from problem
+
+    def delete(self, names: Sequence[str]) -> None:
+        """What is not there is fine."""
+        for name in names:
+            try:
+                self._calls.delete(self._store, name)
+            except FileNotFoundError:
+                continue
+            except Exception as problem:
+                raise self._said("deleted", name, problem) from problem
+
+    def addresses(
+        self, method: Literal["GET", "PUT"], names: Sequence[str], life_seconds: float
+    ) -> list[str]:
+        """Presigned addresses that work without a key for this method, this object and this time."""
+        if not 0 < life_seconds <= LONGEST_LIFE_SECONDS:
+            raise ValueError(f"an address lives up to a week, not {life_seconds} seconds")
+        signed = self._calls.sign(self._store, method, list(names), timedelta(seconds=life_seconds))
+        return [str(address) for address in signed]
+
+    def _said(self, done: str, name: str, problem: Exception) -> StorageError:
+        text = str(problem)
+        reason = next((said for word, said in _SAID_IN_ERRORS.items() if word in text), None)
+        if reason is None:
+            # What the library says may quote a request; its kind tells enough.
+            reason = f"it does not answer as expected ({type(problem).__name__})"
+        what = f"{name} in the bucket" if name else "The bucket"
+        return StorageError(f"{what} {self.settings.bucket} cannot be {done}: {reason}.")

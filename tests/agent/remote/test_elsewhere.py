@@ -1,0 +1,137 @@
+"""Jobs on another machine, which has one presigned address and nothing else."""
+
+import hashlib
+import json
+import time
+
+import pytest
+
+from gpubloom.traincard import load_latest
+from gpubloom.traincard.control import ControlFile
+from tests.agent.remote.conftest import Instances
+from tests.agent.runs import wait_until
+from tests.storage.instances import content
+from tests.traincard_mirror.conftest import SECRET, S3Server
+from tests.worker.toy_training import TOY
+
+pytest.importorskip("obstore")
+pytestmark = pytest.mark.xdist_group("s3")
+
+PLAIN = """\
+import os, time
+print("plain script begins")
+os.makedirs("out", exist_ok=True)
+for step in range(1, {steps} + 1):
+    print(f"iter {{step}}: loss {{1 / step:.4f}}", flush=True)
+    if step % 10 == 0:
+        with open("out/ckpt.pt", "wb") as file:
+            file.write(bytes([step]) * 2_500_000)
+    time.sleep(0.05)
+"""
+
+
+def toy(**config: object) -> dict[str, str]:
+    return {"train.py": TOY, "toy.json": json.dumps(config)}
+
+
+def test_a_training_elsewhere_is_followed_while_it_runs_and_is_the_same_at_the_end(
+    instance: Instances, bucket: S3Server
+) -> None:
+    one = instance(toy(steps=12, hold_at=7))
+    one.start()
+
+    def step() -> int:
+        one.receiver.once()
+        return int((load_latest(one.run_dir) or {}).get("step") or 0)
+
+    wait_until(lambda: step() == 7, "progress while it runs")
+    assert one.receiver.once().state == "running"
+    (one.there / "go").touch()
+    ended = one.until("ended")
+    assert ended.exit is not None
+    assert (ended.exit.code, ended.exit.reason, ended.differences) == (0, "ended", ())
+    assert one.code() == 0
+    assert content(one.run_dir) == content(one.there)
+    assert "model/config.json" in content(one.run_dir)
+    assert one.store.sizes("jobs/job-1/a0001/in") == {}
+    # The secret is nowhere, and addresses are in nothing that is read, shown or mirrored.
+    places = [path for root in (one.folder, bucket.folder) for path in root.rglob("*") if path.is_file()]
+    assert len(places) > 10
+    assert not [path for path in [*places, one.output] if SECRET.encode() in path.read_bytes()]
+    shown = [one.output, *(path for path in one.there.rglob("*") if path.is_file())]
+    assert not [path for path in shown if b"X-Amz-Signature" in path.read_bytes()]
+
+
+def test_a_script_that_knows_nothing_of_us_outlives_its_addresses_and_its_files_arrive_in_parts(
+    instance: Instances,
+) -> None:
+    one = instance({"train.py": PLAIN.format(steps=60)}, slots=12, slot_life_seconds=2)
+    one.start(timing={"part_bytes": 1 << 20})
+    one.until("running")
+    began = time.monotonic()
+    ended = one.until("ended")
+    assert time.monotonic() - began > 2
+    assert ended.exit is not None
+    assert (ended.exit.code, ended.differences) == (0, ())
+    assert ended.applied > 12
+    assert content(one.run_dir) == content(one.there)
+    assert (one.run_dir / "out/ckpt.pt").read_bytes() == bytes([60]) * 2_500_000
+
+
+def test_cancelling_reaches_a_script_that_never_looks(instance: Instances) -> None:
+    one = instance({"train.py": PLAIN.format(steps=10_000)})
+    one.start()
+    wait_until(
+        lambda: one.receiver.once().applied > 0 and (one.run_dir / "logs/output.log").exists(), "output"
+    )
+    ControlFile(one.run_dir).want("cancel")
+    ended = one.until("ended")
+    assert ended.exit is not None
+    assert ended.exit.reason == "stopped"
+
+
+def test_cancelling_lets_a_training_that_looks_end_by_itself(instance: Instances) -> None:
+    one = instance(toy(steps=5, hold_at=3))
+    one.start()
+    wait_until(lambda: bool(one.receiver.once().applied and load_latest(one.run_dir)), "a report")
+    ControlFile(one.run_dir).want("cancel")
+    ended = one.until("ended")
+    assert ended.exit is not None
+    assert (ended.exit.code, ended.exit.reason) == (0, "ended")
+    assert (load_latest(one.run_dir) or {})["status"] == "cancelled"
+
+
+def test_a_killed_agent_is_missed_and_goes_on_when_it_is_started_again(instance: Instances) -> None:
+    one = instance(toy(steps=12, hold_at=7))
+    one.start()
+    one.until("running")
+    one.kill()
+    gone = one.until("vanished")
+    assert gone.exit is None
+    (one.there / "go").touch()
+    one.again()
+    ended = one.until("ended")
+    assert ended.exit is not None
+    assert (ended.exit.code, ended.differences) == (0, ())
+    assert content(one.run_dir) == content(one.there)
+
+
+def test_the_time_limit_holds_without_anybody_watching(instance: Instances) -> None:
+    one = instance({"train.py": PLAIN.format(steps=10_000)})
+    one.start(time_limit_seconds=1.0)
+    assert one.code() == 0
+    ended = one.until("ended")
+    assert ended.exit is not None
+    assert ended.exit.reason == "time_limit"
+
+
+def test_a_bundle_that_was_changed_in_the_bucket_is_not_run(instance: Instances, bucket: S3Server) -> None:
+    one = instance({"train.py": "open('ran', 'w')"})
+    sent = one.send()
+    stored = hashlib.sha256(b"open('ran', 'w')").hexdigest()
+    (changed,) = bucket.folder.rglob(stored)
+    changed.write_bytes(b"open('ran', 'a')")
+    one.launch(sent)
+    assert one.code() == 78
+    assert "train.py is not what was stored" in one.output.read_text()
+    assert not list(one.folder.rglob("ran"))
