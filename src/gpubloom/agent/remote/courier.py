@@ -85,7 +85,7 @@ class Courier:
     @property
     def pause(self) -> float:
         """Seconds until the next turn: longer after each failure, up to a limit."""
-        return max(self._start.every, min(self._start.every * 2**self._failures, _LONGEST_PAUSE_SECONDS))
+        return max(self._start.every, min(self._start.every * 2.0**self._failures, _LONGEST_PAUSE_SECONDS))
 
     def _start_agent(self) -> None:
         spec = self._files.read_job()
