@@ -140,8 +140,7 @@ def warnings_due(budget: Budget, cost: float) -> tuple[Budget, tuple[BudgetWarni
     If several were passed at once, only the highest is told: one message says it all.
     """
     used = budget.used(cost)
-    # Half a cent of a thousand dollars is still in doubt; a sum of floats is not a reason to stay silent.
-    passed = [percent for percent in WARN_AT if used >= percent - 1e-9 and percent not in budget.told]
+    passed = [percent for percent in WARN_AT if used >= percent and percent not in budget.told]
     if not passed:
         return budget, ()
     percent = passed[-1]
