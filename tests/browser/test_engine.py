@@ -129,7 +129,7 @@ def test_the_form_plans_for_a_large_gpu_and_mends_what_does_not_fit(
     page = new_page(size)
     set_up(page, server)
     project = create_project(page, "Seven", "7", "corpus.txt")
-    (server.home / "datasets/corpus.txt").write_text("To be, or not to be. " * 2000)
+    (server.home / "uploads/corpus.txt").write_text("To be, or not to be. " * 2000)
     add_machine(server)
     page.goto(f"{project}/jobs/new")
     card = page.get_by_label("Plan")

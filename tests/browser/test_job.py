@@ -58,7 +58,7 @@ def test_a_job_is_started_watched_steered_paused_resumed_and_downloaded(
     page = new_page()
     page.add_init_script(_COUNT_LIVE_POINTS)
     set_up(page, house)
-    (house.home / "datasets/corpus.txt").write_text(TEXT)
+    (house.home / "uploads/corpus.txt").write_text(TEXT)
     project = create_project(page, "Hamlet", "0.001", "corpus.txt")
 
     page.goto(f"{project}/jobs/new")
