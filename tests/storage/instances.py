@@ -31,24 +31,31 @@ def content(folder: Path) -> dict[str, bytes]:
 class Instance:
     """Job `job-1` on another machine; `run_dir` is ours, `there` is its."""
 
-    def __init__(self, store: Store, folder: Path, files: dict[str, str], **mailbox: Any) -> None:
+    def __init__(
+        self, store: Store, folder: Path, files: dict[str, str], attempt: int = 1, **mailbox: Any
+    ) -> None:
         self.store, self.folder = store, folder / "instance"
         self.run_dir = folder / "mine"
-        self.there = self.folder / "attempt-1" / "run"
+        self.attempt = attempt
+        self.there = self.folder / f"attempt-{attempt}" / "run"
         for name, text in files.items():
             (self.run_dir / name).parent.mkdir(parents=True, exist_ok=True)
             (self.run_dir / name).write_text(text)
-        self.mailbox = Mailbox(store, JobLayout("job-1", 1), **mailbox)
-        self.receiver = Receiver(store, "job-1", 1, self.run_dir, mailbox=self.mailbox)
+        self.mailbox = Mailbox(store, JobLayout("job-1", attempt), **mailbox)
+        self.receiver = Receiver(store, "job-1", attempt, self.run_dir, mailbox=self.mailbox)
         self.output = folder / "instance.log"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, timing: dict[str, Any] | None = None, **spec: Any) -> None:
-        self.launch(self.send(timing, **spec))
+    def start(self, **job: Any) -> None:
+        self.launch(self.send(**job))
 
-    def send(self, timing: dict[str, Any] | None = None, **spec: Any) -> SentBundle:
-        job = JobSpec("job-1", self.run_dir, 1, (sys.executable, "train.py"), stop_grace_seconds=20, **spec)
-        bundle = Bundle(job, self.run_dir, timing={**QUICK, **(timing or {})})
+    def send(
+        self, timing: dict[str, Any] | None = None, wheel: Path | None = None, **spec: Any
+    ) -> SentBundle:
+        job = JobSpec(
+            "job-1", self.run_dir, self.attempt, (sys.executable, "train.py"), stop_grace_seconds=20, **spec
+        )
+        bundle = Bundle(job, self.run_dir, wheel, timing={**QUICK, **(timing or {})})
         return send_bundle(self.store, bundle, mailbox=self.mailbox)
 
     def launch(self, sent: SentBundle) -> None:

@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import shutil
 import time
+import zipfile
+from pathlib import Path
 
 import pytest
 
-from gpubloom.traincard import load_latest
+from gpubloom.traincard import load_latest, read_all
 from gpubloom.traincard.control import ControlFile
 from tests.agent.remote.conftest import Instances
 from tests.agent.runs import wait_until
@@ -116,9 +119,34 @@ def test_a_killed_agent_is_missed_and_goes_on_when_it_is_started_again(instance:
     assert content(one.run_dir) == content(one.there)
 
 
-def test_the_time_limit_holds_without_anybody_watching(instance: Instances) -> None:
-    one = instance({"train.py": PLAIN.format(steps=10_000)})
-    one.start(time_limit_seconds=1.0)
+def test_a_paused_run_resumes_on_another_machine_as_one_timeline(instance: Instances) -> None:
+    one = instance(toy(steps=12, hold_at=7))
+    one.start()
+    wait_until(lambda: bool(one.receiver.once().applied and load_latest(one.run_dir)), "a report")
+    ControlFile(one.run_dir).want("pause")
+    one.until("ended")
+    assert one.code() == 0
+    shutil.rmtree(one.folder)
+    ControlFile(one.run_dir).want("run")
+    two = instance(toy(steps=12), attempt=2)
+    two.start()
+    ended = two.until("ended")
+    assert ended.exit is not None
+    assert (ended.exit.code, ended.differences) == (0, ())
+    assert content(two.run_dir) == content(two.there)
+    steps = [event.step for event in read_all(two.run_dir) if event.kind == "metric"]
+    assert steps == list(range(1, 13))
+    assert json.loads((two.run_dir / "model/config.json").read_text()) == {"sum": 78}
+
+
+def test_the_time_limit_holds_without_anybody_watching_and_the_wheel_is_there(
+    instance: Instances, tmp_path: Path
+) -> None:
+    wheel = tmp_path / "brought-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("brought.py", "STEPS = 10_000")
+    one = instance({"train.py": "from brought import STEPS\n" + PLAIN.format(steps=10_000)})
+    one.start(wheel=wheel, time_limit_seconds=1.0)
     assert one.code() == 0
     ended = one.until("ended")
     assert ended.exit is not None

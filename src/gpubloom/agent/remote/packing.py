@@ -37,7 +37,7 @@ class Packer:
     def first_state(run_dir: Path, known: Mapping[str, str]) -> State:
         """Before anything was sent: `known` are the files of the bundle, with their hashes."""
         files = files_of(run_dir)
-        names = [name for name in known if name in files]
+        names = [name for name in known if name in files and name != _CONTROL]
         return {
             "sent": {name: _as_list(files[name]) for name in names if not grows(name)},
             "hashes": {name: known[name] for name in names},
