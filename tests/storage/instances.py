@@ -80,6 +80,10 @@ class Instance:
                 stderr=output,
             )
 
+    def terminate(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()

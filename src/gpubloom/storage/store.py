@@ -125,6 +125,10 @@ class Store:
             except Exception as problem:
                 raise self._said("deleted", name, problem) from problem
 
+    def delete_folder(self, folder: str) -> None:
+        """Everything in a folder: `JobLayout.folder` for all that a job left."""
+        self.delete(list(self.sizes(folder)))
+
     def addresses(
         self, method: Literal["GET", "PUT"], names: Sequence[str], life_seconds: float
     ) -> list[str]:

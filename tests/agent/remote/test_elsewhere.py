@@ -3,12 +3,14 @@
 import hashlib
 import json
 import shutil
+import signal
 import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from gpubloom.agent import AgentFiles
 from gpubloom.traincard import load_latest, read_all
 from gpubloom.traincard.control import ControlFile
 from tests.agent.remote.conftest import Instances
@@ -117,6 +119,31 @@ def test_a_killed_agent_is_missed_and_goes_on_when_it_is_started_again(instance:
     assert ended.exit is not None
     assert (ended.exit.code, ended.differences) == (0, ())
     assert content(one.run_dir) == content(one.there)
+
+
+def test_a_training_whose_own_agent_is_killed_ends_and_has_vanished(instance: Instances) -> None:
+    one = instance({"train.py": PLAIN.format(steps=10_000)})
+    one.start()
+    one.until("running")
+    wait_until(lambda: AgentFiles(one.there).agent.exists(), "the agent's record")
+    record = AgentFiles(one.there).read_agent()
+    assert record is not None
+    record.agent.signal(signal.SIGKILL)
+    assert one.until("vanished").exit is None
+    assert one.code() == 0
+    assert not record.training.lives
+
+
+def test_a_machine_that_is_about_to_go_stops_the_training_and_delivers(instance: Instances) -> None:
+    one = instance({"train.py": PLAIN.format(steps=10_000)})
+    one.start()
+    one.until("running")
+    one.terminate()
+    ended = one.until("ended")
+    assert ended.exit is not None
+    assert ended.exit.reason == "stopped"
+    one.store.delete_folder("jobs/job-1")
+    assert one.store.sizes("jobs/job-1") == {}
 
 
 def test_a_paused_run_resumes_on_another_machine_as_one_timeline(instance: Instances) -> None:

@@ -56,6 +56,7 @@ class Courier:
         self._agent: subprocess.Popen[bytes] | None = None
         self._sent_at, self._looked_at = -1e9, -1e9
         self._failures = 0
+        self._grace = 0.0
 
     def run(self) -> int:
         self.prepare()
@@ -90,6 +91,7 @@ class Courier:
     def _start_agent(self) -> None:
         spec = self._files.read_job()
         assert spec is not None
+        self._grace = spec.stop_grace_seconds
         if is_held(self._files.lock) or self._files.last_attempt() >= spec.attempt:
             return
         # This file, when it is the zipapp; the package, when it is installed.
@@ -100,10 +102,13 @@ class Courier:
     def _is_running(self) -> bool:
         if self._agent is not None and self._agent.poll() is None:
             return True
-        return is_held(self._files.lock)
+        if not is_held(self._files.lock):
+            return False
+        self._obedience.end_orphan(self._grace)
+        return True
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self._obedience.stop_agent()
+        self._obedience.stop()
 
     def turn(self, ended: bool) -> bool:
         """Delivers what there is to deliver; True after the last parcel. Nothing that fails ends anything."""

@@ -1,13 +1,16 @@
 """What a run is told from afar: control.json goes where the trainer looks; others get a signal."""
 
+import contextlib
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpubloom.agent.files import AgentFiles
+from gpubloom.agent.files import AgentFiles, AgentRecord
+from gpubloom.agent.processes import group_has
 from gpubloom.traincard.layout import RunFiles
 from gpubloom.traincard.whole_files import read_json_object, replace_file
 
@@ -22,7 +25,8 @@ class Obedience:
         self._events = RunFiles(run_dir).folder
         self._obey_seconds, self._clock = obey_seconds, clock
         self._asked_at: float | None = None
-        self._signalled = False
+        self._must_stop = self._signalled = False
+        self._orphaned_at: float | None = None
 
     def take(self, content: Mapping[str, Any]) -> None:
         """Takes over what is newer than what the run knows."""
@@ -40,22 +44,42 @@ class Obedience:
             modified = max(now, self._control.stat().st_mtime_ns + 1) if self._control.exists() else now
             replace_file(self._control, json.dumps(content) + "\n", modified_ns=modified)
         if content.get("want", "run") == "run":
-            self._asked_at, self._signalled = None, False
+            self._asked_at = None
         elif self._asked_at is None:
             self._asked_at = self._clock()
 
     def insist(self) -> None:
         """Asks the agent to stop a script that was told to and has not, or that never reads control.json."""
-        if self._asked_at is None or self._signalled:
+        if self._signalled or (self._asked_at is None and not self._must_stop):
             return
         reports = any(self._events.glob("events*.jsonl"))
-        if not reports or self._clock() - self._asked_at >= self._obey_seconds:
-            self._signalled = self.stop_agent()
+        asked_at = self._clock() if self._asked_at is None else self._asked_at
+        if self._must_stop or not reports or self._clock() - asked_at >= self._obey_seconds:
+            record = self._read_agent()
+            self._signalled = record is not None and record.agent.signal(signal.SIGTERM)
 
-    def stop_agent(self) -> bool:
-        """False when there is no agent to ask yet, or any more."""
+    def stop(self) -> None:
+        """The machine is about to go: the training is asked to stop, whatever control.json says."""
+        self._must_stop = True
+        self.insist()
+
+    def end_orphan(self, grace_seconds: float) -> None:
+        """Ends a training whose agent was killed: nobody reads its output or knows its limit any more."""
+        record = self._read_agent()
+        if record is None or record.agent.lives or not group_has(record.group, self._files.lock):
+            return
+        if self._orphaned_at is None:
+            self._orphaned_at = self._clock()
+            number = signal.SIGTERM
+        elif self._clock() - self._orphaned_at >= grace_seconds:
+            number = signal.SIGKILL
+        else:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(record.group, number)
+
+    def _read_agent(self) -> AgentRecord | None:
         try:
-            record = self._files.read_agent()
+            return self._files.read_agent()
         except ValueError:
-            return False
-        return record is not None and record.agent.signal(signal.SIGTERM)
+            return None

@@ -53,8 +53,9 @@ class Packer:
         state = copy.deepcopy(before)
         files = {name: seen for name, seen in files_of(self._run_dir).items() if name != _CONTROL}
         growth = Growth(self._run_dir, state, self._missing)
-        entries, body = growth.collect(files, self._part_bytes, final=final)
-        entries, body = self._small(state, files, entries, body)
+        entries, grown = growth.collect(files, self._part_bytes, final=final)
+        body = bytearray(grown)
+        self._small(state, files, entries, body)
         settled = {name for name, seen in files.items() if final or self._before.get(name) == seen}
         self._before = files
         slow_names = sorted(
@@ -63,13 +64,15 @@ class Packer:
             if name in settled and self._is_slow(name, seen) and state["sent"].get(name) != _as_list(seen)
         )
         if large:
-            more, bytes_more = self._slow.collect(state, files, slow_names, self._part_bytes - len(body))
-            entries, body = entries + more, body + bytes_more
+            more, content = self._slow.collect(state, files, slow_names, self._part_bytes - len(body))
+            entries += more
+            body += content
             entries += self._folders(state, files)
-        more, bytes_more = self._index(state, files)
-        entries, body = entries + more, body + bytes_more
+        more, content = self._index(state, files)
+        entries += more
+        body += content
         entries += self._removed(state, files, final)
-        return (entries, body, state) if entries else None
+        return (entries, bytes(body), state) if entries else None
 
     def tree(self, state: State) -> dict[str, list[Any]]:
         """Size and hash of every file as it is now."""
@@ -88,8 +91,8 @@ class Packer:
         return not grows(name) and (is_large(name, seen.size) or seen.size > _SMALL_BYTES)
 
     def _small(
-        self, state: State, files: Mapping[str, Seen], entries: list[dict[str, Any]], body: bytes
-    ) -> tuple[list[dict[str, Any]], bytes]:
+        self, state: State, files: Mapping[str, Seen], entries: list[dict[str, Any]], body: bytearray
+    ) -> None:
         names = [n for n, s in files.items() if not grows(n) and not self._is_slow(n, s) and n != _INDEX]
         for name in sorted(names, key=lambda name: (name == _LATEST, name)):
             seen = files[name]
@@ -97,8 +100,8 @@ class Packer:
                 continue
             entry, content = self._whole(state, name, seen)
             if entry is not None:
-                entries, body = [*entries, entry], body + content
-        return entries, body
+                entries.append(entry)
+                body += content
 
     def _whole(self, state: State, name: str, seen: Seen) -> tuple[dict[str, Any] | None, bytes]:
         try:
