@@ -209,6 +209,25 @@ def test_silence_beyond_the_promise_is_a_vanished_agent_and_a_word_brings_it_bac
     assert both.receiver.once().state == "running"
 
 
+def test_a_large_file_is_sent_once_it_has_settled_and_a_newer_one_replaces_the_one_on_its_way(
+    both: Both,
+) -> None:
+    weights = both.there / "ckpt.pt"
+    weights.write_bytes(b"whole" * 500_000)
+    both.turns(7)
+    both.receiver.once()
+    weights.write_bytes(b"half" * 400_000)
+    both.courier.turn(False)
+    both.now += 2
+    both.courier.turn(False)
+    both.receiver.once()
+    assert (both.mine / "ckpt.pt").read_bytes() == b"whole" * 500_000
+    weights.write_bytes(b"newer" * 600_000)
+    both.turns(7)
+    both.receiver.once()
+    assert (both.mine / "ckpt.pt").read_bytes() == b"newer" * 600_000
+
+
 def test_an_end_without_a_record_is_a_vanished_attempt(both: Both) -> None:
     both.says("alive\n")
     both.turns(60, ended=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shlex
 import tempfile
 from collections.abc import Mapping
@@ -23,10 +24,16 @@ _NO_CONTROL = {"v": 1, "version": 0, "want": "run", "set": {}, "save": 0}
 
 # Fetches the agent, checks it, and becomes it. Everything else is the agent's.
 _START = """\
-import hashlib, json, os, pathlib, sys, time, urllib.error, urllib.request
+import hashlib, json, os, pathlib, shutil, sys, time, urllib.error, urllib.request
 
 START = json.loads({start!r})
 AGENT = next(file for file in START["files"] if file["role"] == "agent")
+python = sys.executable
+if sys.version_info < (3, 11):
+    newer = [shutil.which("python3.%d" % minor) for minor in (13, 12, 11)]
+    python = next((path for path in newer if path), None)
+if not python:
+    sys.exit("[bloom-agent] The agent needs Python 3.11 or newer; install one, such as python3.11.")
 folder = os.environ.get("BLOOM_JOB_FOLDER") or pathlib.Path.home() / "bloom-jobs" / START["job_id"]
 folder = pathlib.Path(folder) / ("attempt-%d" % START["attempt"])
 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -46,7 +53,7 @@ agent.write_bytes(content)
 (folder / "start.json").touch(mode=0o600)
 (folder / "start.json").write_text(json.dumps(START))
 os.environ.pop("BLOOM_START", None)
-os.execv(sys.executable, [sys.executable, str(agent), "remote", str(folder)])
+os.execv(python, [python, str(agent), "remote", str(folder)])
 """
 
 
@@ -94,7 +101,7 @@ def send_bundle(
     machine. Doing it again for an attempt that runs gives new addresses and disturbs nothing."""
     layout = JobLayout(bundle.spec.job_id, bundle.spec.attempt)
     mailbox = mailbox or Mailbox(store, layout)
-    stored: list[tuple[str, str, str]] = []
+    stored: list[tuple[str, str, str, bool]] = []
     with tempfile.TemporaryDirectory() as temporary:
         job = Path(temporary, "job.json")
         job.write_text(replace(bundle.spec, run_dir=Path("/")).to_json())
@@ -108,19 +115,21 @@ def send_bundle(
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             if not store.has(layout.bundle_file(digest)):
                 store.put(layout.bundle_file(digest), path)
-            stored.append((role, name, digest))
+            stored.append((role, name, digest, os.access(path, os.X_OK)))
     if not store.has(layout.control):
         store.put(layout.control, json.dumps(_NO_CONTROL).encode())
     if not store.has(layout.mailbox):
         mailbox.write(1)
-    addresses = store.addresses("GET", [layout.bundle_file(digest) for _, _, digest in stored], life_seconds)
+    addresses = store.addresses(
+        "GET", [layout.bundle_file(digest) for _, _, digest, _ in stored], life_seconds
+    )
     start = Start(
         job_id=bundle.spec.job_id,
         attempt=bundle.spec.attempt,
         mailbox=mailbox.address(),
         files=[
-            StoredFile(role, name, digest, address)
-            for (role, name, digest), address in zip(stored, addresses, strict=True)
+            StoredFile(role, name, digest, address, executable)
+            for (role, name, digest, executable), address in zip(stored, addresses, strict=True)
         ],
         **bundle.timing,
     )

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("s3")
 
 PLAIN = """\
 import os, time
-print("plain script begins")
+print("plain script begins", dict(os.environ))
 os.makedirs("out", exist_ok=True)
 for step in range(1, {steps} + 1):
     print(f"iter {{step}}: loss {{1 / step:.4f}}", flush=True)
@@ -81,6 +81,9 @@ def test_a_script_that_knows_nothing_of_us_outlives_its_addresses_and_its_files_
     assert ended.applied > 12
     assert content(one.run_dir) == content(one.there)
     assert (one.run_dir / "out/ckpt.pt").read_bytes() == bytes([60]) * 2_500_000
+    printed = (one.run_dir / "logs/output.log").read_text()
+    assert "BLOOM_RUN_DIR" in printed
+    assert not [word for word in (SECRET, "X-Amz", "BLOOM_START") if word in printed]
 
 
 def test_cancelling_reaches_a_script_that_never_looks(instance: Instances) -> None:
@@ -178,6 +181,16 @@ def test_the_time_limit_holds_without_anybody_watching_and_the_wheel_is_there(
     ended = one.until("ended")
     assert ended.exit is not None
     assert ended.exit.reason == "time_limit"
+
+
+def test_a_program_of_the_job_can_be_executed_there(instance: Instances) -> None:
+    one = instance(
+        {"go.sh": "#!/bin/sh\necho executed\n", "train.py": "import os; os.execv('./go.sh', ['go'])"}
+    )
+    (one.run_dir / "go.sh").chmod(0o755)
+    one.start()
+    one.until("ended")
+    assert "executed" in (one.run_dir / "logs/output.log").read_text()
 
 
 def test_a_bundle_that_was_changed_in_the_bucket_is_not_run(instance: Instances, bucket: S3Server) -> None:

@@ -51,7 +51,7 @@ class Courier:
         self._clock, self._sleep = clock, sleep
         self._files = AgentFiles(folders.run)
         self._post = Post(folders.post, link, start.mailbox, clock)
-        self._packer = Packer(folders.run, start.part_bytes)
+        self._packer = Packer(folders.run, start.part_bytes, start.every, clock)
         self._obedience = Obedience(folders.run, start.obey, clock)
         self._agent: subprocess.Popen[bytes] | None = None
         self._sent_at, self._looked_at = -1e9, -1e9

@@ -7,7 +7,8 @@ checkpoint folder is declared complete when all its files were sent, and only th
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,24 @@ State = dict[str, Any]
 
 
 class Packer:
-    """`state` values are plain JSON; what `pack` returns becomes the state once the parcel is delivered."""
+    """`state` values are plain JSON; what `pack` returns becomes the state once the parcel is delivered.
 
-    def __init__(self, run_dir: Path, part_bytes: int) -> None:
+    `settle_seconds`: how long a large file must look the same before it is sent. Scripts write theirs in
+    place, and half of a checkpoint must not replace a whole one.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        part_bytes: int,
+        settle_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._run_dir, self._part_bytes = run_dir, part_bytes
+        self._settle_seconds, self._clock = settle_seconds, clock
         self._missing: set[str] = set()
         self._gone: set[str] = set()
-        self._before: dict[str, Seen] = {}
+        self._since: dict[str, tuple[Seen, float]] = {}
         self._slow = SlowLane(run_dir)
 
     @staticmethod
@@ -56,8 +68,7 @@ class Packer:
         entries, grown = growth.collect(files, self._part_bytes, final=final)
         body = bytearray(grown)
         self._small(state, files, entries, body)
-        settled = {name for name, seen in files.items() if final or self._before.get(name) == seen}
-        self._before = files
+        settled = self._settled(files, final)
         slow_names = sorted(
             name
             for name, seen in files.items()
@@ -86,6 +97,14 @@ class Packer:
                 state["hashes"][name] if is_known else _hash_of(self._run_dir / name),
             ]
         return tree
+
+    def _settled(self, files: Mapping[str, Seen], final: bool) -> set[str]:
+        now = self._clock()
+        before, self._since = self._since, {}
+        for name, seen in files.items():
+            known = before.get(name)
+            self._since[name] = known if known is not None and known[0] == seen else (seen, now)
+        return {n for n, (_, since) in self._since.items() if final or now - since >= self._settle_seconds}
 
     def _is_slow(self, name: str, seen: Seen) -> bool:
         return not grows(name) and (is_large(name, seen.size) or seen.size > _SMALL_BYTES)

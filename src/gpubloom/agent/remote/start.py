@@ -30,6 +30,7 @@ class StoredFile:
     path: str
     sha256: str
     address: str
+    executable: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,8 @@ def _fetch(link: Link, file: StoredFile, target: Path, sleep: Callable[[float], 
             if damaged == _TRIES_WHEN_DAMAGED:
                 raise
         else:
+            if file.executable:
+                target.chmod(0o755)
             return
 
 
