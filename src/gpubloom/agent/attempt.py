@@ -17,6 +17,7 @@ from gpubloom.agent.files import AgentFiles, AgentRecord
 from gpubloom.agent.held_files import hold, is_still_at
 from gpubloom.agent.output import OutputLog
 from gpubloom.agent.processes import adopt_orphans
+from gpubloom.agent.progress.follower import Follower
 from gpubloom.agent.spec import ExitRecord, JobSpec
 from gpubloom.agent.supervisor import End, SignalInbox, Supervisor
 from gpubloom.agent.training import Become, start_training
@@ -111,10 +112,9 @@ def _run(
     adopt_orphans()
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     log.note(f"Attempt {spec.attempt} of job {spec.job_id} starts at {moment} ({start}).")
+    environment = training_environment(spec, os.environ)
     try:
-        training = start_training(
-            spec, training_environment(spec, os.environ), keep=(held, *devices), become=become
-        )
+        training = start_training(spec, environment, keep=(held, *devices), become=become)
         files.write_agent(AgentRecord.of_this_process(training.process, spec.attempt, start))
     except OSError as problem:
         sentence = f"{problem.strerror or problem}."
@@ -122,4 +122,9 @@ def _run(
         return End(None, None, "not_started"), sentence
     training.go()
     announce({"started": os.getpid()})
-    return Supervisor(spec, training, log, inbox, held, files.lock).wait(), None
+    # Threads only after the fork.
+    follower = Follower.start(spec, environment)
+    end = Supervisor(spec, training, log, inbox, held, files.lock, follower).wait()
+    if follower is not None:
+        follower.finish(end.code, end.signal, end.reason)
+    return end, None

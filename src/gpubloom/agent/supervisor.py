@@ -16,6 +16,7 @@ from types import FrameType
 from gpubloom.agent.held_files import is_still_at
 from gpubloom.agent.output import OutputLog
 from gpubloom.agent.processes import children_of
+from gpubloom.agent.progress.follower import Follower
 from gpubloom.agent.spec import JobSpec, Reason
 from gpubloom.agent.training import Training
 
@@ -72,7 +73,14 @@ class Supervisor:
     """`held` is the agent's lock and `lock` its path: together they tell whether the run is still there."""
 
     def __init__(
-        self, spec: JobSpec, training: Training, log: OutputLog, inbox: SignalInbox, held: int, lock: Path
+        self,
+        spec: JobSpec,
+        training: Training,
+        log: OutputLog,
+        inbox: SignalInbox,
+        held: int,
+        lock: Path,
+        follower: Follower | None,
     ) -> None:
         self._spec = spec
         self._training = training
@@ -80,6 +88,7 @@ class Supervisor:
         self._inbox = inbox
         self._held = held
         self._lock = lock
+        self._follower = follower
         self._started = time.monotonic()
         self._next_look = self._started + _LOOK_SECONDS
         self._stopping: Reason | None = None
@@ -148,8 +157,13 @@ class Supervisor:
             data = os.read(self._training.output, _READ_BYTES)
         except BlockingIOError:
             return True
-        self._log.write(data)
+        self._keep(data)
         return bool(data)
+
+    def _keep(self, data: bytes) -> None:
+        self._log.write(data)
+        if self._follower is not None:
+            self._follower.feed(data)
 
     def _read_rest(self) -> None:
         # What is in the pipe, and no more: nobody is left to write, unless a stranger was given the pipe.
@@ -160,7 +174,7 @@ class Supervisor:
                 break
             if not data:
                 break
-            self._log.write(data)
+            self._keep(data)
         os.close(self._training.output)
 
 

@@ -22,6 +22,10 @@ except ImportError:
     HAS_FLOCK = False
 
 
+_FOLLOWS = "following a script's output"
+_FOLLOWER_SECONDS = 10.0
+
+
 class RunInUseError(RuntimeError):
     """Another process trains in this run directory."""
 
@@ -41,20 +45,24 @@ class RunLock:
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def acquire(cls, run_dir: str | os.PathLike[str], rank: int = 0) -> Self:
-        """Takes the lock or raises RunInUseError; OSError when the folder cannot be written."""
+    def acquire(cls, run_dir: str | os.PathLike[str], rank: int = 0, *, follows: bool = False) -> Self:
+        """Takes the lock or raises RunInUseError; OSError when the folder cannot be written.
+
+        `follows`: only until somebody else wants it, for one who speaks for a script that does not itself.
+        """
         path = RunFiles(run_dir).lock(rank)
-        return cls(path, cls._taken(path))
+        return cls(path, cls._taken(path, follows=follows))
 
     @staticmethod
-    def _taken(path: Path) -> int:
+    def _taken(path: Path, *, follows: bool = False) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            if not _lock_soon(descriptor):
+            if not _lock_soon(descriptor) and (follows or not _ask_follower(path, descriptor)):
                 raise RunInUseError(path.parent.parent, _holder_text(path))
+            note = f", {_FOLLOWS}" if follows else ""
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}{note}\n".encode(), 0)
         except BaseException:
             os.close(descriptor)
             raise
@@ -78,6 +86,11 @@ class RunLock:
         finally:
             os.close(descriptor)
         return None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody asks a follower to let go."""
+        return _wanted(self.path).exists()
 
     def renew(self) -> None:
         """Takes the lock again after its file was deleted. RunInUseError: somebody else was faster."""
@@ -105,6 +118,26 @@ def _lock_soon(descriptor: int) -> bool:
             time.sleep(0.01)
         else:
             return True
+    return False
+
+
+def _wanted(path: Path) -> Path:
+    return path.with_name(f"{path.name}.wanted")
+
+
+def _ask_follower(path: Path, descriptor: int) -> bool:
+    """Whoever only follows lets go within a second when asked."""
+    if _FOLLOWS not in _holder_text(path):
+        return False
+    wanted = _wanted(path)
+    try:
+        wanted.touch()
+        deadline = time.monotonic() + _FOLLOWER_SECONDS
+        while time.monotonic() < deadline:
+            if _lock_soon(descriptor):
+                return True
+    finally:
+        wanted.unlink(missing_ok=True)
     return False
 
 

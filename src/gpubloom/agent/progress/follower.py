@@ -1,0 +1,183 @@
+"""A thread beside the output pump: takes what was printed, reads it, records what it says.
+
+The pump only appends to a bounded buffer. Whatever goes wrong here ends here; the run never notices.
+"""
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections import deque
+
+from gpubloom.agent.progress.course import Course, Point
+from gpubloom.agent.progress.event_files import EventFiles
+from gpubloom.agent.progress.formats import read_line
+from gpubloom.agent.progress.lines import Lines
+from gpubloom.agent.progress.own_reporter import is_reporting, knows_traincard
+from gpubloom.agent.progress.recorder import Recorder
+from gpubloom.agent.spec import JobSpec, Reason
+from gpubloom.traincard.lock import RunInUseError
+
+logger = logging.getLogger("gpubloom.agent")
+
+_TURN_SECONDS = 0.2
+# Of what comes in between two turns the newest is kept: reading must cost less than printing.
+_MOST_BYTES = 1 << 18
+_LOOK_FOR_FILES_SECONDS = 10.0
+_FINISH_SECONDS = 15.0
+_LAST_LINES = 200
+_EXCEPTION = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]{0,120}(?:Error|Exception|Interrupt|Exit|Warning)): (?P<message>.*)$"
+)
+
+
+class Follower:
+    """Follows one attempt. `feed` and `finish` are the pump's; all else happens on the thread."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+        self._chunks: deque[bytes] = deque()
+        self._held = 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._end: tuple[int | None, int | None, Reason] | None = None
+        self._lines = Lines()
+        self._last: deque[str] = deque(maxlen=_LAST_LINES)
+        self._course = Course()
+        self._recorder: Recorder | None = None
+        self._silent = False
+        self._told: dict[str, float] = {}
+        self._printed: set[str] = set()
+        self._files = EventFiles(spec.run_dir, time.time() - 1)
+        self._files_at = time.monotonic() + _LOOK_FOR_FILES_SECONDS / 5
+        self._thread = threading.Thread(target=self._run, name="agent-progress", daemon=True)
+
+    @classmethod
+    def start(cls, spec: JobSpec, environment: dict[str, str]) -> "Follower | None":
+        """None: nothing is to be followed, because it is turned off or the script speaks for itself."""
+        if environment.get("BLOOM_TRAINCARD", "").lower() == "off" or knows_traincard(spec):
+            return None
+        follower = cls(spec)
+        follower._thread.start()
+        return follower
+
+    def feed(self, data: bytes) -> None:
+        """Never waits for more than an append."""
+        with self._lock:
+            self._chunks.append(data)
+            self._held += len(data)
+            while self._held > _MOST_BYTES and len(self._chunks) > 1:
+                self._held -= len(self._chunks.popleft())
+
+    def finish(self, code: int | None, signal: int | None, reason: Reason) -> None:
+        """The training ended; waits, within a limit, until that is recorded."""
+        self._end = (code, signal, reason)
+        self._ended.set()
+        self._thread.join(_FINISH_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.wait(_TURN_SECONDS) and not self._silent:
+                self._turn()
+            if not self._silent:
+                self._turn()
+                self._conclude()
+        except Exception:
+            logger.exception("The output is not followed any more")
+        finally:
+            if self._recorder is not None:
+                self._recorder.close()
+
+    def _turn(self) -> None:
+        with self._lock:
+            data = b"".join(self._chunks)[-_MOST_BYTES:]
+            self._chunks.clear()
+            self._held = 0
+        self._read(self._lines.add(data))
+        if time.monotonic() >= self._files_at or self._ended.is_set():
+            self._files_at = time.monotonic() + _LOOK_FOR_FILES_SECONDS
+            # Files come and go while they are looked at.
+            with contextlib.suppress(OSError):
+                self._look_at_files()
+        if self._recorder is not None and self._recorder.is_wanted_elsewhere:
+            self._be_silent()
+
+    def _read(self, lines: list[str]) -> None:
+        self._last.extend(lines[-_LAST_LINES:])
+        newest: Point | None = None
+        for line in lines:
+            said = read_line(line)
+            if said is None or (point := self._course.take(said)) is None:
+                continue
+            if newest is not None and not _replaces(point, newest):
+                self._record(newest)
+            newest = point
+        if newest is not None:
+            self._record(newest)
+
+    def _record(self, point: Point) -> None:
+        self._printed.update(point.values)
+        if self._recorder is None and not self._open(point.step):
+            return
+        assert self._recorder is not None
+        if self._course.facts != self._told:
+            self._told = dict(self._course.facts)
+            self._recorder.describe(self._told)
+        self._recorder.point(point)
+
+    def _look_at_files(self) -> None:
+        for scalars in self._files.look():
+            # What is printed as well would be drawn twice.
+            values = {name: value for name, value in scalars.values.items() if name not in self._printed}
+            if not values:
+                continue
+            if self._recorder is None and not self._open(scalars.step):
+                return
+            assert self._recorder is not None
+            self._recorder.values(scalars.step, values)
+
+    def _open(self, first_step: int) -> bool:
+        if self._silent or is_reporting(self._spec):
+            self._be_silent()
+            return False
+        try:
+            self._recorder = Recorder.open(self._spec.run_dir, self._spec.attempt)
+        except (OSError, RunInUseError) as problem:
+            logger.warning("The output is not followed: %s", problem)
+            self._be_silent()
+            return False
+        if self._spec.attempt > 1 and first_step > 0:
+            self._recorder.resumed(first_step)
+        return True
+
+    def _be_silent(self) -> None:
+        self._silent = True
+        if self._recorder is not None:
+            self._recorder.close()
+            self._recorder = None
+
+    def _conclude(self) -> None:
+        self._read(self._lines.last())
+        if self._recorder is None or self._end is None or not self._spec.run_dir.is_dir():
+            return
+        code, signal, reason = self._end
+        if reason != "ended":
+            self._recorder.end("preempted", None)
+        elif code == 0:
+            self._recorder.end("completed", None)
+        else:
+            how = f"exit code {code}" if signal is None else f"signal {signal}"
+            found = next((m for line in reversed(self._last) if (m := _EXCEPTION.match(line))), None)
+            if found is not None:
+                self._recorder.error(found["type"], found["message"], "\n".join(self._last))
+            self._recorder.end(
+                "failed", found[0][:2_000] if found is not None else f"The script ended with {how}."
+            )
+
+
+def _replaces(later: Point, earlier: Point) -> bool:
+    """A bar is redrawn many times a second: only its last state counts, unless each tells a loss."""
+    if later.values.keys() != earlier.values.keys():
+        return False
+    return later.step == earlier.step or not later.values.keys() - {"train/step_seconds"}
