@@ -21,10 +21,15 @@ class Compute:
         return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
 
 
+def uses_gpu(device: str) -> bool:
+    """Whether the device that a config names is a GPU on this machine."""
+    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+
+
 def choose_compute(device: str, precision: Literal["auto", "fp32", "bf16", "fp16"]) -> Compute:
     """The compute a config asks for on this machine. A GPU that was asked for is never replaced by a CPU."""
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if uses_gpu(device) else "cpu"
     chosen = torch.device(device)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise ValueError(

@@ -13,10 +13,11 @@ import torch
 
 from gpubloom.engine.calibrate import calibrated
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
-from gpubloom.engine.hardware import Compute, choose_compute, visible
+from gpubloom.engine.hardware import Compute, choose_compute, uses_gpu, visible
 from gpubloom.engine.memory.pinned import PinningRefused
 from gpubloom.engine.memory.process import resident_bytes
 from gpubloom.engine.model import Model
+from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.plan import DoesNotFit, Hardware, Plan, TrainConfig, detect_hardware, plan
 
 _COMPILE_PROCESSES = 4
@@ -78,23 +79,24 @@ class Placed:
         return found
 
 
-def place(config: TrainConfig, model: Model, steps: int | None = None) -> Placed:
+def place(config: TrainConfig, model: Model, steps: int | None = None, group: Group = ALONE) -> Placed:
     """Plans the run for this machine and brings the model's first weights where the plan wants them.
 
-    `steps` is the length of the run, if it is known.
+    `steps` is the length of the run, if it is known; `group` are the processes that train together.
     """
-    compute = choose_compute(config.device, config.precision)
+    compute = choose_compute(_own_device(config, group), config.precision)
     hardware = visible(detect_hardware())
     threads = torch.get_num_threads()
     if compute.device.type == "cuda":
         # One core launches kernels; all others may update weights.
-        threads = max(1, len(os.sched_getaffinity(0)) - 1)
+        threads = max(1, len(os.sched_getaffinity(0)) // group.local_size - 1)
         _prepare_gpu(config, compute.device)
         hardware = calibrated(hardware, compute.device, threads=threads)
     can_compile, notes = _compiles(config, compute)
     if not can_compile:
         # Layers that are not compiled keep more activations: the plan must know.
         config = config.model_copy(update={"compile": "off"})
+    hardware = _share(hardware, group)
     found = plan(config, hardware, shape=model.shape)
     if config.compile == "auto" and steps is not None:
         config, found = _without_compiling_if_short(config, hardware, model, found, steps)
@@ -105,6 +107,7 @@ def place(config: TrainConfig, model: Model, steps: int | None = None) -> Placed
         compiled=compiled,
         quantized=config.method == "qlora",
         threads=threads,
+        group=group,
     )
     return Placed(
         executor=_load(config, model, found, compute, options),
@@ -115,6 +118,25 @@ def place(config: TrainConfig, model: Model, steps: int | None = None) -> Placed
         # Forward and backward; frozen weights need no gradient of their own.
         flops_per_token=(6 if config.method == "full" else 4) * model.shape.parameters,
         notes=notes,
+    )
+
+
+def _own_device(config: TrainConfig, group: Group) -> str:
+    """Each process has a GPU of its own, by its number on this machine."""
+    if group.size == 1 or not uses_gpu(config.device):
+        return config.device
+    return f"cuda:{group.local_rank}"
+
+
+def _share(hardware: Hardware, group: Group) -> Hardware:
+    """What one of several processes on this machine may take of its memory and cores."""
+    if group.local_size == 1:
+        return hardware
+    return hardware.model_copy(
+        update={
+            "host_memory_bytes": hardware.host_memory_bytes // group.local_size,
+            "cpu_cores": max(1, hardware.cpu_cores // group.local_size),
+        }
     )
 
 

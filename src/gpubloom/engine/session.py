@@ -4,19 +4,24 @@ What training is, it does not know; train.py and `python -m gpubloom.engine` fil
 """
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import torch
 from pydantic import ValidationError
 
 from gpubloom.engine.checkpoint import checkpoint_folder
+from gpubloom.engine.hardware import uses_gpu
+from gpubloom.engine.parallel import Companions, Group, join
 from gpubloom.plan import TrainConfig, explain
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
+from gpubloom.traincard.layout import find_rank
 
 
 @dataclass
@@ -49,12 +54,22 @@ class Session:
     config: TrainConfig
     reporter: Reporter
     resuming: bool
+    group: Group
     _signals: Signals
 
     def stop(self) -> str | None:
         """Asked by the trainer between steps. From the first time on, signals wait for the step to end."""
         self._signals.patient = True
         return self._signals.status
+
+    @contextmanager
+    def leader_first(self) -> Iterator[None]:
+        """What the first process of a run leaves on disk is there when the others come to it."""
+        if not self.group.leads:
+            self.group.agree(None)
+        yield
+        if self.group.leads:
+            self.group.agree(None)
 
 
 @contextmanager
@@ -65,13 +80,26 @@ def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iter
     try:
         config = TrainConfig.read(home / "config.json")
         run_dir = _place(home, options.into, config)
-        _must_be_allowed(run_dir, config, resuming=options.resume)
-        lock = RunLock.acquire(run_dir)
+        lock = None
+        if leads := find_rank(os.environ) == 0:
+            _must_be_allowed(run_dir, config, resuming=options.resume)
+            lock = RunLock.acquire(run_dir)
         # Before the Reporter, which records a SIGTERM and then calls the handler it found.
         signals.install()
-        with Reporter(run_dir, lock=lock) as reporter:
+        with ExitStack() as stack:
+            reporter = stack.enter_context(Reporter(run_dir, lock=lock))
             reporter.phase("load")
-            yield Session(run_dir, config, reporter, options.resume, signals)
+            environment = dict(os.environ)
+            if leads and config.processes > 1 and "WORLD_SIZE" not in environment:
+                script = [str(home / "train.py"), *(sys.argv[1:] if arguments is None else arguments)]
+                attempt = {"BLOOM_RUN_DIR": str(run_dir), "BLOOM_ATTEMPT": str(reporter.attempt or 1)}
+                others = Companions(config.processes, script, {**environment, **attempt})
+                environment.update(stack.enter_context(others).environment)
+            group = join(environment, on_gpu=uses_gpu(config.device))
+            stack.callback(group.leave)
+            if group.size > 1 and not uses_gpu(config.device):
+                torch.set_num_threads(max(1, torch.get_num_threads() // group.local_size))
+            yield Session(run_dir, config, reporter, options.resume, group, signals)
     except ValidationError as problem:
         _refuse(explain(problem, TrainConfig))
     except (ValueError, RunInUseError) as problem:

@@ -34,6 +34,7 @@ from gpubloom.engine.live_settings import LiveSettings
 from gpubloom.engine.model import Model
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.optimizer.schedule import Schedule
+from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
@@ -45,7 +46,11 @@ _FEW_STEPS = 20
 
 
 class Trainer:
-    """One run in one process. `stop` is asked between steps: it names the status to end with, or None."""
+    """One run in one process, or one of the processes of a run.
+
+    `stop` is asked between steps: it names the status to end with, or None. Of several processes the first
+    is told what to do, reports and saves; the others do as it does.
+    """
 
     def __init__(
         self,
@@ -54,17 +59,24 @@ class Trainer:
         dataset: Dataset,
         reporter: Reporter,
         stop: Callable[[], str | None] = lambda: None,
+        group: Group = ALONE,
     ) -> None:
         self.config = config
+        self.group = group
         self.model = model
         self.dataset = dataset
         self.reporter = reporter
         self.loader = Loader(
-            dataset.train, batch_size=config.batch_size, accumulation=config.accumulation, seed=config.seed
+            dataset.train,
+            batch_size=config.batch_size,
+            accumulation=config.accumulation,
+            seed=config.seed,
+            rank=group.rank,
+            processes=group.size,
         )
         steps = config.epochs * self.loader.steps_per_epoch
         self.total_steps = min(steps, config.max_steps or steps)
-        self.placed = place(self._as_trained(), model, self.total_steps)
+        self.placed = place(self._as_trained(), model, self.total_steps, group)
         self.executor: Executor = self.placed.executor
         self.model_folder = ModelFolder(
             model, dataset.tokenizer, config.context_length, config.model.path, dataset.turn_end
@@ -86,8 +98,9 @@ class Trainer:
 
     def train(self) -> str:
         """Trains to the end, or until told to stop; returns how it ended."""
-        remove_leftovers(self.checkpoints)
-        self._describe()
+        if self.group.leads:
+            remove_leftovers(self.checkpoints)
+            self._describe()
         self._obey_commands()
         try:
             while self.status == "running" and self.step < self.total_steps:
@@ -133,22 +146,24 @@ class Trainer:
         if not math.isfinite(loss):
             raise FloatingPointError(self._not_finite("loss", loss))
         self._grad_norm = grad_norm = self.executor.optimizer_step(learning_rate)
-        self.tokens_seen += batch.token_count
-        self.trained_tokens += batch.trained_count
+        tokens, trained = self.group.total(batch.token_count, batch.trained_count)
+        self.tokens_seen += tokens
+        self.trained_tokens += trained
         seconds = time.perf_counter() - started
-        self.reporter.metrics(
-            {
-                "train/loss": loss,
-                "learning_rate": learning_rate,
-                "grad_norm": grad_norm,
-                "tokens_per_second": batch.token_count / seconds,
-                "tokens_seen": self.tokens_seen,
-                # Of running text every token is trained.
-                **({"trained_tokens": self.trained_tokens} if self._has_examples else {}),
-                **self.placed.metrics(batch.token_count / seconds),
-            },
-            step=self.step,
-        )
+        if self.group.leads:
+            self.reporter.metrics(
+                {
+                    "train/loss": loss,
+                    "learning_rate": learning_rate,
+                    "grad_norm": grad_norm,
+                    "tokens_per_second": tokens / seconds,
+                    "tokens_seen": self.tokens_seen,
+                    # Of running text every token is trained.
+                    **({"trained_tokens": self.trained_tokens} if self._has_examples else {}),
+                    **self.placed.metrics(batch.token_count / seconds),
+                },
+                step=self.step,
+            )
         # What a step waited for is known when the next one has begun.
         if (last := self.executor.last_step()) is not None:
             self.reporter.metrics(last.metrics(seconds), step=self.step - 1)
@@ -182,7 +197,8 @@ class Trainer:
             max_batches=self.config.eval.max_batches,
         )
         self._evaluated = self.step, found
-        self.reporter.metrics(found.metrics(), step=self.step)
+        if self.group.leads:
+            self.reporter.metrics(found.metrics(), step=self.step)
         self.reporter.phase("train")
         return found
 
@@ -190,7 +206,7 @@ class Trainer:
         """Begins to save all that is needed to continue exactly here; training goes on meanwhile."""
         self._save_wanted = False
         path = self.checkpoints / checkpoint_name(self.step)
-        if path.exists() or (self._saving is not None and self._saving.path == path):
+        if not self.group.leads or path.exists() or (self._saving is not None and self._saving.path == path):
             return path
         self.finish_saving()
         self._must_be_worth_saving()
@@ -263,14 +279,23 @@ class Trainer:
 
     def _obey_commands(self) -> None:
         """Takes up what control.json wants; a signal counts as a command."""
+        status = self._stop()
+        if self.group.leads:
+            self._look_for_commands(status)
+        # All change at the same step, or their weights would part.
+        self.settings, self._save_wanted, self.status = self.group.agree(
+            (self.settings, self._save_wanted, self.status)
+        )
+        self.executor.tune(weight_decay=self.settings.weight_decay, clip_norm=self.settings.clip_norm)
+
+    def _look_for_commands(self, status: str | None) -> None:
         if (command := self.reporter.control.poll()) is not None:
             self.settings, refused = self.settings.changed(command.set)
-            self.executor.tune(weight_decay=self.settings.weight_decay, clip_norm=self.settings.clip_norm)
             self._save_wanted |= command.save_now
             if command.want != "run":
                 self.status = {"pause": "paused", "cancel": "cancelled"}[command.want]
             self.reporter.applied(command.version, refused)
-        if (status := self._stop()) is not None:
+        if status is not None:
             self.status = status
 
     def _ends_epoch(self) -> bool:
@@ -299,7 +324,7 @@ class Trainer:
     def _export(self) -> None:
         """The final model, complete or absent."""
         final = self.run_dir / "model"
-        if final.exists():
+        if not self.group.leads or final.exists():
             return
         self.reporter.phase("save")
         self.model_folder.export(final, self.executor)
@@ -327,6 +352,7 @@ class Trainer:
                 "method": self.config.method,
                 "vocab_size": shape.vocab_size,
                 "context_length": self.config.context_length,
+                "processes": self.group.size,
                 "global_batch_size": rows,
                 "tokens_per_step": rows * length,
                 "train_tokens": len(self.dataset.train.tokens),

@@ -257,6 +257,13 @@ class TrainConfig(Part):
     batch_size: int = Field(
         32, ge=1, le=limits.MAX_BATCH_SIZE, description="Rows per process and micro-batch."
     )
+    processes: int = Field(
+        1,
+        ge=1,
+        le=limits.MAX_PROCESSES,
+        description="That many train together on this machine, each with rows of its own: a GPU each, or a "
+        "share of the CPU's cores.",
+    )
     accumulation: int = Field(1, ge=1, le=limits.MAX_ACCUMULATION, description="Micro-batches per step.")
     learning_rate: float | None = Field(
         None,
@@ -334,9 +341,17 @@ class TrainConfig(Part):
         return self
 
     @model_validator(mode="after")
+    def _several_processes_belong_to_the_engine(self) -> "TrainConfig":
+        if self.processes > 1 and self.backend != "engine":
+            raise ValueError(
+                f"processes belongs to backend engine; {self.backend} trains in one process here"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _sizes_fit_together(self) -> "TrainConfig":
         # Raises for shapes that no tokenizer could make possible.
-        tokens = self.batch_size * self.accumulation * self.model.tokens_per_row
+        tokens = self.batch_size * self.accumulation * self.processes * self.model.tokens_per_row
         if tokens > limits.MAX_TOKENS_PER_STEP:
             raise ValueError(
                 f"a step of {tokens:,} tokens is above the limit of "

@@ -37,9 +37,10 @@ if __name__ == "__main__":
 
 _ENGINE_IMPORTS = "from gpubloom.engine import Dataset, Model, Trainer, training_session"
 _ENGINE_BODY = """\
-        dataset = Dataset.open(config.data, config.context_length, cache=session.run_dir / ".examples")
+        with session.leader_first():
+            dataset = Dataset.open(config.data, config.context_length, cache=session.run_dir / ".examples")
         model = Model.open(config, vocab_size=dataset.vocab_size, end_of_text=dataset.tokenizer.end_of_text)
-        trainer = Trainer(config, model, dataset, session.reporter, stop=session.stop)"""
+        trainer = Trainer(config, model, dataset, session.reporter, session.stop, session.group)"""
 
 _TRL_IMPORTS = """\
 from gpubloom.backends import open_trainer

@@ -68,7 +68,7 @@ def mask(draw: Tensor, target: str = "self_attn.q_proj") -> Tensor:
 
 def test_the_share_that_is_left_out_is_the_one_asked_for_and_the_rest_makes_up_for_it() -> None:
     for rate in (0.05, 0.5, 0.9):
-        draw = Dropout(rate, seed=1).draws(7, 1, 1, training=True)[0, 0]
+        draw = Dropout(rate, seed=1).draws(7, 1, [0], training=True)[0, 0]
         kept = leave_out(torch.ones(4, 128, 512), draw, salt_of("q_proj"))
         assert float((kept == 0).float().mean()) == pytest.approx(rate, abs=0.005)
         assert float(kept.mean()) == pytest.approx(1.0, abs=0.02)
@@ -79,20 +79,20 @@ def test_the_share_that_is_left_out_is_the_one_asked_for_and_the_rest_makes_up_f
 
 def test_steps_layers_micro_batches_and_targets_leave_out_different_values() -> None:
     dropout = Dropout(0.2, seed=1)
-    draws = dropout.draws(7, 2, 2, training=True)
+    draws = dropout.draws(7, 2, [0, 4_096], training=True)
     masks = [mask(draws[layer, batch]) for layer in range(2) for batch in range(2)]
-    masks.append(mask(dropout.draws(8, 2, 2, training=True)[0, 0]))
-    masks.append(mask(Dropout(0.2, seed=2).draws(7, 2, 2, training=True)[0, 0]))
+    masks.append(mask(dropout.draws(8, 2, [0, 4_096], training=True)[0, 0]))
+    masks.append(mask(Dropout(0.2, seed=2).draws(7, 2, [0, 4_096], training=True)[0, 0]))
     masks.append(mask(draws[0, 0], "self_attn.k_proj"))
     correlation = torch.corrcoef(torch.stack([each.flatten().float() for each in masks]))
     assert float((correlation - torch.eye(len(masks))).abs().max()) < 0.01
-    assert torch.equal(mask(draws[0, 0]), mask(dropout.draws(7, 2, 2, training=True)[0, 0]))
+    assert torch.equal(mask(draws[0, 0]), mask(dropout.draws(7, 2, [0, 4_096], training=True)[0, 0]))
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_or_not_the_same_values_are_left_out() -> None:
-    draws = Dropout(0.2, seed=1).draws(7, 2, 1, training=True)
+    draws = Dropout(0.2, seed=1).draws(7, 2, [0], training=True)
     x = torch.randn(2, 16, 48)
     compiled = torch.compile(leave_out, dynamic=False, fullgraph=True)
     for layer in range(2):

@@ -37,12 +37,24 @@ class Batch:
 class Loader:
     """Visits every row once per epoch, in a new order each time."""
 
-    def __init__(self, rows: Rows, *, batch_size: int, accumulation: int, seed: int) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        *,
+        batch_size: int,
+        accumulation: int,
+        seed: int,
+        rank: int = 0,
+        processes: int = 1,
+    ) -> None:
+        """With several processes, the one of this rank gets its share of every step's rows."""
         if not rows.may_repeat:
             # Rows that stay empty in every batch would only cost time.
-            batch_size = min(batch_size, -(-len(rows) // accumulation))
+            batch_size = min(batch_size, -(-len(rows) // (accumulation * processes)))
         self.batch_size = batch_size
-        self.rows_per_step = batch_size * accumulation
+        self.rows_per_step = batch_size * accumulation * processes
+        self._rank = rank
+        self._processes = processes
         self.steps_per_epoch = -(-len(rows) // self.rows_per_step)
         self.epoch = 0
         self.position = 0
@@ -59,11 +71,16 @@ class Loader:
         whole = self.steps_per_epoch * self.rows_per_step
         order = np.resize(order, whole) if self._rows.may_repeat else _filled(order, whole)
         while self.epoch == epoch:
-            numbers = order[self.position * self.rows_per_step :][: self.rows_per_step]
+            numbers = self._own(order[self.position * self.rows_per_step :][: self.rows_per_step])
             self.position += 1
             if self.position == self.steps_per_epoch:
                 self.epoch, self.position = epoch + 1, 0
             yield _batch(self._rows.arrays(numbers, offset), self._shape)
+
+    def _own(self, numbers: Numbers) -> Numbers:
+        """Micro-batch by micro-batch: together, processes see the rows that one with larger ones would."""
+        accumulation, batch_size, _ = self._shape
+        return numbers.reshape(accumulation, self._processes, batch_size)[:, self._rank].reshape(-1)
 
     def state(self) -> dict[str, int]:
         return {"epoch": self.epoch, "position": self.position}

@@ -1,13 +1,14 @@
 """Dropout whose mask is a function of where and when, and of nothing else.
 
-A mask follows from seed, step, micro-batch, layer, target and position by integer arithmetic. A layer that is
-computed again, travels, or is met after a resume sees the same mask, and the generators of torch are never
-asked. A draw is a small tensor that `layer` gets as its last table: steps differ in values, not in shapes, so
-nothing is compiled twice.
+A mask follows from seed, step, layer, target and place in the step's batch by integer arithmetic. A layer
+that is computed again, travels, or is met after a resume sees the same mask, however many processes share the
+batch, and the generators of torch are never asked. A draw is a small tensor that `layer` gets as its last
+table: steps differ in values, not in shapes, so nothing is compiled twice.
 """
 
 import hashlib
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,15 +26,18 @@ class Dropout:
     rate: float
     seed: int
 
-    def draws(self, step: int, layers: int, micro_batches: int, *, training: bool) -> Tensor:
-        """One draw for each layer and micro-batch. When nothing is trained, nothing is left out."""
+    def draws(self, step: int, layers: int, begins: Sequence[int], *, training: bool) -> Tensor:
+        """One draw for each layer and micro-batch; `begins` says where in the step's batch each begins.
+
+        When nothing is trained, nothing is left out.
+        """
         threshold = int(self.rate * _RANGE) if training else 0
         rows = [
-            [self._key(step, layer, micro_batch), threshold] + [0] * (_DRAW - 2)
+            [self._key(step, layer), threshold, begin] + [0] * (_DRAW - 3)
             for layer in range(layers)
-            for micro_batch in range(micro_batches)
+            for begin in begins
         ]
-        return torch.tensor(rows, dtype=torch.int32).view(layers, micro_batches, _DRAW)
+        return torch.tensor(rows, dtype=torch.int32).view(layers, len(begins), _DRAW)
 
     def _key(self, *place: int) -> int:
         text = " ".join(map(str, (self.seed, *place))).encode()
@@ -49,7 +53,8 @@ def leave_out(x: Tensor, draw: Tensor, salt: int) -> Tensor:
     """x with the draw's share of its values set to zero, and the others enlarged to make up for it."""
     rows = x.shape[:-1].numel()
     key = draw[0] ^ salt
-    row_N1 = _mix(torch.arange(rows, dtype=torch.int32, device=x.device) ^ key)[:, None]
+    place_N = torch.arange(rows, dtype=torch.int32, device=x.device) + draw[2]
+    row_N1 = _mix(place_N ^ key)[:, None]
     column_D = _mix(torch.arange(x.shape[-1], dtype=torch.int32, device=x.device) ^ _mix(key))
     kept = (_mix(row_N1 ^ column_D) & (_RANGE - 1)) >= draw[1]
     scale = 1 / (1 - draw[1].float() / _RANGE)

@@ -8,7 +8,6 @@ Shape letters: A micro-batches, B rows, T positions, D hidden size, N positions 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,6 +25,7 @@ from gpubloom.engine.executors.blocks.gradients import GradientFlow, Sum
 from gpubloom.engine.executors.blocks.inputs import LayerInputs
 from gpubloom.engine.executors.blocks.loss_scale import LossScale
 from gpubloom.engine.executors.blocks.measures import StepMeasures
+from gpubloom.engine.executors.blocks.options import ExecutorOptions
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
 from gpubloom.engine.executors.blocks.store import BlockStore, Dequantize
 from gpubloom.engine.executors.blocks.timeline import Timeline
@@ -42,16 +42,6 @@ from gpubloom.plan.placement import Placement
 
 # The first compiles the layers, the second what an update needs.
 _STEPS_THAT_COMPILE = 2
-
-
-@dataclass(frozen=True)
-class ExecutorOptions:
-    """What an executor is told besides model, placement and optimizer."""
-
-    accumulation: int = 1
-    compiled: bool = False
-    quantized: bool = False
-    threads: int = 1
 
 
 class BlockExecutor:
@@ -79,7 +69,11 @@ class BlockExecutor:
         self._updates = Updates(self.stores, self.device, self._host_adamw, on_device, self.timeline)
         self.weights = WeightFlow(self.stores, self.device, self._updates, self.timeline, placement.slots)
         self.gradients = GradientFlow(
-            self.stores, self.device, self.timeline, several=options.accumulation > 1
+            self.stores,
+            self.device,
+            self.timeline,
+            several=options.accumulation > 1 or options.group.size > 1,
+            group=options.group,
         )
         self._inputs = LayerInputs(self.device, offload=placement.offload_inputs)
         self._scale = LossScale(compute)
@@ -109,7 +103,7 @@ class BlockExecutor:
         self._end_step()
         self._stepping = True
         tokens_ABT, targets_ABT, tables = self._rows(batch)
-        by_layer = self._by_layer(tables, training=True)
+        by_layer = self._by_layer(tables, self._begins(batch), training=True)
         self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
         kept: dict[int, list[Kept]] = {}
         x_ABTD = self._embed(tokens_ABT, tables)
@@ -165,7 +159,7 @@ class BlockExecutor:
         """Summed loss and number of correct tokens, without a gradient."""
         self._end_step()
         tokens_ABT, targets_ABT, tables = self._rows(batch)
-        by_layer = self._by_layer(tables, training=False)
+        by_layer = self._by_layer(tables, self._begins(batch), training=False)
         self.weights.begin([0, *self._layers, self._head])
         x_ABTD = self._embed(tokens_ABT, tables)
         for index in self._layers:
@@ -270,11 +264,19 @@ class BlockExecutor:
         ]
         return tokens_ABT, targets_ABT, each
 
-    def _by_layer(self, tables: list[Tables], *, training: bool) -> dict[int, list[Tables]]:
+    def _begins(self, batch: Batch) -> list[int]:
+        """Where in the batch of all processes each micro-batch begins, counted in positions."""
+        accumulation, positions = len(batch.tokens_ABT), batch.tokens_ABT[0].numel()
+        group = self._options.group
+        return [(number * group.size + group.rank) * positions for number in range(accumulation)]
+
+    def _by_layer(
+        self, tables: list[Tables], begins: Sequence[int], *, training: bool
+    ) -> dict[int, list[Tables]]:
         """What each layer is given for its micro-batches: the same for all, but for what chance decides."""
         if self.model.dropout is None:
             return dict.fromkeys(self._layers, tables)
-        draws = self.model.dropout.draws(self.updates, len(self._layers), len(tables), training=training)
+        draws = self.model.dropout.draws(self.updates, len(self._layers), begins, training=training)
         draws = draws.to(self.device.torch, non_blocking=True)
         return {
             index: [(*table, draw) for table, draw in zip(tables, draws[number], strict=True)]
@@ -307,8 +309,10 @@ class BlockExecutor:
     def _loss(
         self, x_ABTD: Sequence[Tensor], targets_ABT: Sequence[Tensor], head_sum: Sum | None
     ) -> tuple[Tensor, list[Tensor]]:
-        counted = sum((targets_BT != IGNORED).sum() for targets_BT in targets_ABT)
-        per_target = 1.0 / torch.as_tensor(counted, device=self.device.torch).clamp(min=1).float()
+        counted = torch.zeros((), dtype=torch.int64, device=self.device.torch)
+        for targets_BT in targets_ABT:
+            counted += (targets_BT != IGNORED).sum()
+        per_target = 1.0 / self._options.group.sum(counted).clamp(min=1).float()
         scale = per_target * self._scale.value
         loss = torch.zeros((), device=self.device.torch)
         grad_ABTD = [torch.empty_like(x_BTD) for x_BTD in x_ABTD]
@@ -325,7 +329,7 @@ class BlockExecutor:
                     head_sum.add(gradients)
         if head_sum is not None and not self.model.tied:
             head_sum.close()
-        return loss * per_target, grad_ABTD
+        return self._options.group.sum(loss) * per_target, grad_ABTD
 
     def _backward(
         self,

@@ -1,4 +1,4 @@
-"""GradientFlow: a block's gradient, summed over micro-batches, measured, and sent where it is needed.
+"""GradientFlow: a block's gradient, summed over micro-batches and processes, measured, and sent on.
 
 Sums are FP32; what is stored is rounded once to the precision of computing, whatever the placement. The
 squared norm is that of what is stored, and norms are added in the order of blocks, so that clipping is exact
@@ -13,6 +13,7 @@ from torch import Tensor
 from gpubloom.engine.executors.blocks.device import Device, Mark
 from gpubloom.engine.executors.blocks.store import BlockStore
 from gpubloom.engine.executors.blocks.timeline import Timeline
+from gpubloom.engine.parallel import ALONE, Group
 
 _BUFFERS = 2
 
@@ -41,15 +42,22 @@ class Sum:
 
 
 class GradientFlow:
-    """Gradients of one executor. `several`: a layer's gradient is a sum over more than one micro-batch."""
+    """Gradients of one executor. `several`: a layer's gradient is a sum over micro-batches or processes."""
 
     def __init__(
-        self, stores: Sequence[BlockStore], device: Device, timeline: Timeline, *, several: bool
+        self,
+        stores: Sequence[BlockStore],
+        device: Device,
+        timeline: Timeline,
+        *,
+        several: bool,
+        group: Group = ALONE,
     ) -> None:
         self.stores = stores
         self._device = device
         self._timeline = timeline
         self._several = several
+        self._group = group
         self._squares = device.empty(len(stores), torch.float32)
         self._sums: dict[str, Tensor] = {}
         self._passing: dict[str, list[tuple[Tensor, Mark | None]]] = {}
@@ -69,6 +77,7 @@ class GradientFlow:
     @torch.no_grad()
     def finish(self, index: int, total: Tensor) -> None:
         store = self.stores[index]
+        self._group.sum(total)
         target = self._target(store) if total.dtype != store.dtype else total
         if target is not total:
             target.copy_(total)
