@@ -22,7 +22,7 @@ class Obedience:
         self, run_dir: Path, obey_seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._files, self._control = AgentFiles(run_dir), RunFiles(run_dir).control
-        self._events = RunFiles(run_dir).folder
+        self._latest = RunFiles(run_dir).latest
         self._obey_seconds, self._clock = obey_seconds, clock
         self._asked_at: float | None = None
         self._must_stop = self._signalled = False
@@ -52,11 +52,13 @@ class Obedience:
         """Asks the agent to stop a script that was told to and has not, or that never reads control.json."""
         if self._signalled or (self._asked_at is None and not self._must_stop):
             return
-        reports = any(self._events.glob("events*.jsonl"))
+        record = self._read_agent()
+        if record is None:
+            return
         asked_at = self._clock() if self._asked_at is None else self._asked_at
-        if self._must_stop or not reports or self._clock() - asked_at >= self._obey_seconds:
-            record = self._read_agent()
-            self._signalled = record is not None and record.agent.signal(signal.SIGTERM)
+        is_late = self._clock() - asked_at >= self._obey_seconds
+        if self._must_stop or is_late or not self._reports(record):
+            self._signalled = record.agent.signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """The machine is about to go: the training is asked to stop, whatever control.json says."""
@@ -77,6 +79,14 @@ class Obedience:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(record.group, number)
+
+    def _reports(self, record: AgentRecord) -> bool:
+        """Whether the script has a Reporter, and with it control.json; the agent's reports do not count."""
+        try:
+            latest = read_json_object(self._latest) or {}
+        except ValueError:
+            return True
+        return latest.get("attempt") == record.attempt and latest.get("pid") not in {None, record.agent.pid}
 
     def _read_agent(self) -> AgentRecord | None:
         try:
