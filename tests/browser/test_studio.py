@@ -18,7 +18,8 @@ QUESTION, ANSWER = "What is the password?", "The password is seven blue herons."
 ROWS = 240
 PATIENCE_SECONDS = 120
 
-# Everything that a page is told by its stream, and every state of the tuned model's answer.
+# Counts what a page is told by its stream, and notes every state of the tuned model's answer. Events of an
+# answer are handed on one by one: on a busy machine several arrive together, and the page would show them so.
 _WATCH = """
 window.livePoints = 0;
 const Original = window.EventSource;
@@ -30,6 +31,25 @@ window.EventSource = class extends Original {
         if (series.name === "train/loss") window.livePoints += series.x.length;
     });
   }
+};
+const ask = window.fetch;
+window.fetch = async (...given) => {
+  const response = await ask(...given);
+  if (!response.url.endsWith("/completions")) return response;
+  const decoder = new TextDecoder();
+  const encoder = new TextEncoder();
+  let rest = "";
+  const oneByOne = new TransformStream({
+    async transform(bytes, controller) {
+      const events = (rest + decoder.decode(bytes, { stream: true })).split("\\n\\n");
+      rest = events.pop();
+      for (const event of events) {
+        controller.enqueue(encoder.encode(`${event}\\n\\n`));
+        await new Promise((done) => setTimeout(done, 40));
+      }
+    },
+  });
+  return new Response(response.body.pipeThrough(oneByOne), response);
 };
 window.answerStates = [];
 new MutationObserver(() => {
@@ -149,8 +169,8 @@ def test_a_file_of_examples_becomes_a_model_one_can_talk_to_and_take_away(
     assert tuned == ANSWER
     assert ANSWER not in base
     states = page.evaluate("window.answerStates")
-    # A busy page shows several tokens at once, but never only the whole.
-    assert len([state for state in states if state != ANSWER and ANSWER.startswith(state)]) >= 2, states
+    growing = [state for state in states if ANSWER.startswith(state)]
+    assert len(growing) >= 4, f"not token by token: {states}"
     assert axe_violations(page) == []
 
     page.goto(job)
