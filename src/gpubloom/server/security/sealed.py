@@ -2,22 +2,22 @@
 
 The key lies in a file of its own beside the database (BLOOM_HOME/secret.key, made at first use): a copy
 of the database alone opens nothing. A sealed text is bound to its context, for example whose it is: moved
-to another row, it does not open.
-
-HMAC-SHA256 in counter mode for the key stream, and a second key's HMAC over context, nonce and ciphertext
-(encrypt, then authenticate). Both keys follow from the key file and a fresh random nonce.
+to another row, it does not open. AES-256 in GCM, with a fresh random nonce for every text.
 """
 
 import base64
 import binascii
-import hmac
 import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 _VERSION = "1"
-_KEY_BYTES = _NONCE_BYTES = _TAG_BYTES = _BLOCK = 32
+_KEY_BYTES = 32
+_NONCE_BYTES = 12
 
 
 class CannotOpen(ValueError):
@@ -29,7 +29,7 @@ class Vault:
 
     def __init__(self, key: bytes) -> None:
         assert len(key) == _KEY_BYTES
-        self._key = key
+        self._cipher = AESGCM(key)
 
     @classmethod
     def of(cls, home: Path) -> "Vault":
@@ -55,8 +55,7 @@ class Vault:
     def seal(self, text: str, context: str) -> str:
         """The text as it may be stored."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        hidden = self._stream(nonce, text.encode())
-        content = nonce + hidden + self._tag(nonce, hidden, context)
+        content = nonce + self._cipher.encrypt(nonce, text.encode(), context.encode())
         return f"{_VERSION}:{base64.b64encode(content).decode()}"
 
     def open(self, sealed: str, context: str) -> str:
@@ -66,23 +65,10 @@ class Vault:
             content = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
             content = b""
-        if version != _VERSION or len(content) < _NONCE_BYTES + _TAG_BYTES:
+        if version != _VERSION or len(content) <= _NONCE_BYTES:
             raise CannotOpen("This is not a sealed text of this version.")
-        nonce, hidden = content[:_NONCE_BYTES], content[_NONCE_BYTES:-_TAG_BYTES]
-        if not hmac.compare_digest(content[-_TAG_BYTES:], self._tag(nonce, hidden, context)):
-            raise CannotOpen("The sealed text was changed, or sealed with another key.")
-        return self._stream(nonce, hidden).decode()
-
-    def _derived(self, purpose: bytes, nonce: bytes) -> bytes:
-        return hmac.digest(self._key, purpose + b"\0" + nonce, "sha256")
-
-    def _stream(self, nonce: bytes, content: bytes) -> bytes:
-        key = self._derived(b"encrypt", nonce)
-        blocks = range(-(-len(content) // _BLOCK))
-        stream = b"".join(hmac.digest(key, block.to_bytes(8, "big"), "sha256") for block in blocks)
-        return bytes(one ^ other for one, other in zip(content, stream, strict=False))
-
-    def _tag(self, nonce: bytes, hidden: bytes, context: str) -> bytes:
-        about = context.encode()
-        message = len(about).to_bytes(8, "big") + about + nonce + hidden
-        return hmac.digest(self._derived(b"authenticate", nonce), message, "sha256")
+        try:
+            nonce, hidden = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
+            return self._cipher.decrypt(nonce, hidden, context.encode()).decode()
+        except InvalidTag:
+            raise CannotOpen("The sealed text was changed, or sealed with another key.") from None
