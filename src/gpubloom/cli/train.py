@@ -54,6 +54,14 @@ def train(
     gpu: Annotated[
         int | None, typer.Option(min=0, help="Train on this GPU only.", rich_help_panel=_SETTINGS)
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="So many train together, each with batch_size rows: a GPU each, or a share of the cores.",
+            rich_help_panel=_SETTINGS,
+        ),
+    ] = None,
     checkpoint_dir: Annotated[
         str | None,
         typer.Option(
@@ -86,6 +94,7 @@ def train(
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "device": None if gpu is None else f"cuda:{gpu}",
+        "processes": processes,
         "checkpoint.directory": checkpoint_dir,
     }
     from rich.console import Console
