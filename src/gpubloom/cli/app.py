@@ -23,6 +23,7 @@ from gpubloom.cli import (
     openapi,
     plan,
     projects,
+    requirements,
     sample,
     serve,
     tensorboard,
@@ -59,6 +60,7 @@ def _root(
 app.command("train")(train.train)
 app.command("finetune")(finetune.finetune)
 app.command("plan")(plan.plan)
+app.command("requirements")(requirements.requirements)
 app.command("offers")(offers.offers)
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")

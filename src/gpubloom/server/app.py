@@ -43,6 +43,8 @@ from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.playground.proxy import new_client
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
+from gpubloom.server.scripts import routes as script_routes
+from gpubloom.server.scripts.routes import MOST_AT_ONCE
 from gpubloom.server.security.body_limit import BodyLimit
 from gpubloom.server.security.guard import RequestGuard
 from gpubloom.server.security.headers import SecurityHeaders
@@ -63,6 +65,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.state.database = Database(settings.database)
         app.state.streams = JobStreams(app.state.database)
         app.state.readers = anyio.CapacityLimiter(MOST_READERS)
+        app.state.script_readers = anyio.CapacityLimiter(MOST_AT_ONCE)
         app.state.playground = new_client()
         yield
         await app.state.playground.aclose()
@@ -117,6 +120,7 @@ def create_app(settings: Settings) -> FastAPI:
     private.include_router(share_routes.router)
     private.include_router(playground_routes.router)
     private.include_router(compare_routes.router)
+    private.include_router(script_routes.router)
     private.include_router(offer_routes.router)
     private.include_router(administration_routes.router)
     app.include_router(private)

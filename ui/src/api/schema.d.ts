@@ -1420,6 +1420,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/requirements": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Find Requirements
+         * @description What a script or notebook needs, from its text alone: every value with its line and how sure it is.
+         */
+        post: operations["find_requirements_api_requirements_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/scripts/to-notebook": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make Notebook
+         * @description A notebook of a script, cut into cells between its statements.
+         */
+        post: operations["make_notebook_api_scripts_to_notebook_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/scripts/from-notebook": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make Script
+         * @description The script of a notebook; what is no Python in it becomes comments.
+         */
+        post: operations["make_script_api_scripts_from_notebook_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/prices": {
         parameters: {
             query?: never;
@@ -1951,6 +2011,20 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /**
+         * CheckpointsOut
+         * @description How a script saves, and how it goes on from there.
+         */
+        CheckpointsOut: {
+            /** Saveswith */
+            savesWith: string | null;
+            /** Folder */
+            folder: string | null;
+            /** Resumeswith */
+            resumesWith: string | null;
+            /** Resumearguments */
+            resumeArguments: string[];
+        };
         /** ColumnOut */
         ColumnOut: {
             /** Name */
@@ -2217,6 +2291,18 @@ export interface components {
             file?: string | null;
         };
         /**
+         * EvidenceOut
+         * @description A line of the script, or of a file beside it; line 0 is its command line.
+         */
+        EvidenceOut: {
+            /** Line */
+            line: number;
+            /** Text */
+            text: string;
+            /** File */
+            file: string | null;
+        };
+        /**
          * ExcludedOut
          * @description What was not offered, and why.
          */
@@ -2296,6 +2382,109 @@ export interface components {
             severity: "error" | "warning" | "note";
             /** Sentence */
             sentence: string;
+        };
+        /** FoundOut[CheckpointsOut] */
+        FoundOut_CheckpointsOut_: {
+            value: components["schemas"]["CheckpointsOut"];
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** FoundOut[Literal['full', 'lora', 'qlora']] */
+        FoundOut_Literal__full____lora____qlora___: {
+            /**
+             * Value
+             * @enum {string}
+             */
+            value: "full" | "lora" | "qlora";
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** FoundOut[Literal['train', 'infer', 'other']] */
+        FoundOut_Literal__train____infer____other___: {
+            /**
+             * Value
+             * @enum {string}
+             */
+            value: "train" | "infer" | "other";
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** FoundOut[bool] */
+        FoundOut_bool_: {
+            /** Value */
+            value: boolean;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** FoundOut[float] */
+        FoundOut_float_: {
+            /** Value */
+            value: number;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** FoundOut[int] */
+        FoundOut_int_: {
+            /** Value */
+            value: number;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** FoundOut[str] */
+        FoundOut_str_: {
+            /** Value */
+            value: string;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
         };
         /** Found[Literal['full', 'lora', 'qlora']] */
         Found_Literal__full____lora____qlora___: {
@@ -3158,6 +3347,14 @@ export interface components {
             share: components["schemas"]["ShareOut"];
         };
         /**
+         * NotebookText
+         * @description A notebook's file: JSON in a string.
+         */
+        NotebookText: {
+            /** Notebook */
+            notebook: string;
+        };
+        /**
          * OfferOut
          * @description One way to run the job. `assumed` names figures that nobody read anywhere.
          */
@@ -3704,6 +3901,45 @@ export interface components {
             lengths: components["schemas"]["LengthsOut"] | null;
             duplicates: components["schemas"]["DuplicatesOut"] | null;
         };
+        /**
+         * RequirementsOut
+         * @description What a script needs. Memory is per GPU; hours are with `gpus` GPUs of `referenceGpu`.
+         */
+        RequirementsOut: {
+            purpose: components["schemas"]["FoundOut_Literal__train____infer____other___"];
+            /** Frameworks */
+            frameworks: components["schemas"]["FoundOut_str_"][];
+            /** Packages */
+            packages: components["schemas"]["FoundOut_str_"][];
+            /** Models */
+            models: components["schemas"]["FoundOut_str_"][];
+            /** Datasets */
+            datasets: components["schemas"]["FoundOut_str_"][];
+            /** Trackers */
+            trackers: components["schemas"]["FoundOut_str_"][];
+            /** Parallelism */
+            parallelism: components["schemas"]["FoundOut_str_"][];
+            method: components["schemas"]["FoundOut_Literal__full____lora____qlora___"] | null;
+            parameters: components["schemas"]["FoundOut_int_"] | null;
+            batch: components["schemas"]["FoundOut_int_"] | null;
+            accumulation: components["schemas"]["FoundOut_int_"] | null;
+            sequence: components["schemas"]["FoundOut_int_"] | null;
+            dtype: components["schemas"]["FoundOut_str_"] | null;
+            iterations: components["schemas"]["FoundOut_int_"] | null;
+            epochs: components["schemas"]["FoundOut_int_"] | null;
+            gpus: components["schemas"]["FoundOut_int_"];
+            multiNode: components["schemas"]["FoundOut_bool_"];
+            interactive: components["schemas"]["FoundOut_bool_"];
+            gpuMemoryGb: components["schemas"]["FoundOut_float_"];
+            durationHours: components["schemas"]["FoundOut_float_"];
+            /** Referencegpu */
+            referenceGpu: string | null;
+            operations: components["schemas"]["FoundOut_float_"] | null;
+            checkpoints: components["schemas"]["FoundOut_CheckpointsOut_"] | null;
+            writesTensorboard: components["schemas"]["FoundOut_bool_"];
+            /** Notes */
+            notes: string[];
+        };
         /** ResetPassword */
         ResetPassword: {
             /**
@@ -3770,6 +4006,26 @@ export interface components {
             resume_arguments: string[];
         };
         /**
+         * ScriptIn
+         * @description A script or a notebook, the files beside it by name, and its command line.
+         */
+        ScriptIn: {
+            /** Script */
+            script: string;
+            /**
+             * Files
+             * @default {}
+             */
+            files: {
+                [key: string]: string;
+            };
+            /**
+             * Arguments
+             * @default []
+             */
+            arguments: string[];
+        };
+        /**
          * ScriptRequirements
          * @description What was found in a script, in the words of `gpubloom.scripts`.
          */
@@ -3828,6 +4084,14 @@ export interface components {
              * @default []
              */
             notes: string[];
+        };
+        /**
+         * ScriptText
+         * @description A script.
+         */
+        ScriptText: {
+            /** Script */
+            script: string;
         };
         /**
          * ServerOut
@@ -6833,6 +7097,108 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Comparison"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    find_requirements_api_requirements_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ScriptIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RequirementsOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    make_notebook_api_scripts_to_notebook_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ScriptText"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotebookText"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    make_script_api_scripts_from_notebook_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NotebookText"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScriptText"];
                 };
             };
             /** @description A problem */

@@ -1,0 +1,100 @@
+"""`bloom requirements`: what a script needs of a machine, read without running it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from gpubloom.scripts import Found, Requirements
+
+# What a person looks for first; lists come behind.
+_ROWS = {
+    "purpose": "purpose",
+    "gpus": "GPUs",
+    "gpu_memory_gb": "memory of each, GB",
+    "duration_hours": "hours",
+    "parameters": "parameters",
+    "method": "trains",
+    "batch": "batch",
+    "accumulation": "micro-batches a step",
+    "sequence": "tokens a row",
+    "dtype": "numbers",
+    "iterations": "steps",
+    "epochs": "epochs",
+    "multi_node": "several machines",
+    "interactive": "interactive",
+    "writes_tensorboard": "TensorBoard",
+}
+_LISTS = ("models", "datasets", "frameworks", "parallelism", "trackers", "packages")
+
+
+def requirements(
+    file: Annotated[Path, typer.Argument(help="A script or a notebook.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(help="Its command line, after --: config files beside it, --batch_size=32 and so on."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every line of evidence.")] = False,
+) -> None:
+    """Say what a script needs: memory, hours, GPUs, packages, each with its line. Nothing is run."""
+    from gpubloom.scripts import ScriptProblem, detect
+
+    try:
+        found = detect(file, arguments=arguments or [])
+    except ScriptProblem as problem:
+        typer.echo(f"bloom requirements: {problem}", err=True)
+        raise typer.Exit(2) from None
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2))
+    else:
+        _show(found)
+
+
+def _show(found: "Requirements") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("", "value", "how sure", "where and why"):
+        table.add_column(heading, overflow="fold")
+    for name, label in _ROWS.items():
+        value: Found[object] | None = getattr(found, name)
+        if value is not None:
+            # What stands in a script may look like markup.
+            table.add_row(label, Text(_shown(value.value)), value.confidence, Text(_where(value)))
+    console.print(table)
+    for name in _LISTS:
+        if values := getattr(found, name):
+            words = ", ".join(str(each.value) for each in values)
+            console.print(f"{name}: {words}", soft_wrap=True, markup=False)
+    if found.checkpoints is not None:
+        saved = found.checkpoints.value
+        resumes = f"resumes with {saved.resumes_with}" if saved.resumes_with else "does not resume"
+        console.print(f"checkpoints: {saved.saves_with}; {resumes}", soft_wrap=True, markup=False)
+    if found.reference_gpu is not None:
+        console.print(f"Hours are on {found.reference_gpu}.", soft_wrap=True, markup=False)
+    for note in found.notes:
+        console.print(note, soft_wrap=True, markup=False)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,}"
+    return str(value)
+
+
+def _where(value: "Found[object]") -> str:
+    parts = []
+    if value.evidence:
+        line = value.evidence[0]
+        # Line 0 of "command line" is the whole of it.
+        place = f"{line.file or 'line'} {line.line or ''}".strip()
+        parts.append(f"{place}: {line.text}")
+    if value.reason:
+        parts.append(value.reason)
+    return " ".join(parts)

@@ -1,0 +1,91 @@
+"""The JSON of scripts: what `gpubloom.scripts` finds, in the API's spelling."""
+
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import Field
+
+from gpubloom.scripts.found import Confidence
+from gpubloom.server.schema import Schema, Storable
+
+Value = TypeVar("Value")
+# A notebook with its outputs is longer than its script; the body as a whole is limited as well.
+_MOST_CHARACTERS = 1_000_000
+SourceText = Annotated[str, Field(max_length=_MOST_CHARACTERS), Storable]
+Word = Annotated[str, Field(max_length=1_000), Storable]
+FileName = Annotated[str, Field(min_length=1, max_length=300), Storable]
+
+
+class ScriptIn(Schema):
+    """A script or a notebook, the files beside it by name, and its command line."""
+
+    script: SourceText
+    files: dict[FileName, SourceText] = Field({}, max_length=50)
+    arguments: list[Word] = Field([], max_length=100)
+
+
+class ScriptText(Schema):
+    """A script."""
+
+    script: SourceText
+
+
+class NotebookText(Schema):
+    """A notebook's file: JSON in a string."""
+
+    notebook: SourceText
+
+
+class EvidenceOut(Schema):
+    """A line of the script, or of a file beside it; line 0 is its command line."""
+
+    line: int
+    text: str
+    file: str | None
+
+
+class FoundOut(Schema, Generic[Value]):
+    """A value: stated by the script, derived from what it says, or assumed; and the lines it rests on."""
+
+    value: Value
+    confidence: Confidence
+    evidence: list[EvidenceOut]
+    reason: str | None
+
+
+class CheckpointsOut(Schema):
+    """How a script saves, and how it goes on from there."""
+
+    saves_with: str | None
+    folder: str | None
+    resumes_with: str | None
+    resume_arguments: list[str]
+
+
+class RequirementsOut(Schema):
+    """What a script needs. Memory is per GPU; hours are with `gpus` GPUs of `referenceGpu`."""
+
+    purpose: FoundOut[Literal["train", "infer", "other"]]
+    frameworks: list[FoundOut[str]]
+    packages: list[FoundOut[str]]
+    models: list[FoundOut[str]]
+    datasets: list[FoundOut[str]]
+    trackers: list[FoundOut[str]]
+    parallelism: list[FoundOut[str]]
+    method: FoundOut[Literal["full", "lora", "qlora"]] | None
+    parameters: FoundOut[int] | None
+    batch: FoundOut[int] | None
+    accumulation: FoundOut[int] | None
+    sequence: FoundOut[int] | None
+    dtype: FoundOut[str] | None
+    iterations: FoundOut[int] | None
+    epochs: FoundOut[int] | None
+    gpus: FoundOut[int]
+    multi_node: FoundOut[bool]
+    interactive: FoundOut[bool]
+    gpu_memory_gb: FoundOut[float]
+    duration_hours: FoundOut[float]
+    reference_gpu: str | None
+    operations: FoundOut[float] | None
+    checkpoints: FoundOut[CheckpointsOut] | None
+    writes_tensorboard: FoundOut[bool]
+    notes: list[str]
