@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage, axe_violations, flaws_on_every_screen
@@ -30,6 +31,7 @@ def _bring_model(page: Page, folder: Path) -> None:
     expect(page.get_by_role("article", name="tiny").get_by_text("checked")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_model_and_a_file_become_a_training_job(
     new_page: NewPage, house: LiveServer, tmp_path: Path
 ) -> None:

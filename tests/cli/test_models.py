@@ -109,6 +109,7 @@ def test_an_export_is_written_replayed_and_pushed_and_comes_back_equal(
     assert "exists already" in again.stderr
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("real_process")
 def test_a_push_that_is_refused_keeps_the_export(
     hub: FakeHub,  # noqa: F811
@@ -125,6 +126,7 @@ def test_a_push_that_is_refused_keeps_the_export(
     assert "hf_wrong" not in told.output
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_nothing(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gpubloom.cli", "export", str(model), "--to", str(tmp_path / "out")]
     process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE)

@@ -75,6 +75,7 @@ def test_a_killed_task_begins_anew_and_a_wrong_one_fails_in_its_own_words(machin
     assert machine.job(export).result == {"attempt": 2}
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_task_that_is_killed_again_and_again_fails(machine: Machine) -> None:
     job_id = machine.add_task("evaluate", toy={"hold": True}, max_attempts=2)
@@ -144,6 +145,7 @@ def test_a_playground_makes_room_for_a_task_at_once(machine: Machine) -> None:
     assert job.error_message == "The model was unloaded because another job needed its device."
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_playground_makes_room_for_another_only_when_it_was_left_alone(
     machine: Machine, monkeypatch: pytest.MonkeyPatch

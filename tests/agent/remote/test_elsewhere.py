@@ -98,6 +98,7 @@ def test_cancelling_reaches_a_script_that_never_looks(instance: Instances) -> No
     assert ended.exit.reason == "stopped"
 
 
+@pytest.mark.long
 def test_cancelling_lets_a_training_that_looks_end_by_itself(instance: Instances) -> None:
     one = instance(toy(steps=5, hold_at=3))
     one.start()
@@ -109,6 +110,7 @@ def test_cancelling_lets_a_training_that_looks_end_by_itself(instance: Instances
     assert (load_latest(one.run_dir) or {})["status"] == "cancelled"
 
 
+@pytest.mark.long
 def test_a_killed_agent_is_missed_and_goes_on_when_it_is_started_again(instance: Instances) -> None:
     one = instance(toy(steps=12, hold_at=7))
     one.start()
@@ -124,6 +126,7 @@ def test_a_killed_agent_is_missed_and_goes_on_when_it_is_started_again(instance:
     assert content(one.run_dir) == content(one.there)
 
 
+@pytest.mark.long
 def test_a_training_whose_own_agent_is_killed_ends_and_has_vanished(instance: Instances) -> None:
     one = instance({"train.py": PLAIN.format(steps=10_000)})
     one.start()
@@ -137,6 +140,7 @@ def test_a_training_whose_own_agent_is_killed_ends_and_has_vanished(instance: In
     assert not record.training.lives
 
 
+@pytest.mark.long
 def test_a_machine_that_is_about_to_go_stops_the_training_and_delivers(instance: Instances) -> None:
     one = instance({"train.py": PLAIN.format(steps=10_000)})
     one.start()
@@ -169,6 +173,7 @@ def test_a_paused_run_resumes_on_another_machine_as_one_timeline(instance: Insta
     assert json.loads((two.run_dir / "model/config.json").read_text()) == {"sum": 78}
 
 
+@pytest.mark.long
 def test_the_time_limit_holds_without_anybody_watching_and_the_wheel_is_there(
     instance: Instances, tmp_path: Path
 ) -> None:
@@ -183,6 +188,7 @@ def test_the_time_limit_holds_without_anybody_watching_and_the_wheel_is_there(
     assert ended.exit.reason == "time_limit"
 
 
+@pytest.mark.long
 def test_a_program_of_the_job_can_be_executed_there(instance: Instances) -> None:
     one = instance(
         {"go.sh": "#!/bin/sh\necho executed\n", "train.py": "import os; os.execv('./go.sh', ['go'])"}

@@ -29,7 +29,10 @@ def asked(folder: Path) -> str:
     return str(tokenizer.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
 
 
-@pytest.mark.parametrize("method", ["lora", "qlora", "full"])
+@pytest.mark.parametrize(
+    "method",
+    ["lora", pytest.param("qlora", marks=pytest.mark.long), pytest.param("full", marks=pytest.mark.long)],
+)
 def test_a_memorised_answer_survives_the_export_in_bf16(
     make_run: Callable[..., Run], tiny: Make, tmp_path: Path, method: str
 ) -> None:

@@ -124,6 +124,7 @@ def test_a_pause_reaches_all_and_a_resume_goes_on_exactly(
     assert read_losses(paused) == read_losses(straight)
 
 
+@pytest.mark.long
 def test_when_one_is_killed_the_others_end_and_say_so(tmp_path: Path, model: Path, examples: Path) -> None:
     run = write_run(tmp_path / "run", model, examples, batch_size=4, processes=2, epochs=5_000)
     process = start(run)
