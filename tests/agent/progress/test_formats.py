@@ -173,12 +173,29 @@ def test_a_trainers_numbers_belong_to_the_step_of_its_bar_and_its_evaluation_to_
     found = course_of(
         "  1%| | 1/100 [00:01<01:39, 1.00s/it]",
         " 10%|█| 10/100 [00:10<01:30, 1.00s/it]",
-        "{'loss': '2.0', 'learning_rate': '5e-05', 'epoch': '0.1'}",
+        # The bar is drawn too rarely to have shown step 12, and anew after the numbers of step 12.
+        "{'loss': '2.0', 'learning_rate': '5e-05', 'epoch': '0.12'}",
+        " 12%|█| 12/100 [00:10<01:30, 1.00s/it]",
         " 50%|█████| 5/10 [00:10<00:10, 1.00s/it]",
-        "{'eval_loss': '1.5', 'eval_runtime': '3.0', 'epoch': '0.1'}",
-        " 11%|█| 11/100 [00:20<01:29, 1.00s/it]",
+        "{'eval_loss': '1.5', 'eval_runtime': '3.0', 'epoch': '0.12'}",
+        " 12%|█| 12/100 [00:10<01:30, 1.00s/it]",
+        " 13%|█| 13/100 [00:20<01:29, 1.00s/it]",
     )
-    assert found == [(1, 100, None), (10, 100, None), (10, 100, 2.0), (10, 100, None), (11, 100, None)]
+    assert found == [
+        (1, 100, None), (10, 100, None), (12, 100, 2.0), (12, 100, None), (13, 100, None),
+    ]  # fmt: skip
+
+
+def test_numbers_after_the_last_bar_are_not_lost() -> None:
+    course = Course()
+    for line in ("10%|█| 10/100 [00:10<01:30, 1.00s/it]", "{'loss': '2.0', 'epoch': '0.1'}"):
+        said = read_line(line)
+        assert said is not None
+        course.take(said)
+    rest = course.rest()
+    assert rest is not None
+    assert (rest.step, rest.values) == (10, {LOSS: 2.0})
+    assert course.rest() is None
 
 
 def test_bars_of_epochs_become_one_course() -> None:

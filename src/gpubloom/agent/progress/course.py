@@ -46,6 +46,7 @@ class Course:
     _bar: _Bar | None = None
     _lines: int = 0
     _names: set[str] = field(default_factory=set)
+    _waiting: dict[str, float] = field(default_factory=dict)
 
     def take(self, said: Said) -> Point | None:
         """None: nothing to record, only something to remember."""
@@ -67,6 +68,18 @@ class Course:
             return self._without_step(said, values)
         if self.step is None:
             return None
+        if said.bar:
+            values = {**self._waiting, **values}
+            self._waiting = {}
+        return self._point(values)
+
+    def rest(self) -> Point | None:
+        """What still waited for a bar when the output ended."""
+        waiting, self._waiting = self._waiting, {}
+        return self._point(waiting) if waiting and self.step is not None else None
+
+    def _point(self, values: dict[str, float]) -> Point:
+        assert self.step is not None
         return Point(self.step, values, self.total, self.epoch, self.epochs)
 
     def _follow_bar(self, said: Said) -> bool:
@@ -106,13 +119,15 @@ class Course:
             self.step = int(said.epoch)
             self.total = int(said.epochs) if said.epochs else self.total
         elif self._bar is not None:
-            # Numbers beside a bar: the bar says where, and is the training's for good.
+            # Numbers beside a bar: it is the training's for good. Where they belong it says when it is drawn
+            # again, right after them.
             self._bar.told_loss = True
+            earlier, self._waiting = self._waiting, values
+            return self._point(earlier) if earlier else None
         elif self.step is None or self._lines:
             self._lines += 1
             self.step = self._lines
-        assert self.step is not None
-        return Point(self.step, values, self.total, self.epoch, self.epochs)
+        return self._point(values)
 
     def _limited(self, values: dict[str, float]) -> dict[str, float]:
         known = {}

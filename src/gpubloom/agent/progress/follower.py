@@ -159,6 +159,8 @@ class Follower:
 
     def _conclude(self) -> None:
         self._read(self._lines.last())
+        if (rest := self._course.rest()) is not None:
+            self._record(rest)
         if self._recorder is None or self._end is None or not self._spec.run_dir.is_dir():
             return
         code, signal, reason = self._end
