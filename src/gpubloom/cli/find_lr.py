@@ -96,12 +96,12 @@ def _tuning(
     model: str, data: str | None, train_path: str | None, method: str | None, console: "Console"
 ) -> dict[str, Any]:
     """What `bloom finetune` would make of the same words."""
-    from gpubloom.cli.finetune import _folder
+    from gpubloom.cli.finetune import folder_of
 
     if data is None or train_path is not None:
         raise ValueError("A model is tuned on a file of examples: bloom find-lr MODEL DATA.")
     return {
-        "model.path": str(_folder(model, console)),
+        "model.path": str(folder_of(model, console)),
         "data.kind": "examples",
         "data.train_path": data,
         "method": method or "lora",
@@ -111,7 +111,7 @@ def _tuning(
 def _task(
     flags: dict[str, Any], assignments: list[str], config_file: Path | None, finder: dict[str, Any]
 ) -> "Task":
-    from gpubloom.cli.finetune import _defaults
+    from gpubloom.cli.finetune import usual_settings
     from gpubloom.cli.train_config import build_config
     from gpubloom.plan.tasks import task_from
 
@@ -121,7 +121,7 @@ def _task(
         config_file=config_file,
         environment=os.environ,
         folder=Path.cwd(),
-        defaults=_defaults(flags, assignments, config_file) if "model.path" in flags else {},
+        defaults=usual_settings(flags, assignments, config_file) if "model.path" in flags else {},
     )
     return task_from({"kind": "find_learning_rate", "train": config.model_dump(exclude_unset=True), **finder})
 

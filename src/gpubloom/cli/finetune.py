@@ -77,7 +77,7 @@ def finetune(
 
     console = Console(highlight=False)
     try:
-        folder = _folder(model, console)
+        folder = folder_of(model, console)
         flags = {
             "model.path": str(folder),
             "model.context_length": context_length,
@@ -90,13 +90,20 @@ def finetune(
             "learning_rate": learning_rate,
             "device": None if gpu is None else f"cuda:{gpu}",
         }
-        start(flags, assignments or [], config, run_dir, console, _defaults(flags, assignments or [], config))
+        start(
+            flags,
+            assignments or [],
+            config,
+            run_dir,
+            console,
+            usual_settings(flags, assignments or [], config),
+        )
     except ValueError as problem:
         typer.echo(f"bloom finetune: {problem}", err=True)
         raise typer.Exit(2) from None
 
 
-def _folder(named: str, console: "Console") -> Path:
+def folder_of(named: str, console: "Console") -> Path:
     """The folder that a person means: of a model, of what a run made, or of what a hub has."""
     folder = Path(named).expanduser()
     if not folder.is_dir():
@@ -115,7 +122,7 @@ def _folder(named: str, console: "Console") -> Path:
     return folder
 
 
-def _defaults(flags: dict[str, Any], assignments: list[str], config_file: Path | None) -> dict[str, Any]:
+def usual_settings(flags: dict[str, Any], assignments: list[str], config_file: Path | None) -> dict[str, Any]:
     """What nobody said: rows that the data fills, as many at once as the machine holds."""
     from gpubloom.cli.train_config import build_config
     from gpubloom.plan import DoesNotFit, detect_hardware, estimate_tokens, plan

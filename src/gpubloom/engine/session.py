@@ -21,7 +21,6 @@ from gpubloom.engine.hardware import uses_gpu
 from gpubloom.engine.parallel import Companions, Group, join
 from gpubloom.plan import TrainConfig, explain
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
-from gpubloom.traincard.layout import find_rank
 
 
 @dataclass
@@ -81,7 +80,7 @@ def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iter
         config = TrainConfig.read(home / "config.json")
         run_dir = _place(home, options.into, config)
         lock = None
-        if leads := find_rank(os.environ) == 0:
+        if leads := os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK") == "0":
             _must_be_allowed(run_dir, config, resuming=options.resume)
             lock = RunLock.acquire(run_dir)
         # Before the Reporter, which records a SIGTERM and then calls the handler it found.

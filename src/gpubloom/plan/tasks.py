@@ -86,7 +86,6 @@ class FindLearningRateTask(Part):
 
 
 Task = ServeTask | EvaluateTask | ExportTask | FindLearningRateTask
-TaskKind = Literal["serve", "evaluate", "export", "find_learning_rate"]
 
 _KINDS: dict[str, type[Task]] = {
     "serve": ServeTask,

@@ -4,7 +4,8 @@ Every process holds the whole model and computes other rows of the same step. Gr
 block, so all make the same update; what a person asks for reaches the first process, and the others agree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
@@ -109,21 +110,16 @@ class GroupLost(RuntimeError):
     """Another process of the group is gone."""
 
 
-class _in_words:  # noqa: N801 - reads as a phrase where it is used
+@contextmanager
+def _in_words(group: Group) -> Iterator[None]:
     """A connection that breaks means that a process is gone; torch's own words do not say so."""
-
-    def __init__(self, group: Group) -> None:
-        self._group = group
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, _: object) -> None:
-        if isinstance(problem, RuntimeError):
-            raise GroupLost(
-                f"Rank {self._group.rank} lost another of the {self._group.size} processes of this run: what "
-                "ended it is in the log. Continue the run from its newest checkpoint."
-            ) from problem
+    try:
+        yield
+    except RuntimeError as problem:
+        raise GroupLost(
+            f"Rank {group.rank} lost another of the {group.size} processes of this run: what ended it is in "
+            "the log. Continue the run from its newest checkpoint."
+        ) from problem
 
 
 def _device() -> torch.device:
