@@ -29,7 +29,7 @@ def must_be_possible(tasks: Sequence[str]) -> None:
                 f"name it in {OWN_TASKS}."
             )
     try:
-        import lm_eval  # type: ignore[import-untyped] # noqa: F401
+        import lm_eval  # noqa: F401
     except ImportError:
         raise ValueError(
             "lm-eval tasks need the library lm-eval, which is not installed. "
@@ -40,8 +40,8 @@ def must_be_possible(tasks: Sequence[str]) -> None:
 def benchmark(voices: Voices, model: TextModel, tasks: Sequence[str]) -> dict[str, dict[str, float]]:
     """By task: its metrics. ValueError for tasks that are not known."""
     from lm_eval import simple_evaluate
-    from lm_eval.models.huggingface import HFLM  # type: ignore[import-untyped]
-    from lm_eval.tasks import TaskManager  # type: ignore[import-untyped]
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
     from transformers import AutoTokenizer
 
     known = TaskManager(include_path=os.environ.get(OWN_TASKS) or None)
