@@ -26,7 +26,7 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_NODE = 20
 EXTRAS = {"run": "server,train", "test": "server,train,dev"}
 # Debian's package, and a command it brings.
-SYSTEM_PACKAGES = {"chromium": "chromium", "postgresql": "initdb"}
+SYSTEM_PACKAGES = {"bubblewrap": "bwrap", "chromium": "chromium", "postgresql": "initdb"}
 
 
 def main(purpose: str) -> None:
@@ -92,7 +92,7 @@ def prepare_web_app(purpose: str) -> None:
 
 
 def prepare_system() -> None:
-    """A browser and PostgreSQL for the tests: installed when this is root on Debian, otherwise named."""
+    """A browser, PostgreSQL and a sandbox for the tests: installed when this is root on Debian, otherwise named."""
     missing = [package for package, command in SYSTEM_PACKAGES.items() if not has_command(command)]
     if not missing:
         return
