@@ -1,0 +1,130 @@
+"""Places whose machines are rented: what each of them can do, in values that a worker keeps and compares.
+
+A place knows nothing of jobs. It is asked to start one command on one machine, under a name that the caller
+chose (the key), and to say later what became of it. Everything that the job says travels through the bucket.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+
+from gpubloom.offers import PriceRow
+
+# starting: asked for, nothing of ours runs yet. running: it is billed. ended: by itself or by us, not billed
+# any more. lost: the service took it away (preempted, unhealthy).
+InstanceState = Literal["starting", "running", "ended", "lost"]
+
+# Every key begins with it; `list` shows nothing else, so what people started themselves is never touched.
+KEY_PREFIX = "bloom-"
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Whether a place can do something; a "no" says why, in a sentence that a person can read."""
+
+    can: bool
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What differs between places. `runs_unattended`: without somebody who opens a page there."""
+
+    runs_unattended: Capability
+    console_logs: Capability
+    live_prices: Capability
+    several_gpus: Capability
+    several_nodes: Capability
+    spot: Capability
+    # The longest that one machine may live; a longer job is relaunched from its checkpoint.
+    longest_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class CredentialField:
+    """One thing that a person enters to connect a place, such as an API key. Secret ones are never shown."""
+
+    name: str
+    title: str
+    secret: bool = True
+    required: bool = True
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One machine for one attempt of one job.
+
+    `key` is unique to the attempt and begins with KEY_PREFIX; the machine carries it as name or tag.
+    `command` is for a shell and starts the agent, given `start_address` in the environment as BLOOM_START.
+    That address is a secret: it goes into no log, no error and no process list.
+    """
+
+    key: str
+    gpu: str
+    gpus: int
+    command: str
+    start_address: str
+    region: str | None = None
+    spot: bool = False
+    disk_gb: int = 50
+    packages: Sequence[str] = ()
+    longest_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One machine at a service, by the service's own words and clock. `id` is the service's, `key` is ours.
+
+    `billed_from` and `billed_to`: None where the service does not say; the caller's clock counts then.
+    """
+
+    id: str
+    key: str
+    state: InstanceState
+    detail: str = ""
+    region: str | None = None
+    hourly: float | None = None
+    billed_from: datetime | None = None
+    billed_to: datetime | None = None
+    # Where a person sees it at the service.
+    page: str | None = None
+
+
+@dataclass(frozen=True)
+class LogChunk:
+    """What a service's own console said after `cursor`; the next call takes the new one."""
+
+    text: str
+    cursor: str
+
+
+class RentedPlace(Protocol):
+    """A service. One object per person and per set of credentials; every method raises Fault."""
+
+    name: str
+    capabilities: Capabilities
+
+    async def check(self) -> str:
+        """Whether the credentials are good: who they belong to, in a word or two. Starts nothing."""
+
+    async def prices(self) -> list[PriceRow]:
+        """What the service says its GPUs cost now; empty where it does not say."""
+
+    async def submit(self, launch: Launch) -> Instance:
+        """Starts a machine, once: one that carries the key already is found and returned, whatever became of
+        an earlier call. An answer that is lost on the way is looked for before a Fault says so."""
+
+    async def status(self, instance_id: str) -> Instance:
+        """What became of it. A machine that the service does not know any more is `ended`."""
+
+    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk: ...
+
+    async def cancel(self, instance_id: str) -> None:
+        """Ends it and its bill. What has ended already is no fault."""
+
+    async def list(self) -> list[Instance]:
+        """Everything of ours that the service still bills or is about to."""
+
+    async def close(self) -> None: ...
