@@ -1,4 +1,4 @@
-"""The services that jobs can be sent to, by name. A service's own module is imported when it is first used."""
+"""The services that jobs can be sent to, by name. A service's own module is imported when it is used."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
