@@ -43,6 +43,7 @@ from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.playground.proxy import new_client
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
+from gpubloom.server.rentals import tables as _rental_tables  # noqa: F401 - declares them
 from gpubloom.server.scripts import routes as script_routes
 from gpubloom.server.scripts.routes import MOST_AT_ONCE
 from gpubloom.server.security.body_limit import BodyLimit

@@ -49,7 +49,13 @@ class TrainingJob(Identified, Table):
     dataset_id: Mapped[UUID | None] = mapped_column(ForeignKey(Dataset.id, ondelete="SET NULL"), index=True)
     model_id: Mapped[UUID | None] = mapped_column(ForeignKey(Model.id, ondelete="SET NULL"), index=True)
     plan: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    # Where it runs: "local" is a machine with a worker, anything else a service by its name.
     target: Mapped[str] = mapped_column(String(32), default="local")
+    # The offer that was taken: provider, gpu, gpus, region, kind, hourly, billing, minimumSeconds, estimate.
+    place: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    # US dollars that all its attempts together may cost, and the longest time that they may take.
+    budget: Mapped[float | None] = mapped_column(Double)
+    max_hours: Mapped[float | None] = mapped_column(Double)
     gpu_type: Mapped[str | None]
     gpus: Mapped[int] = mapped_column(default=0)
     host_memory: Mapped[int | None]

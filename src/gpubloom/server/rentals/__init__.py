@@ -1,0 +1,1 @@
+"""GPUs that people rent: their credentials, what is rented now, what it cost, and budgets."""
