@@ -1,0 +1,136 @@
+"""A machine that a stand-in of a service rents out: a folder, an environment, and processes that really run.
+
+When it is taken away, everything that was started on it goes, also what left its process group: every process
+inherits a mark in its environment, and nothing without that mark is ever signalled.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+_MARK = "RENTED_MACHINE"
+
+
+class Machine:
+    """Runs `command` in `folder` from `start` on. Times are seconds by `clock`, as the service would bill."""
+
+    def __init__(
+        self,
+        folder: Path,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder = folder
+        self.command = list(command)
+        self.environment = dict(environment or {})
+        self.output: list[tuple[float, str]] = []
+        self.started_at: float | None = None
+        self.ended_at: float | None = None
+        self._clock = clock
+        self._mark = uuid.uuid4().hex
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+        self._returncode: int | None = None
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._process = subprocess.Popen(
+            self.command,
+            cwd=self.folder,
+            env={
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "HOME": str(self.folder),
+                "BLOOM_JOB_FOLDER": str(self.folder / "job"),
+                _MARK: self._mark,
+                **self.environment,
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.started_at = self._clock()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.output.append((self._clock(), line.decode(errors="replace")))
+
+    @property
+    def text(self) -> str:
+        return "".join(line for _, line in self.output)
+
+    @property
+    def returncode(self) -> int | None:
+        """How the command ended; None: it runs. What it left running ends with it, as in a container."""
+        if self._returncode is None and self._process is not None:
+            code = self._process.poll()
+            if code is not None:
+                self._take_away(code)
+        return self._returncode
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self.returncode is None
+
+    @property
+    def billed_seconds(self) -> float:
+        if self.started_at is None:
+            return 0.0
+        end = self.ended_at if self.returncode is not None else None
+        return (end if end is not None else self._clock()) - self.started_at
+
+    def end(self, grace_seconds: float = 5.0) -> None:
+        """Asked to go: SIGTERM to the command, and after a while the machine is gone."""
+        if self._process is not None and self.running:
+            self._process.terminate()
+            deadline = time.monotonic() + grace_seconds
+            while self._process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+        self.vanish()
+
+    def vanish(self) -> None:
+        """Gone from one moment to the next."""
+        if self._process is not None and self._returncode is None:
+            self._take_away(self._process.poll())
+
+    def _take_away(self, code: int | None) -> None:
+        assert self._process is not None
+        while left := self.processes():
+            for process in left:
+                try:
+                    process.send_signal(signal.SIGKILL)
+                except psutil.NoSuchProcess:
+                    continue
+            psutil.wait_procs(left, timeout=5)
+        self._process.wait(10)
+        if self._reader is not None:
+            self._reader.join(5)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self.ended_at = self._clock()
+        self._returncode = code if code is not None else -signal.SIGKILL
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that runs on it, wherever it went."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(_MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+                continue
+        return found
