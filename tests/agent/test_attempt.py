@@ -56,6 +56,23 @@ def test_training_runs_in_the_run_directory_with_nothing_on_its_input(run: Run) 
     assert facts["session"] != os.getsid(0)
 
 
+def test_a_command_can_run_in_a_folder_of_the_run_directory_and_the_log_says_what_was_noted(run: Run) -> None:
+    (run.path / "work").mkdir()
+    (run.path / "work" / "theirs.py").write_text("import os; print('in', os.getcwd())")
+    run.spec = replace(
+        run.spec, command=(sys.executable, "-S", "theirs.py"), folder="work", note="--resume was added."
+    )
+    assert run.run_agent().code == 0
+    assert f"in {run.path / 'work'}" in run.output()
+    assert "[bloom-agent] --resume was added." in run.output()
+
+
+@pytest.mark.parametrize("folder", ["/etc", "../elsewhere", "work/../.."])
+def test_a_folder_outside_of_the_run_directory_is_refused(folder: str) -> None:
+    with pytest.raises(ValueError, match="inside the run directory"):
+        JobSpec("job", Path("/run"), 1, ("python",), folder=folder)
+
+
 def test_second_agent_ends_at_once_and_changes_nothing(run: Run) -> None:
     run.script("print('first'); input_ = __import__('time').sleep(60)")
     with run.start_agent() as first:

@@ -56,6 +56,29 @@ def test_an_end_is_judged(changes: dict[str, object], action: str) -> None:
     assert judge(replace(RUNNING, **changes)).action == action  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("changes", "action"),
+    [
+        # Nothing was recognised in what it printed; the code is enough.
+        ({"said": None}, "complete"),
+        ({"said": "running"}, "complete"),
+        # It said so, and then it failed.
+        ({"said": "completed", "exit": replace(EXIT, code=1)}, "fail"),
+        # It saves and ends when it is told to, but nobody asked for that.
+        ({"said": "preempted", "exit": replace(EXIT, reason="stopped")}, "retry"),
+        ({"said": None, "exit": KILLED}, "retry"),
+        ({"said": None, "exit": None}, "retry"),
+        ({"said": None, "exit": None, "fruitless_attempts": 2}, "fail"),
+        ({"status": "pausing", "exit": replace(EXIT, code=None, signal=15, reason="stopped")}, "stop"),
+        ({"status": "cancelling", "exit": KILLED}, "stop"),
+        ({"status": "cancelling", "said": None}, "complete"),
+        ({"exit": replace(EXIT, reason="time_limit")}, "fail"),
+    ],
+)
+def test_the_end_of_a_script_goes_by_its_exit_code(changes: dict[str, object], action: str) -> None:
+    assert judge(replace(RUNNING, kind="script", **changes)).action == action  # type: ignore[arg-type]
+
+
 def test_an_error_of_the_training_is_told_in_its_own_words() -> None:
     error = {"type": "FloatingPointError", "message": "The loss is nan.", "advice": "Lower the rate."}
     verdict = judge(replace(RUNNING, said="failed", exit=replace(EXIT, code=1), error=error))

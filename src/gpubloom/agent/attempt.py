@@ -112,6 +112,8 @@ def _run(
     adopt_orphans()
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     log.note(f"Attempt {spec.attempt} of job {spec.job_id} starts at {moment} ({start}).")
+    if spec.note:
+        log.note(spec.note)
     environment = training_environment(spec, os.environ)
     try:
         training = start_training(spec, environment, keep=(held, *devices), become=become)

@@ -20,7 +20,8 @@ class JobSpec:
     """One attempt of one job: a command to run in a run directory.
 
     `environment` is added to what the agent inherits. `stop_grace_seconds`: how long a training process that
-    was asked to stop may take to save its checkpoint before it is killed.
+    was asked to stop may take to save its checkpoint before it is killed. `folder`: where inside the run
+    directory the command runs. `note`: what the log should say about this attempt.
     """
 
     job_id: str
@@ -31,6 +32,8 @@ class JobSpec:
     output_limit_bytes: int = 64 << 20
     time_limit_seconds: float | None = None
     stop_grace_seconds: float = 300.0
+    folder: str = ""
+    note: str = ""
     v: int = SPEC_VERSION
 
     def __post_init__(self) -> None:
@@ -45,6 +48,13 @@ class JobSpec:
             raise ValueError(f"Attempts count from 1; the job says {self.attempt}.")
         if not self.run_dir.is_absolute():
             raise ValueError(f"The run directory must be an absolute path, not {self.run_dir}.")
+        if Path(self.folder).is_absolute() or ".." in Path(self.folder).parts:
+            raise ValueError(f"The command must run inside the run directory, not in {self.folder}.")
+
+    @property
+    def working_folder(self) -> Path:
+        """Where the command runs."""
+        return self.run_dir / self.folder
 
     def to_json(self) -> str:
         content = {**asdict(self), "run_dir": str(self.run_dir), "command": list(self.command)}
@@ -65,6 +75,8 @@ class JobSpec:
                 output_limit_bytes=int(content["output_limit_bytes"]),
                 time_limit_seconds=None if limit is None else float(limit),
                 stop_grace_seconds=float(content["stop_grace_seconds"]),
+                folder=str(content.get("folder", "")),
+                note=str(content.get("note", "")),
             )
         except (KeyError, TypeError, AttributeError) as problem:
             raise ValueError(

@@ -15,7 +15,7 @@ from typing import NoReturn
 from gpubloom.agent.processes import Process
 from gpubloom.agent.spec import JobSpec
 
-# Turns the fork into the training process, in the run directory, with standard streams in place. It does not
+# Turns the fork into the training process, in its folder, with standard streams in place. It does not
 # come back.
 Become = Callable[[JobSpec, dict[str, str]], NoReturn]
 
@@ -99,7 +99,7 @@ def _wait_and_become(spec: JobSpec, environment: dict[str, str], go_end: int, be
         os._exit(_AGENT_GONE)
     os.close(go_end)
     try:
-        os.chdir(spec.run_dir)
+        os.chdir(spec.working_folder)
         become(spec, environment)
     except OSError as problem:
         os.write(2, f"[bloom-agent] {spec.command[0]} could not be started: {problem}\n".encode())

@@ -42,6 +42,8 @@ class NotWarm(Exception):
 
 def why_not_warm(spec: JobSpec, environment: Mapping[str, str]) -> str | None:
     """What about a job needs a Python of its own; None when a fork of ours will do."""
+    if spec.folder:
+        return "a person's own script gets a fresh Python"
     if len(spec.command) < 2 or spec.command[1] not in _SCRIPTS:
         return f"the command is not {' or '.join(_SCRIPTS)}"
     if spec.command[0] != sys.executable:

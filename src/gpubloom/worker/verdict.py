@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpubloom.agent.spec import ExitRecord
-from gpubloom.server.jobs.kinds import Kind
+from gpubloom.server.jobs.kinds import SHOWN, Kind
 from gpubloom.server.jobs.states import Status
 
 _LONGEST_MESSAGE = 2_000
 DIRECTORY_GONE = "The run directory is gone."
 # With this code our own trainer says what is wrong with its input, in one sentence.
 _WRONG_INPUT = 2
+_FAILED: dict[Kind, str] = {"train": "training_failed", "script": "script_failed"}
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ class Verdict:
 
 def judge(ending: Ending) -> Verdict:
     """An end that says nothing about the job itself is tried again; an error of the training is not."""
-    if ending.said == "completed" or (ending.is_finished and (ending.exit is None or ending.exit.signal)):
-        # Killed right after the last file was written: there was nothing left to do.
+    if _is_complete(ending):
         return Verdict("complete")
     if ending.status == "cancelling":
         return Verdict("stop")
@@ -59,10 +59,10 @@ def judge(ending: Ending) -> Verdict:
     if ending.exit is not None and ending.exit.reason == "time_limit":
         return _failed(ending, "time_limit")
     # Told to stop by somebody other than the job's owner: a signal from outside, a machine that shuts down.
-    outside = {"preempted", "paused", "interrupted"} if ending.kind == "train" else {"cancelled"}
+    outside = {"preempted", "paused", "interrupted"} if ending.kind in SHOWN else {"cancelled"}
     preempted = ending.said in outside or (ending.exit is not None and ending.exit.reason == "stopped")
     if ending.exit is not None and ending.exit.code is not None and not preempted:
-        return _failed(ending, "training_failed" if ending.kind == "train" else "task_failed")
+        return _failed(ending, _FAILED.get(ending.kind, "task_failed"))
     fruitless = 0 if ending.has_newer_checkpoint else ending.fruitless_attempts + 1
     if fruitless >= ending.max_attempts:
         how = "The agent vanished." if ending.exit is None else ending.exit.sentence
@@ -72,9 +72,19 @@ def judge(ending: Ending) -> Verdict:
             fruitless,
             code="too_many_attempts",
             message=f"{how} This happened {times}"
-            + (" without a newer checkpoint." if ending.kind == "train" else "."),
+            + (" without a newer checkpoint." if ending.kind in SHOWN else "."),
         )
     return Verdict("retry", fruitless)
+
+
+def _is_complete(ending: Ending) -> bool:
+    if ending.kind == "script":
+        # Whatever was printed or reported: a script that is done ends with 0, by itself.
+        return ending.exit is not None and ending.exit.reason == "ended" and ending.exit.code == 0
+    # Killed right after the last file was written: there was nothing left to do.
+    return ending.said == "completed" or (
+        ending.is_finished and (ending.exit is None or ending.exit.signal is not None)
+    )
 
 
 def _failed(ending: Ending, code: str) -> Verdict:

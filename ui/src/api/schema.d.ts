@@ -2692,7 +2692,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve";
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
             /** Parentid */
             parentId: string | null;
             /** Checkpointid */
@@ -6036,8 +6036,8 @@ export interface operations {
     list_jobs_api_training_jobs_get: {
         parameters: {
             query?: {
-                /** @description Trainings unless said; with parentId, every kind of task. */
-                kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve")[] | null;
+                /** @description Trainings and scripts unless said; with parentId, every kind of task. */
+                kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script")[] | null;
                 /** @description Only tasks about this job. */
                 parentId?: string | null;
                 projectId?: string | null;

@@ -20,7 +20,7 @@ def knows_traincard(spec: JobSpec) -> bool:
     named = [word for word in spec.command if word.endswith(".py")]
     if not named:
         return any(word.partition(".")[0] in _OURS for word in spec.command)
-    script = spec.run_dir / named[0]
+    script = spec.working_folder / named[0]
     imported = set(_imports(script))
     beside = [script.with_name(f"{name}.py") for name in sorted(imported)]
     for module in [path for path in beside if path.is_file()][:_MOST_MODULES]:

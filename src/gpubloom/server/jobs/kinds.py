@@ -1,13 +1,16 @@
 """The kinds of jobs, and what can be asked of each."""
 
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 from gpubloom.server.jobs.states import Action
 from gpubloom.server.problems import Conflict
 
-Kind = Literal["train", "find_learning_rate", "evaluate", "export", "serve"]
+Kind = Literal["train", "find_learning_rate", "evaluate", "export", "serve", "script"]
 
 ALL: tuple[Kind, ...] = get_args(Kind)
+# What people come to see; the others are tasks about one of these, or about a model.
+SHOWN: tuple[Kind, ...] = ("train", "script")
 # They read a model that is there; on a machine without GPUs they do not stand in a training's way.
 ABOUT_A_MODEL: tuple[Kind, ...] = ("evaluate", "export", "serve")
 
@@ -20,6 +23,7 @@ _NAMES: dict[Kind, str] = {
     "evaluate": "evaluation",
     "export": "export",
     "serve": "playground",
+    "script": "script",
 }
 
 # A task has no checkpoints: it can be stopped and begun anew, not interrupted.
@@ -36,10 +40,21 @@ def name_of(kind: Kind) -> str:
     return _NAMES[kind]
 
 
-def check_can_be_asked(kind: Kind, what: Action | Literal["settings", "save"]) -> None:
-    """Raises a sentence for what makes no sense for this kind of job."""
-    if kind != "train" and what in _ONLY_OF_TRAININGS:
-        article = "An" if _NAMES[kind][0] in "aeiou" else "A"
+def check_can_be_asked(
+    kind: Kind, what: Action | Literal["settings", "save"], config: Mapping[str, Any]
+) -> None:
+    """Raises a sentence for what makes no sense for this kind of job, or for this one."""
+    if kind == "train" or what not in _ONLY_OF_TRAININGS:
+        return
+    if kind == "script" and what == "pause":
+        # It gets a signal; what it saved before is all that it can go on from.
+        if config.get("resumes"):
+            return
         raise Conflict(
-            f"{article} {_NAMES[kind]} cannot be {_ONLY_OF_TRAININGS[what]}.", code="not_for_this_kind"
+            "Nothing in this script goes on from a checkpoint, so it cannot be paused; cancel it instead.",
+            code="cannot_resume",
         )
+    article = "An" if _NAMES[kind][0] in "aeiou" else "A"
+    raise Conflict(
+        f"{article} {_NAMES[kind]} cannot be {_ONLY_OF_TRAININGS[what]}.", code="not_for_this_kind"
+    )

@@ -16,7 +16,7 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, still_valid
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.kinds import Kind
+from gpubloom.server.jobs.kinds import SHOWN, Kind
 from gpubloom.server.jobs.logs import read_output, search_output
 from gpubloom.server.jobs.metrics import read_curves, read_rows
 from gpubloom.server.jobs.present import job_out
@@ -49,7 +49,8 @@ async def list_jobs(
     session: ReadSession,
     settings: CurrentSettings,
     kind: Annotated[
-        list[Kind] | None, Query(description="Trainings unless said; with parentId, every kind of task.")
+        list[Kind] | None,
+        Query(description="Trainings and scripts unless said; with parentId, every kind of task."),
     ] = None,
     parent_id: Annotated[
         UUID | None, Query(alias="parentId", description="Only tasks about this job.")
@@ -64,7 +65,7 @@ async def list_jobs(
     rows, total = await service.list_jobs(
         session,
         principal,
-        kinds=kind or (() if parent_id is not None else ("train",)),
+        kinds=kind or (() if parent_id is not None else SHOWN),
         parent_id=parent_id,
         project_id=project_id,
         statuses=status or (),

@@ -14,7 +14,7 @@ from gpubloom.server.audit.service import record
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.inputs import Inputs
-from gpubloom.server.jobs.kinds import ABOUT_A_MODEL, Kind, check_can_be_asked, name_of
+from gpubloom.server.jobs.kinds import ABOUT_A_MODEL, SHOWN, Kind, check_can_be_asked, name_of
 from gpubloom.server.jobs.launch import Launch
 from gpubloom.server.jobs.states import ACTIVE, ENDED, Action, Status, after
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
@@ -195,7 +195,7 @@ async def ask(
 ) -> tuple[TrainingJob, Project]:
     """Pause, resume or cancel: stored here, carried out by whoever holds the lease."""
     job, project = await lock_own_job(session, principal, job_id)
-    check_can_be_asked(job.kind, action)
+    check_can_be_asked(job.kind, action, job.config)
     job.status = after(action, job.status)
     job.want = {"pause": "pause", "cancel": "cancel"}.get(action, "run")  # type: ignore[assignment]
     job.control_version += 1
@@ -220,7 +220,7 @@ async def extend(
 ) -> tuple[TrainingJob, Project]:
     """Train a completed job further; its schedule is rebuilt for the new length."""
     job, project = await lock_own_job(session, principal, job_id)
-    check_can_be_asked(job.kind, "extend")
+    check_can_be_asked(job.kind, "extend", job.config)
     status = after("extend", job.status)
     config = dict(job.config)
     if epochs is None and max_steps is None:
@@ -250,7 +250,7 @@ async def change_settings(
 ) -> tuple[TrainingJob, Project]:
     """Change live settings; the run obeys at its next step."""
     job, project = await lock_own_job(session, principal, job_id)
-    check_can_be_asked(job.kind, "settings")
+    check_can_be_asked(job.kind, "settings", job.config)
     if job.status in ENDED:
         raise Conflict(f"A job that is {job.status} has no settings to change.", code="wrong_state")
     job.settings = {**job.settings, **settings}
@@ -262,7 +262,7 @@ async def change_settings(
 async def save_now(session: AsyncSession, principal: Principal, job_id: UUID) -> tuple[TrainingJob, Project]:
     """Ask for a checkpoint at the next step."""
     job, project = await lock_own_job(session, principal, job_id)
-    check_can_be_asked(job.kind, "save")
+    check_can_be_asked(job.kind, "save", job.config)
     if job.status != "running":
         raise Conflict(f"A job that is {job.status} cannot save.", code="wrong_state")
     job.saves += 1
@@ -308,13 +308,13 @@ async def count_jobs(session: AsyncSession, principal: Principal) -> tuple[dict[
     """How many trainings are in each state, and how long all of them trained together."""
     counts = await session.execute(
         select(TrainingJob.status, func.count())
-        .where(TrainingJob.user_id == principal.id, TrainingJob.kind == "train")
+        .where(TrainingJob.user_id == principal.id, TrainingJob.kind.in_(SHOWN))
         .group_by(TrainingJob.status)
     )
     started = await session.scalars(
         select(TrainingJob).where(
             TrainingJob.user_id == principal.id,
-            TrainingJob.kind == "train",
+            TrainingJob.kind.in_(SHOWN),
             TrainingJob.start_time.is_not(None),
         )
     )
