@@ -49,7 +49,7 @@ export function JobPage() {
   if (job.error instanceof ApiProblem && job.error.status === 404) return <JobMissing />;
   return (
     <Loaded query={job} skeleton={<JobSkeleton />}>
-      {(found) => (found.kind === "train" ? <JobFound key={found.id} job={found} /> : <TaskPage key={found.id} task={found} />)}
+      {(found) => (found.kind === "train" || found.kind === "script" ? <JobFound key={found.id} job={found} /> : <TaskPage key={found.id} task={found} />)}
     </Loaded>
   );
 }

@@ -19,7 +19,7 @@ import { LearningRateFinder } from "./learning-rate-finder";
 import { OutputCard } from "./output-card";
 import { StopButton, TaskProgress } from "./task-progress";
 
-const KINDS: Record<Exclude<JobKind, "train">, string> = {
+const KINDS: Record<Exclude<JobKind, "train" | "script">, string> = {
   serve: "Playground",
   evaluate: "Evaluation",
   export: "Export",
@@ -29,7 +29,7 @@ const KINDS: Record<Exclude<JobKind, "train">, string> = {
 /** A task on its own: its answer, and what it printed, which is what one wants to read when it failed. */
 export function TaskPage({ task }: { task: Job }) {
   const parent = useQuery({ ...jobQuery(task.parentId ?? ""), enabled: task.parentId !== null });
-  if (task.kind === "train") return null;
+  if (task.kind === "train" || task.kind === "script") return null;
   const kind = KINDS[task.kind];
   return (
     <>
