@@ -9,6 +9,7 @@ import pytest
 from gpubloom.providers import Devices, LocalProvider
 from gpubloom.providers.local import agent_status
 from tests.agent.runs import Run
+from tests.storage.conftest import bucket, store  # noqa: F401 - pytest finds fixtures by name
 
 GPUS = ("GPU-a", "GPU-b")
 

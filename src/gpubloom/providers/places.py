@@ -9,7 +9,10 @@ from gpubloom.providers.base import ProviderError
 from gpubloom.providers.rented import Capabilities, CredentialField, RentedPlace
 
 # Each module has a PLACE of type PlaceKind.
-_MODULES: dict[str, str] = {}
+_MODULES: dict[str, str] = {
+    "modal": "gpubloom.providers.modal_cloud",
+    "lambda": "gpubloom.providers.lambda_cloud",
+}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ chose (the key), and to say later what became of it. Everything that the job say
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -65,7 +65,7 @@ class Launch:
     gpu: str
     gpus: int
     command: str
-    start_address: str
+    start_address: str = field(repr=False)
     region: str | None = None
     spot: bool = False
     disk_gb: int = 50

@@ -115,7 +115,7 @@ class Machine:
                     process.send_signal(signal.SIGKILL)
                 except psutil.NoSuchProcess:
                     continue
-            psutil.wait_procs(left, timeout=5)
+            time.sleep(0.01)
         self._process.wait(10)
         if self._reader is not None:
             self._reader.join(5)
