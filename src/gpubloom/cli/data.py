@@ -154,6 +154,41 @@ def pull(
     typer.echo(found.path)
 
 
+@app.command()
+def fetch(
+    name: Annotated[
+        str | None, typer.Argument(help="A dataset by its name, such as shakespeare; none: list them.")
+    ] = None,
+    to: Annotated[Path, typer.Option(help="The folder that gets a folder of that name.")] = Path("data"),
+    accept_change: Annotated[
+        bool, typer.Option("--accept-change", help="Take it though it is not what it was.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch a well-known dataset once, checked, and put it where scripts read it."""
+    from gpubloom.cli.fetch_view import fetching
+    from gpubloom.datasets.named import named_datasets, prepare_named
+
+    try:
+        if name is None:
+            every = named_datasets().values()
+            _print(
+                [json.dumps([dataclasses.asdict(each) for each in every], indent=2)]
+                if as_json
+                else [f"{each.name:<18} {each.title} ({each.licence})" for each in every]
+            )
+            return
+        with fetching(name) as progress:
+            found = prepare_named(
+                name, to.expanduser().absolute(), progress=progress, accept_change=accept_change
+            )
+    except ValueError as problem:
+        _fail("fetch", problem)
+    for note in found.notes:
+        typer.echo(note, err=True)
+    typer.echo(_as_json(found) if as_json else found.folder)
+
+
 def _open(file: Path, encoding: str | None) -> "Source":
     from gpubloom.datasets import Source
 

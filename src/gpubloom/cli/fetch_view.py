@@ -1,15 +1,11 @@
-"""A progress bar for what comes from a hub, on the terminal's error side, so that answers stay clean."""
+"""A progress bar for what is fetched, on the terminal's error side, so that answers stay clean."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from gpubloom.hub.folders import Progress
 
 
 @contextmanager
-def fetching(what: str) -> "Iterator[Progress]":
+def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
     """Within it, call what it gives with the bytes that are there and those that will be."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
