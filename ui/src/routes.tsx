@@ -5,7 +5,7 @@ import { jobQuery } from "@/api/jobs";
 import { PageError } from "./shell/page-error";
 import { PagePending } from "./shell/page-pending";
 import { Root } from "./shell/root";
-import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobsSearch, playgroundSearch, projectsSearch, settingsSearch } from "./shell/search-params";
+import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobsSearch, playgroundSearch, projectsSearch, providersSearch, scriptSearch, settingsSearch } from "./shell/search-params";
 
 const root = createRootRouteWithContext<{ queryClient: QueryClient }>()({ component: Root });
 
@@ -146,6 +146,13 @@ const finetune = createRoute({
   component: lazyRouteComponent(() => import("./pages/finetune/finetune-page"), "FinetunePage"),
 });
 
+const script = createRoute({
+  ...appPage,
+  path: "/script",
+  validateSearch: scriptSearch,
+  component: lazyRouteComponent(() => import("./pages/script/script-page"), "ScriptPage"),
+});
+
 const checkpoints = createRoute({
   ...appPage,
   path: "/checkpoints",
@@ -167,6 +174,13 @@ const playground = createRoute({
   component: lazyRouteComponent(() => import("./pages/playground/playground-page"), "PlaygroundPage"),
 });
 
+const providers = createRoute({
+  ...appPage,
+  path: "/providers",
+  validateSearch: providersSearch,
+  component: lazyRouteComponent(() => import("./pages/providers/providers-page"), "ProvidersPage"),
+});
+
 const settings = createRoute({
   ...appPage,
   path: "/settings",
@@ -182,5 +196,5 @@ export const routeTree = root.addChildren([
   reset,
   setup,
   shared,
-  app.addChildren([dashboard, projects, project, newJobInProject, job, jobs, newJob, jobById, datasets, dataset, models, finetune, checkpoints, compare, playground, settings]),
+  app.addChildren([dashboard, projects, project, newJobInProject, job, jobs, newJob, jobById, datasets, dataset, models, finetune, script, checkpoints, compare, playground, providers, settings]),
 ]);

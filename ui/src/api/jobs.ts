@@ -96,7 +96,7 @@ function keep(job: Job): Job {
   return job;
 }
 
-function forgetLists() {
+export function forgetLists() {
   void queryClient.invalidateQueries({ queryKey: totalsQuery.queryKey });
   return queryClient.invalidateQueries({ queryKey: ["jobs", "list"] });
 }

@@ -36,6 +36,19 @@ export function finetuneSearch(given: Record<string, unknown>): FinetuneSearch {
   return { dataset: text(given.dataset), model: text(given.model), project: text(given.project) };
 }
 
+export type ScriptSearch = { project?: string };
+
+export function scriptSearch(given: Record<string, unknown>): ScriptSearch {
+  return { project: text(given.project) };
+}
+
+/** Which service is to be connected, and the page of this app that asked for it. */
+export type ProvidersSearch = { connect?: string; back?: string };
+
+export function providersSearch(given: Record<string, unknown>): ProvidersSearch {
+  return { connect: text(given.connect), back: text(given.back) };
+}
+
 export type CompareSearch = { job?: string[]; pick?: true };
 
 const MOST_COMPARED = 8;

@@ -1,11 +1,16 @@
 import { type DragEvent, type ReactNode, useState } from "react";
 
-type DropAreaProps = { onDrop: (files: File[]) => void; children: ReactNode };
+type DropAreaProps = {
+  /** Folders are in the transfer only, and only until this returns. */
+  onDrop: (files: File[], transfer: DataTransfer) => void;
+  text?: string;
+  children: ReactNode;
+};
 
 const carriesFiles = (event: DragEvent) => event.dataTransfer.types.includes("Files");
 
 /** Takes files that are dropped anywhere on it. Everything it does can also be done by a button. */
-export function DropArea({ onDrop, children }: DropAreaProps) {
+export function DropArea({ onDrop, text = "Drop to upload", children }: DropAreaProps) {
   // Moving over a child leaves the parent: what counts is how many were entered.
   const [inside, setInside] = useState(0);
   return (
@@ -19,13 +24,13 @@ export function DropArea({ onDrop, children }: DropAreaProps) {
         if (!carriesFiles(event)) return;
         event.preventDefault();
         setInside(0);
-        onDrop([...event.dataTransfer.files]);
+        onDrop([...event.dataTransfer.files], event.dataTransfer);
       }}
     >
       {children}
       {inside > 0 && (
         <div aria-hidden className="pointer-events-none absolute -inset-2 z-20 grid place-items-center rounded-2xl border-2 border-dashed border-violet-soft bg-[#1f2937]/85 text-lg font-[590] text-violet-soft">
-          Drop to upload
+          {text}
         </div>
       )}
     </div>

@@ -1,0 +1,157 @@
+// @vitest-environment jsdom
+import { QueryClientProvider } from "@tanstack/react-query";
+import { RouterProvider, createMemoryHistory, createRootRoute, createRoute, createRouter } from "@tanstack/react-router";
+import { cleanup, render, screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { afterEach, describe, expect, it } from "vitest";
+import type { Provider } from "@/api/providers";
+import { queryClient } from "@/api/query-client";
+import type { Offer } from "@/api/scripts";
+import type { Machine } from "@/api/types";
+import { serveFrom } from "@/test-server";
+import { byReason } from "./excluded-list";
+import { localCautions } from "./local-card";
+import { LOCAL, bestOfEach, keyOf, offerLine } from "./offer-words";
+import { PlacePicker } from "./place-picker";
+import { resolve, usePlaces } from "./use-places";
+
+const span = (likely: number) => ({ low: likely / 2, likely, high: likely * 2 });
+const cost = { compute: span(2), storage: span(0), network: span(0), startUp: span(0.1), total: span(2.1) };
+
+const offer = (change: Partial<Offer>): Offer => ({
+  provider: "lambda",
+  title: "Lambda",
+  gpu: "A10",
+  gpus: 1,
+  memoryGb: 24,
+  kind: "on_demand",
+  region: null,
+  hourly: { low: 0.95, likely: 0.95, high: 0.95 },
+  cost,
+  hours: span(3),
+  waitHours: span(0.1),
+  relaunches: 0,
+  availability: "unknown",
+  unattended: true,
+  interactive: false,
+  features: [],
+  cautions: [],
+  assumed: [],
+  stale: false,
+  source: "Its page",
+  readOn: "2026-11-01",
+  recommended: false,
+  reasons: [],
+  ...change,
+});
+
+const provider = (name: string, connected: boolean): Provider => {
+  const yes = { can: true, reason: null };
+  const capabilities = { runsUnattended: yes, consoleLogs: yes, livePrices: yes, severalGpus: yes, severalNodes: yes, spot: yes, longestSeconds: null };
+  return { name, title: name, available: true, reason: null, connected, account: null, checkedAt: null, problem: null, page: null, fields: [], capabilities };
+};
+
+const modal = offer({ provider: "modal", title: "Modal", recommended: true, reasons: ["Starting fast counts."], kind: "per_second", stale: true, cautions: ["Cores cost extra."] });
+const a10 = offer({});
+const h100 = offer({ gpu: "H100", cost: { ...cost, total: span(9) } });
+
+describe("the place that is taken", () => {
+  const offers = [modal, a10, h100];
+
+  it("is the recommended one where it is connected, and this machine otherwise", () => {
+    expect(resolve(null, null, offers, [provider("modal", true)])).toBe(modal);
+    expect(resolve(null, null, offers, [provider("modal", false)])).toBe(LOCAL);
+    expect(resolve(null, null, [], [])).toBe(LOCAL);
+  });
+
+  it("is what a person picked, for as long as it is offered", () => {
+    expect(resolve(keyOf(h100), null, offers, [])).toBe(h100);
+    expect(resolve(keyOf(h100), null, [modal], [provider("modal", true)])).toBe(modal);
+    expect(resolve(LOCAL, null, offers, [provider("modal", true)])).toBe(LOCAL);
+  });
+
+  it("is what a template was made for, before what is recommended", () => {
+    expect(resolve(null, { provider: "lambda", gpu: "H100" }, offers, [provider("modal", true)])).toBe(h100);
+    expect(resolve(null, { provider: "lambda", gpu: "B200" }, offers, [])).toBe(a10);
+    expect(resolve(null, { provider: "local", gpu: null }, offers, [provider("modal", true)])).toBe(LOCAL);
+  });
+});
+
+it("says on one line what an offer costs, takes and means", () => {
+  expect(offerLine(offer({ relaunches: 2, availability: "queued" }))).toBe("$0.95 / h on demand · about 3 h · starts in about 6 m · there may be a queue · started again 2 times, from its checkpoint");
+});
+
+it("shows the best of each service first", () => {
+  expect(bestOfEach([modal, a10, h100])).toEqual([modal, a10]);
+});
+
+it("gathers what is not offered by its reason", () => {
+  const reason = "T4 cannot compute in bfloat16.";
+  const excluded = [
+    { provider: "modal", title: "Modal", gpu: "T4", gpus: 1, kind: "per_second" as const, reason },
+    { provider: "colab", title: "Colab", gpu: "T4", gpus: 1, kind: "free" as const, reason },
+    { provider: "colab", title: "Colab", gpu: "T4", gpus: 1, kind: "monthly_units" as const, reason },
+  ];
+  expect(byReason(excluded)).toEqual([[reason, ["Modal T4", "Colab T4"]]]);
+});
+
+const machine = (gigabytes: number[]) => ({ gpuMemoryBytes: gigabytes.map((size) => size * 2 ** 30) }) as Machine;
+
+it("says what speaks against this machine", () => {
+  expect(localCautions([], 8)[0]).toContain("No worker");
+  expect(localCautions([machine([])], 8)[0]).toContain("no GPU");
+  expect(localCautions([machine([])], null)).toEqual([]);
+  expect(localCautions([machine([16])], 24)).toEqual(["Its GPU has 16 GB; the script needs about 24 GB."]);
+  expect(localCautions([machine([24])], 24)).toEqual([]);
+});
+
+describe("the cards", () => {
+  const needs = { memoryGb: 12, hours: 3, gpus: 1, multiNode: false, interactive: false, bf16: false, resumes: true, diskGb: 50, dataGb: 1 };
+  const Picker = () => <PlacePicker places={usePlaces({ needs })} memoryGb={12} back="/script" waiting="" />;
+
+  function show(connected: string[]) {
+    const sent = serveFrom(({ path }) => {
+      if (path === "/api/providers") return { body: { items: ["modal", "lambda", "skypilot"].map((name) => provider(name, connected.includes(name))), storage: { ready: false, reason: "Set BLOOM_BUCKET." } } };
+      if (path === "/api/machines") return { body: { items: [] } };
+      return { body: { need: {}, offers: [modal, a10, h100], excluded: [], archetype: null, usual: null } };
+    });
+    const root = createRootRoute();
+    const routes = ["/", "/providers"].map((path) => createRoute({ getParentRoute: () => root, path, component: path === "/" ? Picker : () => null }));
+    const router = createRouter({ routeTree: root.addChildren(routes), history: createMemoryHistory({ initialEntries: ["/"] }) });
+    render(
+      <QueryClientProvider client={queryClient}>
+        <RouterProvider router={router} />
+      </QueryClientProvider>,
+    );
+    return { sent, router };
+  }
+
+  afterEach(() => {
+    cleanup();
+    queryClient.clear();
+  });
+
+  it("show reasons, cautions and the date of the price; others are a click away", async () => {
+    show(["modal"]);
+    const best = await screen.findByRole<HTMLInputElement>("radio", { name: "Modal · A10 $1.05–4.20" });
+    expect(best.checked).toBe(true);
+    for (const text of ["Starting fast counts.", "Cores cost extra.", "recommended"]) expect(screen.getByText(text)).toBeDefined();
+    expect(screen.getAllByText("price read 1 Nov 2026").length).toBe(2);
+    expect(screen.getByText(/Set BLOOM_BUCKET/)).toBeDefined();
+    await userEvent.click(screen.getByRole("button", { name: "Show all 3 offers" }));
+    await userEvent.click(screen.getByRole("radio", { name: /Lambda · H100/ }));
+    expect(screen.getByRole<HTMLInputElement>("radio", { name: /Lambda · H100/ }).checked).toBe(true);
+  });
+
+  it("lead to the page where a service is connected, and say where to come back to", async () => {
+    const { router } = show([]);
+    await userEvent.click(await screen.findByRole("link", { name: "Connect lambda" }));
+    expect(router.state.location.href).toBe("/providers?connect=lambda&back=%2Fscript");
+  });
+
+  it("ask for clouds behind SkyPilot only where that is connected", async () => {
+    const { sent } = show(["skypilot"]);
+    await screen.findByRole("radio", { name: /Modal/ });
+    expect(sent.filter(({ path }) => path === "/api/offers").at(-1)?.body).toMatchObject({ needs, constraints: { engines: ["skypilot"] } });
+  });
+});

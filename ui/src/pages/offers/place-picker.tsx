@@ -1,0 +1,113 @@
+import { Link } from "@tanstack/react-router";
+import { useId, useState } from "react";
+import type { Provider } from "@/api/providers";
+import type { Offer, Offers } from "@/api/scripts";
+import { Button } from "@/components/button";
+import { Loaded } from "@/components/loaded";
+import { Notice } from "@/components/notice";
+import { SkeletonRows } from "@/components/skeleton";
+import { moneyRange } from "@/text/money";
+import { counted } from "@/text/numbers";
+import { ExcludedList } from "./excluded-list";
+import { LocalCard } from "./local-card";
+import { OfferCard } from "./offer-card";
+import { OfferDetails } from "./offer-details";
+import { LOCAL, bestOfEach, dateText, keyOf, offerLine, offerTitle } from "./offer-words";
+import { type Places, connectionOf } from "./use-places";
+
+type PlacePickerProps = {
+  places: Places;
+  /** What the job asks of a GPU; null: none is needed. */
+  memoryGb: number | null;
+  /** Where “Connect” comes back to. */
+  back: string;
+  /** Said while there is nothing to ask for offers with. */
+  waiting: string;
+};
+
+/** This machine and every service that could run a job, as cards of which one is chosen. */
+export function PlacePicker({ places, memoryGb, back, waiting }: PlacePickerProps) {
+  const group = useId();
+  return (
+    <fieldset className="grid min-w-0 gap-2">
+      <legend className="sr-only">Where to run</legend>
+      <LocalCard group={group} places={places} memoryGb={memoryGb} />
+      {places.storage && !places.storage.ready && (
+        <Notice tone="attention" className="text-sm">
+          Rented machines need a bucket first. {places.storage.reason}
+        </Notice>
+      )}
+      {places.asked ? (
+        <Loaded query={places.offers} skeleton={<SkeletonRows rows={3} className="h-16" />}>
+          {(found) => <OfferList group={group} found={found} places={places} back={back} />}
+        </Loaded>
+      ) : (
+        <p className="text-sm text-dim">{waiting}</p>
+      )}
+    </fieldset>
+  );
+}
+
+type OfferListProps = { group: string; found: Offers; places: Places; back: string };
+
+function OfferList({ group, found, places, back }: OfferListProps) {
+  const [all, setAll] = useState(false);
+  const best = bestOfEach(found.offers);
+  const { chosen } = places;
+  const chosenKey = chosen === LOCAL ? LOCAL : keyOf(chosen);
+  const shown = all ? found.offers : found.offers.filter((offer) => best.includes(offer) || keyOf(offer) === chosenKey);
+  return (
+    <>
+      {places.gone && (
+        <Notice tone="attention" role="status" className="text-sm">
+          The offer you chose no longer suits this script. Another one is chosen for now.
+        </Notice>
+      )}
+      {shown.map((offer) => (
+        <OneOffer key={keyOf(offer)} group={group} offer={offer} checked={keyOf(offer) === chosenKey} onChoose={() => places.pick(keyOf(offer))} provider={connectionOf(places.connections, offer)} back={back} />
+      ))}
+      {found.offers.length === 0 && <p className="text-sm text-dim">No service has a machine for this. Below is why.</p>}
+      <div className="flex flex-wrap items-start justify-between gap-2">
+        {found.offers.length > best.length && (
+          <Button size="small" aria-expanded={all} onClick={() => setAll(!all)}>
+            {all ? "Show the best of each service" : `Show all ${counted(found.offers.length, "offer")}`}
+          </Button>
+        )}
+        <ExcludedList excluded={found.excluded} />
+      </div>
+    </>
+  );
+}
+
+type OneOfferProps = { group: string; offer: Offer; checked: boolean; onChoose: () => void; provider: Provider | undefined; back: string };
+
+function OneOffer({ group, offer, checked, onChoose, provider, back }: OneOfferProps) {
+  const assumed = offer.assumed.includes("price");
+  return (
+    <OfferCard
+      group={group}
+      title={offerTitle(offer)}
+      line={offerLine(offer)}
+      price={moneyRange(offer.cost.total)}
+      priceNote={assumed ? "price assumed" : <span className={offer.stale ? "text-warning" : undefined}>price read {dateText(offer.readOn)}</span>}
+      recommended={offer.recommended}
+      checked={checked}
+      onChoose={onChoose}
+      reasons={offer.reasons}
+      cautions={offer.cautions}
+      details={<OfferDetails offer={offer} />}
+      action={provider && !provider.connected && <ConnectLink provider={provider} back={back} />}
+    />
+  );
+}
+
+function ConnectLink({ provider, back }: { provider: Provider; back: string }) {
+  if (!provider.available) return <p className="max-w-sm text-right text-dim">{provider.reason}</p>;
+  return (
+    <Button asChild size="small">
+      <Link to="/providers" search={{ connect: provider.name, back }}>
+        Connect {provider.title}
+      </Link>
+    </Button>
+  );
+}

@@ -1,0 +1,61 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { machinesQuery } from "@/api/jobs";
+import { type Provider, providersQuery } from "@/api/providers";
+import { type Offer, type OffersRequest, offersQuery } from "@/api/scripts";
+import { LOCAL, type OfferChoice, choiceOf, keyOf } from "./offer-words";
+
+/** Clouds that have no page of their own here are reached through this one. */
+const ENGINE = "skypilot";
+
+export const connectionOf = (providers: readonly Provider[], offer: Pick<Offer, "provider">): Provider | undefined =>
+  providers.find(({ name }) => name === offer.provider) ?? providers.find(({ name }) => name === ENGINE);
+
+/** What a template was made for. */
+type Wish = { provider: string; gpu: string | null };
+
+/** What is taken when nobody has chosen: what is wished for, then what is recommended if it can be used, then this machine. */
+export function resolve(picked: string | null, wish: Wish | null, offers: readonly Offer[], providers: readonly Provider[]): Offer | typeof LOCAL {
+  if (picked === LOCAL) return LOCAL;
+  const chosen = offers.find((offer) => keyOf(offer) === picked);
+  if (chosen) return chosen;
+  if (wish?.provider === LOCAL) return LOCAL;
+  const there = offers.filter(({ provider }) => provider === wish?.provider);
+  const wished = there.find(({ gpu }) => gpu === wish?.gpu) ?? there[0];
+  if (wished) return wished;
+  const best = offers.find(({ recommended }) => recommended);
+  return best && connectionOf(providers, best)?.connected ? best : LOCAL;
+}
+
+/** Where a job could run, and which of these is chosen. */
+export function usePlaces(asked: OffersRequest | null) {
+  const providers = useQuery(providersQuery);
+  const connections = providers.data?.items ?? [];
+  const engines = connections.some(({ name, connected }) => name === ENGINE && connected) ? [ENGINE] : [];
+  const request = asked && { ...asked, constraints: { engines, ...asked.constraints } };
+  const offers = useQuery(offersQuery(request));
+  const machines = useQuery(machinesQuery);
+  const [picked, pick] = useState<string | null>(null);
+  const [wish, setWish] = useState<Wish | null>(null);
+  const found = request === null ? [] : (offers.data?.offers ?? []);
+  const chosen = resolve(picked, wish, found, connections);
+  const gone = picked !== null && picked !== LOCAL && chosen !== LOCAL && keyOf(chosen) !== picked;
+  return {
+    offers,
+    asked: request !== null,
+    connections,
+    storage: providers.data?.storage ?? null,
+    machines: machines.data?.items ?? null,
+    chosen,
+    gone,
+    pick,
+    prefer: (provider: string, gpu: string | null) => {
+      pick(null);
+      setWish({ provider, gpu });
+    },
+    /** What the job is started with; null is this machine. */
+    choice: (chosen === LOCAL ? null : choiceOf(chosen)) as OfferChoice | null,
+  };
+}
+
+export type Places = ReturnType<typeof usePlaces>;

@@ -1,0 +1,64 @@
+import { type Provider, connectProvider } from "@/api/providers";
+import { Button } from "@/components/button";
+import { Dialog } from "@/components/dialog";
+import { toast } from "@/components/toasts";
+import { ApiForm } from "@/forms/api-form";
+import { PasswordField } from "@/forms/password-field";
+import { TextField } from "@/forms/text-field";
+import { useApiForm } from "@/forms/use-api-form";
+import { z } from "@/forms/zod";
+
+const rulesFor = (provider: Provider) =>
+  z.object(
+    Object.fromEntries(
+      provider.fields.map(({ name, title, required }) => {
+        const text = z.string().trim().max(10_000, "At most 10,000 characters.");
+        return [name, required ? text.min(1, `Enter: ${title}.`) : text];
+      }),
+    ),
+  );
+
+/** Takes what a service asks for, and tries it before it is kept. */
+export function ConnectDialog({ provider, onClose }: { provider: Provider; onClose: () => void }) {
+  return (
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Connect ${provider.title}`}
+      description="It is tried at once, kept encrypted, and shown to nobody again, not even to you."
+    >
+      <ConnectForm provider={provider} onClose={onClose} />
+    </Dialog>
+  );
+}
+
+function ConnectForm({ provider, onClose }: { provider: Provider; onClose: () => void }) {
+  const { field, failure, isSubmitting, onSubmit } = useApiForm<Record<string, string>, Record<string, string>>({
+    schema: rulesFor(provider),
+    defaultValues: Object.fromEntries(provider.fields.map(({ name }) => [name, ""])),
+    submit: async (values) => {
+      const filled = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ""));
+      const { account, title } = await connectProvider(provider.name, filled);
+      toast(account ? `${title} is connected as ${account}.` : `${title} is connected.`);
+      onClose();
+    },
+  });
+  return (
+    <ApiForm label={`Connect ${provider.title}`} failure={failure} onSubmit={onSubmit}>
+      {provider.fields.map(({ name, title, secret, required, hint }) =>
+        secret ? (
+          <PasswordField key={name} label={title} secret={title} help={hint || undefined} autoComplete="off" {...field(name)} />
+        ) : (
+          <TextField key={name} label={title} optional={!required} help={hint || undefined} autoComplete="off" {...field(name)} />
+        ),
+      )}
+      {provider.fields.length === 0 && <p className="text-dim">It needs no key: what is set up on this server is used.</p>}
+      <div className="flex justify-end gap-2">
+        <Button onClick={onClose}>Cancel</Button>
+        <Button type="submit" look="primary" pending={isSubmitting}>
+          Connect
+        </Button>
+      </div>
+    </ApiForm>
+  );
+}

@@ -1,0 +1,125 @@
+import { ExternalLink } from "lucide-react";
+import { useState } from "react";
+import { sentenceOf } from "@/api/problem";
+import { type Provider, checkProvider, disconnectProvider } from "@/api/providers";
+import { Badge } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card } from "@/components/card";
+import { ConfirmDialog } from "@/components/confirm-dialog";
+import { Notice } from "@/components/notice";
+import { TimeAgo } from "@/components/time-ago";
+import { toast, toastFailure } from "@/components/toasts";
+import { capabilityRows } from "./capability-words";
+import { ConnectDialog } from "./connect-dialog";
+
+/** One service: whether it is connected and as whom, what it can do and why not. */
+export function ProviderCard({ provider, opened }: { provider: Provider; opened: boolean }) {
+  const [connecting, setConnecting] = useState(opened && provider.available);
+  const [leaving, setLeaving] = useState(false);
+  const [checking, setChecking] = useState(false);
+
+  async function check() {
+    setChecking(true);
+    try {
+      const { problem, title } = await checkProvider(provider.name);
+      if (problem) toastFailure(problem);
+      else toast(`${title} answers.`);
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+    } finally {
+      setChecking(false);
+    }
+  }
+
+  return (
+    <Card aria-label={provider.title} className="flex h-full flex-col gap-3">
+      <div className="flex flex-wrap items-center justify-between gap-2">
+        <h3 className="text-lg font-[590]">{provider.title}</h3>
+        <State provider={provider} />
+      </div>
+      {provider.connected && (
+        <p className="text-sm text-dim">
+          {provider.account ? <>As {provider.account}. </> : null}
+          {provider.checkedAt && (
+            <>
+              Checked <TimeAgo at={provider.checkedAt} />.
+            </>
+          )}
+        </p>
+      )}
+      {provider.problem && (
+        <Notice tone="bad" className="text-sm break-words">
+          {provider.problem}
+        </Notice>
+      )}
+      {!provider.available && provider.reason && <p className="text-sm text-dim">{provider.reason}</p>}
+      <Abilities provider={provider} />
+      <div className="mt-auto flex flex-wrap items-center gap-2">
+        {provider.connected ? (
+          <>
+            <Button size="small" aria-label={`Check ${provider.title}`} pending={checking} onClick={() => void check()}>
+              Check
+            </Button>
+            <Button size="small" aria-label={`Replace the key of ${provider.title}`} onClick={() => setConnecting(true)}>
+              Replace key
+            </Button>
+            <Button size="small" aria-label={`Disconnect ${provider.title}`} onClick={() => setLeaving(true)}>
+              Disconnect
+            </Button>
+          </>
+        ) : (
+          provider.available && (
+            <Button size="small" look="primary" aria-label={`Connect ${provider.title}`} onClick={() => setConnecting(true)}>
+              Connect
+            </Button>
+          )
+        )}
+        {provider.page && (
+          <a href={provider.page} target="_blank" rel="noreferrer" className="ml-auto inline-flex items-center gap-1 text-xs text-violet-soft underline-offset-3 hover:underline">
+            Its own page
+            <ExternalLink aria-hidden className="size-3.5" />
+          </a>
+        )}
+      </div>
+      {connecting && <ConnectDialog provider={provider} onClose={() => setConnecting(false)} />}
+      <ConfirmDialog
+        open={leaving}
+        onOpenChange={setLeaving}
+        title={`Disconnect ${provider.title}?`}
+        action="Disconnect"
+        onConfirm={async () => {
+          await disconnectProvider(provider.name);
+          toast(`${provider.title} is disconnected.`);
+        }}
+      >
+        The key is removed from this server; at the service it stays valid. Jobs that run there can then neither be watched nor ended from here.
+      </ConfirmDialog>
+    </Card>
+  );
+}
+
+function State({ provider }: { provider: Provider }) {
+  if (provider.connected) return <Badge tone={provider.problem ? "bad" : "good"}>{provider.problem ? "has a problem" : "connected"}</Badge>;
+  return <Badge>{provider.available ? "not connected" : "not available here"}</Badge>;
+}
+
+function Abilities({ provider }: { provider: Provider }) {
+  return (
+    <ul aria-label={`What ${provider.title} can do`} className="grid gap-1 text-xs">
+      {capabilityRows(provider.capabilities).map(({ text, can, reason }) => (
+        <li key={text} className="flex gap-2">
+          <span aria-hidden className={can ? "text-success-soft" : "text-faint"}>
+            {can ? "✓" : "–"}
+          </span>
+          <span className="min-w-0">
+            <span className={can ? undefined : "text-dim"}>
+              <span className="sr-only">{can ? "Can: " : "Cannot: "}</span>
+              {text}
+            </span>
+            {reason && <span className="text-faint"> {reason}</span>}
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+}

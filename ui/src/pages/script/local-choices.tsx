@@ -1,0 +1,28 @@
+import { LOCAL } from "@/pages/offers/offer-words";
+import type { Places } from "@/pages/offers/use-places";
+import { useCurrentUser } from "@/shell/current-user";
+import type { Draft } from "./script-draft";
+
+type LocalChoicesProps = { places: Places; draft: Draft; onChange: (change: Partial<Draft>) => void };
+
+/** On this machine a script runs shut in; what it may do besides is said here. */
+export function LocalChoices({ places, draft, onChange }: LocalChoicesProps) {
+  const user = useCurrentUser();
+  if (places.chosen !== LOCAL) return null;
+  return (
+    <div className="mt-3 grid gap-2 border-t border-line pt-3 text-sm">
+      <p className="text-dim">Here it runs in a sandbox: it sees its own folder, not the files of others, and no network.</p>
+      <Choice checked={draft.network} onChange={(network) => onChange({ network })} text="Let it use the network, to fetch models or data" />
+      {user.role === "admin" && <Choice checked={draft.confirmed} onChange={(confirmed) => onChange({ confirmed })} text="Run it without the sandbox where there is none: I know what this script does" />}
+    </div>
+  );
+}
+
+function Choice({ checked, onChange, text }: { checked: boolean; onChange: (checked: boolean) => void; text: string }) {
+  return (
+    <label className="flex items-start gap-2.5 max-sm:py-1">
+      <input type="checkbox" checked={checked} onChange={(event) => onChange(event.target.checked)} className="mt-0.5 size-4 shrink-0 accent-violet" />
+      {text}
+    </label>
+  );
+}

@@ -1,0 +1,106 @@
+import { sentenceOf } from "@/api/problem";
+import type { Found, Requirements } from "@/api/scripts";
+import { Card, CardHeader } from "@/components/card";
+import { cn } from "@/components/class-names";
+import { Input } from "@/components/input";
+import { Notice } from "@/components/notice";
+import { SkeletonRows } from "@/components/skeleton";
+import { Field } from "@/forms/field";
+import { hoursText } from "@/text/hours";
+import { EvidenceLinks, type ShowLine, SureBadge } from "./evidence-links";
+import { type NeedRow, needRows } from "./need-words";
+import type { DraftMistakes, Overruled } from "./script-draft";
+import type { Needs } from "./use-needs";
+
+type NeedsCardProps = {
+  needs: Needs;
+  overruled: Overruled;
+  mistakes: DraftMistakes;
+  onOverrule: (change: Partial<Overruled>) => void;
+  onShow: ShowLine;
+};
+
+/** What the script was found to need, value by value. The three that decide what it costs can be overruled. */
+export function NeedsCard({ needs, overruled, mistakes, onOverrule, onShow }: NeedsCardProps) {
+  return (
+    <Card aria-label="What it needs">
+      <CardHeader title="What it needs" note="read from the script, nothing is run" />
+      <div aria-live="polite" className={cn("transition-opacity duration-150", needs.behind && "opacity-60")}>
+        {needs.empty ? (
+          <p className="text-sm text-dim">Once there is a script, this says what it needs: GPUs, memory, hours, packages, each with the line that says so.</p>
+        ) : needs.answer.isError ? (
+          <Notice tone="bad">{sentenceOf(needs.answer.error)}</Notice>
+        ) : needs.found ? (
+          <Values found={needs.found} overruled={overruled} mistakes={mistakes} onOverrule={onOverrule} onShow={onShow} />
+        ) : (
+          <SkeletonRows rows={5} />
+        )}
+      </div>
+    </Card>
+  );
+}
+
+type ValuesProps = Omit<NeedsCardProps, "needs"> & { found: Requirements };
+
+function Values({ found, overruled, mistakes, onOverrule, onShow }: ValuesProps) {
+  const figure = (name: keyof Overruled, label: string, given: Found<number>, text: string) => (
+    <Figure label={label} given={given} found={text} value={overruled[name]} error={mistakes[name]} onChange={(value) => onOverrule({ [name]: value })} onShow={onShow} />
+  );
+  return (
+    <div className="grid gap-3">
+      {found.referenceGpu === null && <p className="text-sm text-dim">It needs no GPU.</p>}
+      <div className="grid gap-3 sm:grid-cols-3 lg:grid-cols-1">
+        {figure("gpus", "GPUs", found.gpus, String(found.gpus.value))}
+        {figure("memory", "Memory of each GPU, in GB", found.gpuMemoryGb, String(found.gpuMemoryGb.value))}
+        {figure("hours", found.referenceGpu ? `Hours on ${found.referenceGpu}` : "Hours", found.durationHours, hoursFound(found.durationHours.value))}
+      </div>
+      <dl className="grid gap-2 border-t border-line pt-3 text-sm">
+        {needRows(found).map((row) => (
+          <Row key={row.name} row={row} onShow={onShow} />
+        ))}
+      </dl>
+      {found.notes.map((note) => (
+        <p key={note} className="text-xs text-dim">
+          {note}
+        </p>
+      ))}
+    </div>
+  );
+}
+
+const hoursFound = (hours: number) => (hours >= 1 ? String(Number(hours.toPrecision(3))) : `${Number(hours.toPrecision(2))} (${hoursText(hours)})`);
+
+type FigureProps = { label: string; given: Found<number>; found: string; value: string; error?: string; onChange: (value: string) => void; onShow: ShowLine };
+
+function Figure({ label, given, found, value, error, onChange, onShow }: FigureProps) {
+  const own = value.trim() !== "" && !error;
+  const help = (
+    <span className="flex flex-wrap items-center gap-x-2 gap-y-1">
+      {own ? <span>yours; the script: {found}</span> : <SureBadge confidence={given.confidence} />}
+      {!own && <EvidenceLinks of={label} evidence={given.evidence} onShow={onShow} />}
+      {!own && given.reason && <span className="basis-full">{given.reason}</span>}
+    </span>
+  );
+  return (
+    <Field label={label} error={error} help={help}>
+      {(control) => <Input {...control} value={value} placeholder={found} inputMode="decimal" autoComplete="off" onChange={(event) => onChange(event.target.value)} />}
+    </Field>
+  );
+}
+
+function Row({ row, onShow }: { row: NeedRow; onShow: ShowLine }) {
+  return (
+    <div className="grid grid-cols-[minmax(0,1fr)_auto] gap-x-3">
+      <dt className="text-dim">{row.name}</dt>
+      <dd className="text-right">
+        <SureBadge confidence={row.confidence} />
+      </dd>
+      <dd className="col-span-2 font-[520] break-words">{row.value}</dd>
+      {(row.reason || row.evidence.length > 0) && (
+        <dd className="col-span-2 text-xs text-faint">
+          <EvidenceLinks of={row.name} evidence={row.evidence} onShow={onShow} /> {row.reason}
+        </dd>
+      )}
+    </div>
+  );
+}

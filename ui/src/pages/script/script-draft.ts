@@ -1,0 +1,130 @@
+/** What somebody has put together on the page, until it is a job. */
+import type { NewScriptJob, ScriptTemplate } from "@/api/ml-jobs";
+import type { OfferChoice } from "@/pages/offers/offer-words";
+import { numberMistake, parseNumber } from "@/forms/number-rules";
+import { commandText, commandWords } from "./command-words";
+import { type ScriptFile, entryOf, fileBodies, isText, merged } from "./script-files";
+
+/** Values that a person knows better than what was read in the script; "" where they do not. */
+export type Overruled = { gpus: string; memory: string; hours: string };
+
+export type Draft = {
+  files: readonly ScriptFile[];
+  entry: string | null;
+  /** The file in the editor. */
+  active: string | null;
+  arguments: string;
+  datasets: string;
+  name: string;
+  /** "" leaves it to the server. */
+  project: string;
+  overruled: Overruled;
+  budget: string;
+  maxHours: string;
+  network: boolean;
+  confirmed: boolean;
+};
+
+export const EMPTY: Draft = {
+  files: [],
+  entry: null,
+  active: null,
+  arguments: "",
+  datasets: "",
+  name: "",
+  project: "",
+  overruled: { gpus: "", memory: "", hours: "" },
+  budget: "",
+  maxHours: "",
+  network: false,
+  confirmed: false,
+};
+
+export const WRITTEN = "train.py";
+
+export const withWritten = (draft: Draft): Draft => withFiles(draft, [{ path: WRITTEN, text: "" }]);
+
+export function withFiles(draft: Draft, added: readonly ScriptFile[]): Draft {
+  const files = merged(draft.files, added);
+  const entry = files.some(({ path }) => path === draft.entry) ? draft.entry : entryOf(files);
+  const [shown] = [entry, added.find(isText)?.path].filter((path) => files.some((file) => file.path === path && isText(file)));
+  const active = draft.active !== null && files.some(({ path }) => path === draft.active) ? draft.active : (shown ?? null);
+  return { ...draft, files, entry, active };
+}
+
+export function withoutFile(draft: Draft, path: string): Draft {
+  const files = draft.files.filter((file) => file.path !== path);
+  return withFiles({ ...draft, files, active: draft.active === path ? null : draft.active }, []);
+}
+
+export const withText = (draft: Draft, path: string, text: string): Draft => ({ ...draft, files: draft.files.map((file) => (file.path === path ? { path, text } : file)) });
+
+/** A template takes the place of all files, and leaves limits and names as they are. */
+export function fromTemplate(draft: Draft, template: ScriptTemplate): Draft {
+  const empty = { ...draft, files: [], entry: null, active: null, overruled: EMPTY.overruled };
+  return { ...withFiles(empty, template.files), arguments: commandText(template.arguments), datasets: (template.datasets ?? []).join(", ") };
+}
+
+export const entryText = ({ files, entry }: Pick<Draft, "files" | "entry">): string | null => {
+  const file = files.find(({ path }) => path === entry);
+  return file && isText(file) ? file.text : null;
+};
+
+/** What is read to find out what the script needs; as much of it as the server takes. */
+const MOST_FILES = 50;
+const MOST_CHARACTERS = 500_000;
+
+export function scriptRequest({ files, entry, arguments: line }: Pick<Draft, "files" | "entry" | "arguments">) {
+  const script = entryText({ files, entry });
+  if (script === null || script.trim() === "") return null;
+  const beside: Record<string, string> = {};
+  let room = MOST_CHARACTERS - script.length;
+  for (const file of files) {
+    // Only programs and settings say what is needed; data does not.
+    if (file.path === entry || !isText(file) || !/\.(py|json|ya?ml|toml)$|(^|\/)requirements[^/]*\.txt$/.test(file.path)) continue;
+    if (file.text.length > room || Object.keys(beside).length === MOST_FILES) continue;
+    room -= file.text.length;
+    beside[file.path] = file.text;
+  }
+  return { script, files: beside, arguments: commandWords(line).words };
+}
+
+export type DraftMistakes = Partial<Record<"files" | "arguments" | "budget" | "maxHours" | keyof Overruled, string>>;
+
+export function mistakesIn(draft: Draft): DraftMistakes {
+  const text = entryText(draft);
+  const found: Record<keyof DraftMistakes, string | null | undefined> = {
+    files: draft.files.length === 0 ? "Choose a template, bring a folder, or write a script." : text === null || text.trim() === "" ? "Choose which script the job begins with; it must not be empty." : null,
+    arguments: commandWords(draft.arguments).mistake,
+    budget: numberMistake(draft.budget, { above: 0, most: 1_000_000 }, false),
+    maxHours: numberMistake(draft.maxHours, { above: 0, most: 100_000 }, false),
+    gpus: numberMistake(draft.overruled.gpus, { least: 1, most: 1_024 }, true),
+    memory: numberMistake(draft.overruled.memory, { above: 0, most: 100_000 }, false),
+    hours: numberMistake(draft.overruled.hours, { above: 0, most: 100_000 }, false),
+  };
+  return Object.fromEntries(Object.entries(found).filter(([, mistake]) => mistake)) as DraftMistakes;
+}
+
+const words = (text: string) => text.split(/[\s,]+/).filter(Boolean);
+
+/** What starts the job. A place of null is this machine. */
+export function jobBody(draft: Draft, place: OfferChoice | null): NewScriptJob {
+  const { gpus, memory, hours } = draft.overruled;
+  const said = { gpus: parseNumber(gpus), gpu_memory_gb: parseNumber(memory), duration_hours: parseNumber(hours) };
+  const overrules = Object.entries(said).filter((pair): pair is [string, number] => pair[1] !== null);
+  return {
+    files: fileBodies(draft.files),
+    entry: draft.entry ?? WRITTEN,
+    arguments: commandWords(draft.arguments).words,
+    name: draft.name.trim() || null,
+    project_id: draft.project || null,
+    provider: place?.provider ?? "local",
+    offer: place,
+    requirements: overrules.length > 0 ? Object.fromEntries(overrules) : null,
+    datasets: words(draft.datasets),
+    budget: parseNumber(draft.budget),
+    max_hours: parseNumber(draft.maxHours),
+    network: draft.network,
+    confirmed: draft.confirmed,
+  };
+}

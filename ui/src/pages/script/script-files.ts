@@ -1,0 +1,71 @@
+/** The files of a job: read from a person's disk, told apart into texts and others, and what is not sent. */
+
+export type ScriptFile = { path: string; text: string } | { path: string; bytes: Uint8Array };
+
+export const isText = (file: ScriptFile): file is Extract<ScriptFile, { text: string }> => "text" in file;
+export const sizeOf = (file: ScriptFile) => (isText(file) ? new Blob([file.text]).size : file.bytes.byteLength);
+
+/** A file and where it lies in the folder that was chosen. */
+export type Brought = { path: string; file: File };
+
+/** Folders that are made anew wherever the script runs; hidden ones never travel. */
+const LEFT_OUT = new Set(["__pycache__", "node_modules", "venv", "env", "wandb", "site-packages"]);
+const ENTRIES = ["train.py", "main.py", "run.py", "finetune.py"];
+
+export const travels = (path: string) => !path.split("/").some((part) => part.startsWith(".") || LEFT_OUT.has(part)) && !path.endsWith(".pyc");
+
+/** A chosen folder puts its own name before every path; the script knows nothing of it. */
+export function withoutTop(brought: readonly Brought[]): Brought[] {
+  const tops = new Set(brought.map(({ path }) => path.slice(0, path.indexOf("/") + 1)));
+  const [top] = tops;
+  if (tops.size !== 1 || !top) return [...brought];
+  return brought.map(({ path, file }) => ({ path: path.slice(top.length), file }));
+}
+
+export async function readFile({ path, file }: Brought): Promise<ScriptFile> {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  const text = textOf(bytes);
+  return text === null ? { path, bytes } : { path, text };
+}
+
+/** Null for what is no text: a picture, weights, an array. */
+export function textOf(bytes: Uint8Array): string | null {
+  if (bytes.includes(0)) return null;
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return null;
+  }
+}
+
+/** Newer files take the place of those with the same path. */
+export function merged(before: readonly ScriptFile[], added: readonly ScriptFile[]): ScriptFile[] {
+  const paths = new Set(added.map(({ path }) => path));
+  return [...before.filter(({ path }) => !paths.has(path)), ...added].toSorted(inOrder);
+}
+
+/** Files of the folder itself first, then those further in, each by name. */
+function inOrder(a: ScriptFile, b: ScriptFile): number {
+  const depth = a.path.split("/").length - b.path.split("/").length;
+  return depth !== 0 ? depth : a.path.localeCompare(b.path);
+}
+
+export const canStart = ({ path }: ScriptFile) => path.endsWith(".py") || path.endsWith(".ipynb");
+
+/** The file that a job most likely begins with. */
+export function entryOf(files: readonly ScriptFile[]): string | null {
+  const programs = files.filter(canStart).map(({ path }) => path);
+  const named = ENTRIES.find((name) => programs.includes(name));
+  if (named) return named;
+  const own = files.filter((file) => canStart(file) && isText(file) && file.text.includes("__main__"));
+  return own[0]?.path ?? programs[0] ?? null;
+}
+
+export function base64(bytes: Uint8Array): string {
+  let text = "";
+  // A call takes only so many arguments.
+  for (let start = 0; start < bytes.length; start += 0x8000) text += String.fromCharCode(...bytes.subarray(start, start + 0x8000));
+  return btoa(text);
+}
+
+export const fileBodies = (files: readonly ScriptFile[]) => files.map((file) => (isText(file) ? file : { path: file.path, base64: base64(file.bytes) }));

@@ -1,0 +1,111 @@
+import { Link, getRouteApi } from "@tanstack/react-router";
+import { useEffect, useMemo, useRef, useState } from "react";
+import type { ScriptTemplate } from "@/api/ml-jobs";
+import type { Evidence } from "@/api/scripts";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Notice } from "@/components/notice";
+import { JobKindLinks } from "@/pages/new-job/job-kind-links";
+import { PlacePicker } from "@/pages/offers/place-picker";
+import { usePlaces } from "@/pages/offers/use-places";
+import { PageHeader } from "@/shell/page-header";
+import { usePageTitle } from "@/shell/use-page-title";
+import type { Jump } from "./code-editor";
+import { FilesCard } from "./files-card";
+import { useDraft } from "./kept-draft";
+import { LocalChoices } from "./local-choices";
+import { markedLines } from "./need-words";
+import { NeedsCard } from "./needs-card";
+import { RunCard } from "./run-card";
+import { fromTemplate } from "./script-draft";
+import { overrule, useNeeds } from "./use-needs";
+import { useSubmit } from "./use-submit";
+
+const route = getRouteApi("/app/script");
+
+/** A person's own script, on this machine or a rented one. */
+export function ScriptPage() {
+  usePageTitle("Run a script");
+  const { project } = route.useSearch();
+  const [draft, change] = useDraft();
+  const [jump, setJump] = useState<Jump | null>(null);
+  const needs = useNeeds(draft);
+  const asked = useMemo(() => needs.found && { requirements: overrule(needs.found, draft.overruled) }, [needs.found, draft.overruled]);
+  const places = usePlaces(asked);
+  const { submit, pending, failures, mistakes } = useSubmit(draft, places);
+  const complaints = useRef<HTMLDivElement>(null);
+
+  useEffect(() => {
+    if (project) change((before) => ({ ...before, project }));
+    // Only where the link says so: afterwards it is the person's choice.
+    // oxlint-disable-next-line react/exhaustive-deps
+  }, [project]);
+
+  useEffect(() => {
+    if (failures.length > 0) complaints.current?.focus();
+  }, [failures]);
+
+  function take(template: ScriptTemplate) {
+    change((before) => fromTemplate(before, template));
+    places.prefer(template.provider, template.gpu ?? null);
+  }
+
+  function show({ line, file }: Evidence) {
+    change((before) => ({ ...before, active: file ?? before.entry }));
+    setJump((before) => ({ line, count: (before?.count ?? 0) + 1 }));
+  }
+
+  const start = (className?: string) => (
+    <Button type="submit" look="primary" size={className ? "large" : undefined} pending={pending} className={className}>
+      Start the job
+    </Button>
+  );
+
+  return (
+    <form
+      noValidate
+      aria-label="Run a script"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void submit();
+      }}
+    >
+      <PageHeader title="Run a script" crumbs={<Crumbs />}>
+        {start()}
+      </PageHeader>
+      <JobKindLinks projectId={project} />
+      {failures.length > 0 && (
+        <Notice ref={complaints} tabIndex={-1} tone="bad" role="alert" className="mb-3.5 grid gap-1 break-words">
+          {failures.map((failure) => (
+            <p key={failure}>{failure}</p>
+          ))}
+        </Notice>
+      )}
+      <div className="grid items-start gap-3.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,22rem)] lg:gap-x-4.5">
+        <FilesCard draft={draft} onChange={change} onTemplate={take} marked={markedLines(needs.found, draft.active, draft.entry)} jump={jump} mistake={mistakes.files} />
+        <div className="lg:sticky lg:top-5 lg:col-start-2 lg:row-span-3 lg:row-start-1 lg:max-h-[calc(100dvh-2.5rem)] lg:overflow-y-auto">
+          <NeedsCard needs={needs} overruled={draft.overruled} mistakes={mistakes} onOverrule={(said) => change((before) => ({ ...before, overruled: { ...before.overruled, ...said } }))} onShow={show} />
+        </div>
+        <Card>
+          <CardHeader title="Where to run" note="prices are estimates, in US dollars" />
+          <PlacePicker places={places} memoryGb={asked?.requirements.referenceGpu ? asked.requirements.gpuMemoryGb.value : null} back="/script" waiting="Offers follow once there is a script." />
+          <LocalChoices places={places} draft={draft} onChange={(said) => change((before) => ({ ...before, ...said }))} />
+        </Card>
+        <RunCard draft={draft} mistakes={mistakes} onChange={(said) => change((before) => ({ ...before, ...said }))} />
+        {/* On a phone the button at the top has long scrolled away when the form is filled in. */}
+        {start("sm:hidden")}
+      </div>
+    </form>
+  );
+}
+
+function Crumbs() {
+  return (
+    <>
+      <Link to="/jobs" className="underline-offset-3 hover:text-text hover:underline">
+        Training jobs
+      </Link>{" "}
+      / New job
+    </>
+  );
+}

@@ -1,0 +1,202 @@
+// @vitest-environment jsdom
+import { cleanup, render, screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { useState } from "react";
+import { afterEach, describe, expect, it } from "vitest";
+import { type Requirements, snakeKeys } from "@/api/scripts";
+import { CodeEditor, type Jump } from "./code-editor";
+import { commandText, commandWords } from "./command-words";
+import { markedLines, needRows } from "./need-words";
+import { pythonPieces } from "./python-colours";
+import { EMPTY, fromTemplate, jobBody, mistakesIn, scriptRequest, withFiles, withText, withoutFile } from "./script-draft";
+import { entryOf, readFile, travels, withoutTop } from "./script-files";
+import { overrule } from "./use-needs";
+
+const file = (path: string, text = "x = 1") => ({ path, text });
+const template = { name: "t", title: "T", provider: "local", description: "", files: [file("train.py"), file("model.py")], arguments: ["--name=a b"], datasets: ["shakespeare"] };
+
+const read = (content: BlobPart) => readFile({ path: "f", file: new File([content], "f") });
+
+describe("files from a disk", () => {
+  it("lose the name of the folder that was chosen, and leave caches and hidden files behind", () => {
+    const brought = ["nanoGPT/train.py", "nanoGPT/data/input.txt"].map((path) => ({ path, file: new File([], path) }));
+    expect(withoutTop(brought).map(({ path }) => path)).toEqual(["train.py", "data/input.txt"]);
+    expect(withoutTop([{ path: "train.py", file: new File([], "train.py") }])[0]?.path).toBe("train.py");
+    expect(["a/.git/config", "__pycache__/x.pyc", ".env", "model.pyc"].filter(travels)).toEqual([]);
+    expect(travels("config/train.py")).toBe(true);
+  });
+
+  it("are texts, or bytes where they are none", async () => {
+    expect(await read("Grüße")).toEqual({ path: "f", text: "Grüße" });
+    expect(await read(new Uint8Array([0x89, 0x50, 0, 1]))).toMatchObject({ bytes: new Uint8Array([0x89, 0x50, 0, 1]) });
+  });
+
+  it("begin with the script that people usually begin with", () => {
+    expect(entryOf([file("a.py"), file("train.py")])).toBe("train.py");
+    expect(entryOf([file("a.py"), file("b.py", 'if __name__ == "__main__":')])).toBe("b.py");
+    expect(entryOf([file("data.txt")])).toBeNull();
+  });
+});
+
+describe("a command line", () => {
+  it.each([
+    ["--a=1  -b 'two words'", ["--a=1", "-b", "two words"]],
+    ['--x="a \\"b\\"" c\\ d ""', ["--x=a \"b\"", "c d", ""]],
+    ["", []],
+  ])("%s has its words", (text, words) => {
+    expect(commandWords(text)).toEqual({ words, mistake: null });
+    expect(commandWords(commandText(words)).words).toEqual(words);
+  });
+
+  it("says which quote is open", () => {
+    expect(commandWords("--a 'b").mistake).toContain("'");
+  });
+});
+
+describe("what is put together", () => {
+  it("becomes what the server takes", () => {
+    const draft = { ...fromTemplate(EMPTY, template), budget: "20", overruled: { gpus: "", memory: "24", hours: "" }, network: true };
+    const place = { provider: "lambda", gpu: "A10", gpus: 1, kind: "on_demand" as const, region: null };
+    expect(jobBody(draft, place)).toEqual({
+      files: [file("model.py"), file("train.py")],
+      entry: "train.py",
+      arguments: ["--name=a b"],
+      name: null,
+      project_id: null,
+      provider: "lambda",
+      offer: place,
+      requirements: { gpu_memory_gb: 24 },
+      datasets: ["shakespeare"],
+      budget: 20,
+      max_hours: null,
+      network: true,
+      confirmed: false,
+    });
+    expect(jobBody(draft, null)).toMatchObject({ provider: "local", offer: null });
+  });
+
+  it("sends what is no text as base64", () => {
+    const draft = withFiles(EMPTY, [{ path: "weights.bin", bytes: new Uint8Array([1, 2, 255]) }, file("train.py")]);
+    expect(jobBody(draft, null).files).toEqual([file("train.py"), { path: "weights.bin", base64: "AQL/" }]);
+  });
+
+  it("keeps its script when other files come and go", () => {
+    const draft = withFiles(fromTemplate(EMPTY, template), [file("other.py")]);
+    expect([draft.entry, draft.active]).toEqual(["train.py", "train.py"]);
+    const without = withoutFile(draft, "train.py");
+    expect([without.entry, without.active]).toEqual(["model.py", "model.py"]);
+  });
+
+  it("is read with the programs beside it, and without its data", () => {
+    const draft = withFiles(fromTemplate(EMPTY, template), [file("data/input.txt", "To be"), file("requirements.txt", "numpy")]);
+    expect(scriptRequest(draft)).toEqual({ script: "x = 1", files: { "model.py": "x = 1", "requirements.txt": "numpy" }, arguments: ["--name=a b"] });
+    expect(scriptRequest(EMPTY)).toBeNull();
+    expect(scriptRequest(withText(draft, "train.py", "  "))).toBeNull();
+  });
+
+  it("says what is missing or impossible", () => {
+    expect(mistakesIn(EMPTY).files).toContain("template");
+    const wrong = { ...fromTemplate(EMPTY, template), budget: "-1", maxHours: "soon", arguments: "'", overruled: { gpus: "1.5", memory: "", hours: "" } };
+    expect(Object.keys(mistakesIn(wrong)).toSorted()).toEqual(["arguments", "budget", "gpus", "maxHours"]);
+    expect(mistakesIn(fromTemplate(EMPTY, template))).toEqual({});
+  });
+});
+
+const found = <Value,>(value: Value, line: number | null = null, confidence = "stated", from: string | null = null) => ({ value, confidence, reason: null, evidence: line === null ? [] : [{ line, text: "", file: from }] });
+const requirements = {
+  purpose: found("train"),
+  frameworks: [found("pytorch", 1)],
+  packages: [found("torch", 1, "derived"), found("numpy", 2, "assumed")],
+  models: [],
+  datasets: [],
+  trackers: [],
+  parallelism: [],
+  method: null,
+  parameters: found(124_475_904, 9, "derived", "model.py"),
+  batch: found(12, 4),
+  accumulation: found(1),
+  sequence: null,
+  dtype: null,
+  iterations: null,
+  epochs: null,
+  gpus: found(1, null, "assumed"),
+  multiNode: found(false),
+  interactive: found(false),
+  gpuMemoryGb: found(10.5, 4, "derived"),
+  durationHours: found(3, 6, "derived"),
+  referenceGpu: "A10",
+  operations: null,
+  checkpoints: found({ savesWith: "torch.save", folder: "out", resumesWith: null, resumeArguments: [] }, 8),
+  writesTensorboard: found(false),
+  notes: [],
+} as unknown as Requirements;
+
+describe("what was found in a script", () => {
+  it("is said in rows, each only as sure as its least sure part", () => {
+    const rows = Object.fromEntries(needRows(requirements).map(({ name, value, confidence }) => [name, [value, confidence]]));
+    expect(rows).toEqual({
+      "What it does": ["training", "stated"],
+      Parameters: ["124 M", "derived"],
+      "Rows at once": ["12", "stated"],
+      Libraries: ["pytorch", "stated"],
+      Packages: ["torch, numpy", "assumed"],
+      "Saves with": ["torch.save", "stated"],
+      "Goes on with": ["nothing: it starts anew after a stop", "stated"],
+    });
+  });
+
+  it("marks the lines of the file in sight", () => {
+    expect([...markedLines(requirements, "train.py", "train.py")].toSorted()).toEqual([1, 2, 4, 6, 8]);
+    expect([...markedLines(requirements, "model.py", "train.py")]).toEqual([9]);
+  });
+
+  it("gives way to what a person says", () => {
+    const own = overrule(requirements, { gpus: "", memory: "24", hours: "x" });
+    expect(own.gpuMemoryGb).toMatchObject({ value: 24, confidence: "stated" });
+    expect(own.durationHours).toBe(requirements.durationHours);
+    expect(own.gpus).toBe(requirements.gpus);
+  });
+
+  it("goes back in the words of the library", () => {
+    expect(snakeKeys({ gpuMemoryGb: found(1), checkpoints: { value: { savesWith: "x" } }, notes: ["aB"] })).toEqual({ gpu_memory_gb: found(1), checkpoints: { value: { saves_with: "x" } }, notes: ["aB"] });
+  });
+});
+
+it("colours Python without losing a letter", () => {
+  const source = 'def f(x):  # a "comment"\n    """Text\n    # of two lines"""\n    return x + 1e-4 if x else "#"\n';
+  const pieces = pythonPieces(source);
+  expect(pieces.map(({ text }) => text).join("")).toBe(source);
+  const kinds = (kind: string) => pieces.filter((piece) => piece.kind === kind).map(({ text }) => text);
+  expect(kinds("comment")).toEqual(['# a "comment"']);
+  expect(kinds("text")).toEqual(['"""Text\n    # of two lines"""', '"#"']);
+  expect(kinds("keyword")).toEqual(["def", "return", "if", "else"]);
+  expect(kinds("name")).toEqual(["f"]);
+  expect(kinds("number")).toEqual(["1e-4"]);
+});
+
+function Editor({ jump = null }: { jump?: Jump | null }) {
+  const [text, setText] = useState("a = 1\nfor i in x:");
+  return <CodeEditor label="Script" text={text} onChange={setText} coloured marked={new Set()} jump={jump} />;
+}
+
+const area = () => screen.getByRole<HTMLTextAreaElement>("textbox", { name: "Script" });
+
+describe("the editor", () => {
+  afterEach(cleanup);
+
+  it("begins a line where the last one did, further in after a colon, and lets Tab leave", async () => {
+    render(<Editor />);
+    area().setSelectionRange(area().value.length, area().value.length);
+    area().focus();
+    await userEvent.keyboard("{Enter}f()");
+    expect(area().value).toBe("a = 1\nfor i in x:\n    f()");
+    await userEvent.tab();
+    expect(document.activeElement).not.toBe(area());
+  });
+
+  it("shows a line that is asked for", () => {
+    render(<Editor jump={{ line: 2, count: 1 }} />);
+    expect(area().value.slice(area().selectionStart, area().selectionEnd)).toBe("for i in x:");
+    expect(document.activeElement).toBe(area());
+  });
+});

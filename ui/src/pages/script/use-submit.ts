@@ -1,0 +1,46 @@
+import { useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
+import { startScript } from "@/api/ml-jobs";
+import { ApiProblem, sentenceOf } from "@/api/problem";
+import { toast } from "@/components/toasts";
+import { type Places, connectionOf } from "@/pages/offers/use-places";
+import { forgetDraft } from "./kept-draft";
+import { type Draft, type DraftMistakes, jobBody, mistakesIn } from "./script-draft";
+
+/** Everything that was wrong with a request, in sentences. */
+function sentencesOf(error: unknown): string[] {
+  if (!(error instanceof ApiProblem) || error.fieldErrors.length === 0) return [sentenceOf(error)];
+  return error.fieldErrors.map(({ field, message }) => (field === "" || field === "code" ? message : `${field.replaceAll("_", " ")}: ${message}`));
+}
+
+export function useSubmit(draft: Draft, places: Places) {
+  const navigate = useNavigate();
+  const [pending, setPending] = useState(false);
+  const [tried, setTried] = useState(false);
+  const [failures, setFailures] = useState<string[]>([]);
+  const mistakes = mistakesIn(draft);
+
+  async function submit() {
+    setTried(true);
+    const provider = places.choice && connectionOf(places.connections, places.choice);
+    if (Object.keys(mistakes).length > 0) return setFailures([]);
+    if (provider && !provider.connected) return setFailures([`Connect ${provider.title} first, or choose another place below.`]);
+    setPending(true);
+    setFailures([]);
+    try {
+      const { job_id: jobId } = await startScript(jobBody(draft, places.choice));
+      forgetDraft();
+      toast("The job is queued.");
+      await navigate({ to: "/jobs/$jobId", params: { jobId } });
+    } catch (error) {
+      setFailures(sentencesOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+
+  return { submit, pending, failures, mistakes: tried ? mistakes : withoutFiles(mistakes) };
+}
+
+/** That nothing is there yet is no mistake before somebody wants to start. */
+const withoutFiles = (mistakes: DraftMistakes): DraftMistakes => ({ ...mistakes, files: undefined });
