@@ -7,7 +7,7 @@ placement's business and never changes a result.
 Shape letters: A micro-batches, B rows, T positions, D hidden size, N positions of any rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -31,6 +31,14 @@ from gpubloom.engine.executors.blocks.store import BlockStore, Dequantize
 from gpubloom.engine.executors.blocks.timeline import Timeline
 from gpubloom.engine.executors.blocks.updates import Updates
 from gpubloom.engine.executors.blocks.weights import WeightFlow
+from gpubloom.engine.executors.step import (
+    begins_of,
+    chunks,
+    gradient_factor,
+    pieces,
+    rows_of,
+    tables_by_layer,
+)
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.memory.pinned import release_torch_pinned
 from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
@@ -102,8 +110,8 @@ class BlockExecutor:
         """Mean loss over all targets of the step, on the device; leaves the step's gradient behind."""
         self._end_step()
         self._stepping = True
-        tokens_ABT, targets_ABT, tables = self._rows(batch)
-        by_layer = self._by_layer(tables, self._begins(batch), training=True)
+        tokens_ABT, targets_ABT, tables = rows_of(batch, self.model, self.device.torch)
+        by_layer = self._by_layer(batch, tables, training=True)
         self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
         kept: dict[int, list[Kept]] = {}
         x_ABTD = self._embed(tokens_ABT, tables)
@@ -120,9 +128,7 @@ class BlockExecutor:
     def optimizer_step(self, lr: float) -> Tensor:
         """Clips by global norm and orders the update; returns the norm before clipping, on the device."""
         norm = self.gradients.norm() * self._scale.inverse
-        scale = torch.full_like(norm, self._scale.inverse)
-        if self._clip_norm > 0:
-            scale = scale * torch.clamp(self._clip_norm / (norm + 1e-6), max=1.0)
+        scale = gradient_factor(norm, self._clip_norm, self._scale.inverse)
         if self._scale.accepts(norm):
             self.updates += 1
             step = AdamWStep(
@@ -158,8 +164,8 @@ class BlockExecutor:
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss and number of correct tokens, without a gradient."""
         self._end_step()
-        tokens_ABT, targets_ABT, tables = self._rows(batch)
-        by_layer = self._by_layer(tables, self._begins(batch), training=False)
+        tokens_ABT, targets_ABT, tables = rows_of(batch, self.model, self.device.torch)
+        by_layer = self._by_layer(batch, tables, training=False)
         self.weights.begin([0, *self._layers, self._head])
         x_ABTD = self._embed(tokens_ABT, tables)
         for index in self._layers:
@@ -172,7 +178,7 @@ class BlockExecutor:
         loss = torch.zeros((), device=self.device.torch)
         correct = torch.zeros((), dtype=torch.int64, device=self.device.torch)
         with self.weights.use(self._head) as bound:
-            for x_ND, targets_N in self._chunks(x_ABTD, targets_ABT):
+            for x_ND, targets_N in chunks(x_ABTD, targets_ABT, self.placement.loss_chunk_tokens):
                 chunk_loss, chunk_correct = self._head_functions.evaluate(bound, x_ND, targets_N)
                 loss += chunk_loss
                 correct += chunk_correct
@@ -250,38 +256,17 @@ class BlockExecutor:
             stores.append(store)
         return stores
 
-    def _rows(self, batch: Batch) -> tuple[list[Tensor], list[Tensor], list[Tables]]:
-        device = self.device.torch
-        tokens_ABT = list(batch.tokens_ABT.to(device, non_blocking=True))
-        targets_ABT = list(batch.targets_ABT.to(device, non_blocking=True))
-        if batch.documents_ABT is None:
-            tables = self.model.tables(tokens_ABT[0], None)
-            return tokens_ABT, targets_ABT, [tables] * len(tokens_ABT)
-        documents_ABT = list(batch.documents_ABT.to(device, non_blocking=True))
-        each = [
-            self.model.tables(tokens_BT, documents_BT)
-            for tokens_BT, documents_BT in zip(tokens_ABT, documents_ABT, strict=True)
-        ]
-        return tokens_ABT, targets_ABT, each
-
-    def _begins(self, batch: Batch) -> list[int]:
-        """Where in the batch of all processes each micro-batch begins, counted in positions."""
-        accumulation, positions = len(batch.tokens_ABT), batch.tokens_ABT[0].numel()
-        group = self._options.group
-        return [(number * group.size + group.rank) * positions for number in range(accumulation)]
-
-    def _by_layer(
-        self, tables: list[Tables], begins: Sequence[int], *, training: bool
-    ) -> dict[int, list[Tables]]:
-        """What each layer is given for its micro-batches: the same for all, but for what chance decides."""
-        if self.model.dropout is None:
-            return dict.fromkeys(self._layers, tables)
-        draws = self.model.dropout.draws(self.updates, len(self._layers), begins, training=training)
-        draws = draws.to(self.device.torch, non_blocking=True)
-        return {
-            index: [(*table, draw) for table, draw in zip(tables, draws[number], strict=True)]
-            for number, index in enumerate(self._layers)
-        }
+    def _by_layer(self, batch: Batch, tables: list[Tables], *, training: bool) -> dict[int, list[Tables]]:
+        found = tables_by_layer(
+            self.model,
+            tables,
+            begins_of(batch, self._options.group),
+            layers=len(self._layers),
+            updates=self.updates,
+            training=training,
+            device=self.device.torch,
+        )
+        return dict(zip(self._layers, found, strict=True))
 
     @torch.no_grad()
     def _embed(self, tokens_ABT: Sequence[Tensor], tables: Sequence[Tables]) -> list[Tensor]:
@@ -318,7 +303,8 @@ class BlockExecutor:
         grad_ABTD = [torch.empty_like(x_BTD) for x_BTD in x_ABTD]
         span = self.timeline.span(self.device.compute, "loss", self._head)
         with self.weights.use(self._head) as bound, span:
-            rows = zip(self._chunks(x_ABTD, targets_ABT), self._pieces(grad_ABTD), strict=True)
+            size = self.placement.loss_chunk_tokens
+            rows = zip(chunks(x_ABTD, targets_ABT, size), pieces(grad_ABTD, size), strict=True)
             for (x_ND, targets_N), grad_ND in rows:
                 chunk_loss, chunk_grad_ND, *gradients = self._head_functions.loss(
                     bound, x_ND, targets_N, scale
@@ -379,15 +365,3 @@ class BlockExecutor:
 
     def _open(self, index: int) -> Sum | None:
         return self.gradients.open(index) if self.stores[index].trained.length else None
-
-    def _chunks(
-        self, x_ABTD: Sequence[Tensor], targets_ABT: Sequence[Tensor]
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        targets = self._pieces([targets_BT.unsqueeze(-1) for targets_BT in targets_ABT])
-        for x_ND, targets_N in zip(self._pieces(x_ABTD), targets, strict=True):
-            yield x_ND, targets_N.squeeze(-1)
-
-    def _pieces(self, x_ABTD: Sequence[Tensor]) -> Iterator[Tensor]:
-        """All positions, a bounded number at a time."""
-        for x_BTD in x_ABTD:
-            yield from torch.split(x_BTD.flatten(0, 1), self.placement.loss_chunk_tokens)

@@ -1,0 +1,5 @@
+"""Blocks whose tensors are divided among the processes of a group: FSDP2."""
+
+from gpubloom.engine.executors.sharded.executor import ShardedExecutor
+
+__all__ = ["ShardedExecutor"]

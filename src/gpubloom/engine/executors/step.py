@@ -1,0 +1,79 @@
+"""What every executor does with a step, wherever weights live: its rows, its draws, its chunks, its clipping.
+
+Shape letters: A micro-batches, B rows, T positions, D hidden size, N positions of any rows.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from gpubloom.engine.data import Batch
+from gpubloom.engine.models.blocks import BlockModel, Tables
+from gpubloom.engine.parallel import Group
+
+
+def rows_of(
+    batch: Batch, model: BlockModel, device: torch.device
+) -> tuple[list[Tensor], list[Tensor], list[Tables]]:
+    """Tokens, targets and tables of each micro-batch, on the device."""
+    tokens_ABT = list(batch.tokens_ABT.to(device, non_blocking=True))
+    targets_ABT = list(batch.targets_ABT.to(device, non_blocking=True))
+    if batch.documents_ABT is None:
+        tables = model.tables(tokens_ABT[0], None)
+        return tokens_ABT, targets_ABT, [tables] * len(tokens_ABT)
+    documents_ABT = list(batch.documents_ABT.to(device, non_blocking=True))
+    each = [
+        model.tables(tokens_BT, documents_BT)
+        for tokens_BT, documents_BT in zip(tokens_ABT, documents_ABT, strict=True)
+    ]
+    return tokens_ABT, targets_ABT, each
+
+
+def begins_of(batch: Batch, group: Group) -> list[int]:
+    """Where in the batch of all processes each micro-batch begins, counted in positions."""
+    accumulation, positions = len(batch.tokens_ABT), batch.tokens_ABT[0].numel()
+    return [(number * group.size + group.rank) * positions for number in range(accumulation)]
+
+
+def tables_by_layer(
+    model: BlockModel,
+    tables: list[Tables],
+    begins: Sequence[int],
+    *,
+    layers: int,
+    updates: int,
+    training: bool,
+    device: torch.device,
+) -> list[list[Tables]]:
+    """What each layer is given for its micro-batches: the same for all, but for what chance decides."""
+    if model.dropout is None:
+        return [tables] * layers
+    draws = model.dropout.draws(updates, layers, begins, training=training)
+    draws = draws.to(device, non_blocking=True)
+    return [
+        [(*table, draw) for table, draw in zip(tables, draws[number], strict=True)]
+        for number in range(layers)
+    ]
+
+
+def chunks(
+    x_ABTD: Sequence[Tensor], targets_ABT: Sequence[Tensor], size: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """All positions with their targets, a bounded number at a time."""
+    targets = pieces([targets_BT.unsqueeze(-1) for targets_BT in targets_ABT], size)
+    for x_ND, targets_N in zip(pieces(x_ABTD, size), targets, strict=True):
+        yield x_ND, targets_N.squeeze(-1)
+
+
+def pieces(x_ABTD: Sequence[Tensor], size: int) -> Iterator[Tensor]:
+    for x_BTD in x_ABTD:
+        yield from torch.split(x_BTD.flatten(0, 1), size)
+
+
+def gradient_factor(norm: Tensor, clip_norm: float, unscaling: float) -> Tensor:
+    """What a gradient of this norm is multiplied by: undoes loss scaling, and clips by the norm."""
+    factor = torch.full_like(norm, unscaling)
+    if clip_norm > 0:
+        factor = factor * torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
+    return factor
