@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from gpubloom.providers.base import Patience
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent
 from gpubloom.worker import run_watch
 from tests.server.installation import Installation
@@ -107,8 +108,7 @@ def test_cancel_ends_a_run_that_listens(machine: Machine) -> None:
 
 
 def test_cancel_ends_a_run_that_listens_to_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpubloom.worker.follower.TERMINATE_AFTER_SECONDS", 0.3)
-    monkeypatch.setattr("gpubloom.worker.follower.KILL_AFTER_SECONDS", 0.8)
+    monkeypatch.setattr("gpubloom.providers.local.Patience", lambda: Patience(0.3, 0.8))
     job_id = machine.add_job(toy={"seconds": 0.05, "steps": 10_000, "deaf": True})
 
     async def scenario() -> None:

@@ -154,11 +154,15 @@ def warnings_due(budget: Budget, cost: float) -> tuple[Budget, tuple[BudgetWarni
 
 @dataclass(frozen=True)
 class Decision:
-    """`go_on`: look again within `seconds`. `stop`: write a checkpoint, and be gone after `seconds`."""
+    """`go_on`: look again within `seconds`. `stop`: write a checkpoint, and be gone after `seconds`.
+
+    `limit`: what ends first, money or the longest time.
+    """
 
     action: Literal["go_on", "stop"]
     seconds: float
     reason: str
+    limit: Literal["budget", "time"] = "budget"
 
 
 def decide(
@@ -179,7 +183,7 @@ def decide(
         return Decision("go_on", math.inf, "Nothing is billed.")
     before = meter.cost(now) - attempt.cost(now)
     gone = attempt.seconds(now)
-    limits: list[tuple[float, str]] = []
+    limits: list[tuple[float, str, Literal["budget", "time"]]] = []
     for budget in budgets:
         money = budget.limit - budget.spent_elsewhere - before
         whose = {"job": "job's", "project": "project's", "user": "account's"}[budget.scope]
@@ -187,16 +191,21 @@ def decide(
             (
                 attempt.rate.affordable_seconds(money) - gone,
                 f"The {whose} budget of ${budget.limit:.2f} ends.",
+                "budget",
             )
         )
     if max_seconds is not None:
         limits.append(
-            (max_seconds - meter.seconds(now), f"The longest time of {max_seconds / 3600:g} hours ends.")
+            (
+                max_seconds - meter.seconds(now),
+                f"The longest time of {max_seconds / 3600:g} hours ends.",
+                "time",
+            )
         )
     if not limits:
         return Decision("go_on", math.inf, "There is no limit.")
-    left, reason = min(limits)
+    left, reason, limit = min(limits)
     until_stop = left - checkpoint_seconds
     if until_stop <= 0:
-        return Decision("stop", checkpoint_seconds, reason)
-    return Decision("go_on", until_stop, reason)
+        return Decision("stop", checkpoint_seconds, reason, limit)
+    return Decision("go_on", until_stop, reason, limit)

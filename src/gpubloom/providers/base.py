@@ -62,8 +62,18 @@ class AgentStatus:
     exit: ExitRecord | None
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How long a run that was told to end has, before it is stopped, and before it is ended by force."""
+
+    stop_seconds: float = 20.0
+    force_seconds: float = 30.0
+
+
 class Provider(Protocol):
     """A place where jobs run."""
+
+    patience: Patience
 
     async def open(self) -> None: ...
 

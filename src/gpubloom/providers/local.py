@@ -19,7 +19,7 @@ from gpubloom.agent import AgentFiles, AgentRecord, JobSpec
 from gpubloom.agent.held_files import is_held
 from gpubloom.agent.processes import group_has
 from gpubloom.providers.agent_starts import start_plainly
-from gpubloom.providers.base import AgentStatus, ProviderError, Reservation
+from gpubloom.providers.base import AgentStatus, Patience, ProviderError, Reservation
 from gpubloom.providers.devices import Devices
 from gpubloom.providers.warm_parent import NotWarm, WarmParent, why_not_warm
 
@@ -48,6 +48,7 @@ class LocalProvider:
     ) -> None:
         if not sys.platform.startswith("linux"):
             raise ProviderError("Jobs run in the background on Linux only; use `bloom train` here.")
+        self.patience = Patience()
         self._folder = home / "agents"
         self._devices = devices or Devices(home)
         self._warm = WarmParent(warm_modules) if warm else None

@@ -2,13 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gpubloom.offers import load_prices
+from gpubloom.storage import StorageSettings
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
@@ -48,6 +49,12 @@ class Settings(BaseSettings):
     google_client_secret: SecretStr | None = None
     log_format: Literal["text", "json"] = "text"
     prices: Path | None = None
+    storage_bucket: str | None = None
+    storage_key: str | None = None
+    storage_secret: SecretStr | None = None
+    storage_endpoint: str = ""
+    storage_region: str = "us-east-1"
+    storage_prefix: str = ""
 
     @field_validator("home", mode="after")
     @classmethod
@@ -103,6 +110,26 @@ class Settings(BaseSettings):
             raise ValueError("give scheme and host only, for example https://bloom.example.org")
         return f"{parts.scheme}://{parts.netloc}".lower()
 
+    @model_validator(mode="after")
+    def _bucket_with_key(self) -> Self:
+        if self.storage_bucket and not (self.storage_key and self.storage_secret):
+            raise ValueError("its key is missing: set BLOOM_STORAGE_KEY and BLOOM_STORAGE_SECRET as well")
+        return self
+
+    @property
+    def storage(self) -> StorageSettings | None:
+        """The bucket for jobs that run elsewhere; None: jobs run on machines with a worker only."""
+        if not self.storage_bucket or not self.storage_key or self.storage_secret is None:
+            return None
+        return StorageSettings(
+            bucket=self.storage_bucket,
+            key=self.storage_key,
+            secret=self.storage_secret.get_secret_value(),
+            endpoint=self.storage_endpoint,
+            region=self.storage_region,
+            prefix=self.storage_prefix,
+        )
+
     @property
     def database(self) -> str:
         """The SQLAlchemy address; an embedded SQLite file unless another one is set."""
@@ -138,7 +165,8 @@ def load_settings(**flags: Any) -> Settings:
         return Settings(**flags)
     except ValidationError as error:
         lines = [
-            f"BLOOM_{'_'.join(str(part) for part in item['loc']).upper()}: {item['msg']}"
+            # Only the bucket's check looks at several variables at once.
+            f"BLOOM_{'_'.join(map(str, item['loc'] or ('storage_bucket',))).upper()}: {item['msg']}"
             for item in error.errors()
         ]
         raise SettingsError("; ".join(lines)) from error

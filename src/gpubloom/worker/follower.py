@@ -14,8 +14,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.agent.spec import JobSpec
-from gpubloom.providers.base import AgentStatus, ProviderError, Reservation
-from gpubloom.providers.local import LocalProvider
+from gpubloom.providers.base import AgentStatus, Provider, ProviderError, Reservation
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
@@ -29,6 +28,7 @@ from gpubloom.server.jobs.states import ENDED, after
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, RunEvent, load_latest
+from gpubloom.worker.elsewhere_start import NotStarted
 from gpubloom.worker.run_files import last_output_line, prepare_run, steer
 from gpubloom.worker.run_watch import RunWatch
 from gpubloom.worker.summary import add_marks, summarize
@@ -38,8 +38,6 @@ from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, judge, storable
 log = structlog.get_logger("bloom.worker")
 
 LOOP_SECONDS = 0.2
-TERMINATE_AFTER_SECONDS = 20.0
-KILL_AFTER_SECONDS = 30.0
 SUBMIT_TRIES = 5
 _BATCH_BYTES = 1 << 20
 
@@ -53,7 +51,7 @@ class Follower:
         self,
         database: Database,
         settings: Settings,
-        provider: LocalProvider,
+        provider: Provider,
         job: TrainingJob,
         reservation: Reservation | None,
     ) -> None:
@@ -102,8 +100,8 @@ class Follower:
         while True:
             # Looked at before reading: what a dead run left behind is then read to its end.
             status = await self._status()
-            if status.alive and self._job.status == "provisioning":
-                # Whoever started it was gone before it could say so.
+            if status.alive and status.attempt == self._job.attempt and self._job.status == "provisioning":
+                # A rented machine that spoke at last, or one whose worker was gone before it could say so.
                 await self._mark_started()
             more = await self._read()
             await self._refresh()
@@ -117,7 +115,10 @@ class Follower:
                 await asyncio.sleep(LOOP_SECONDS)
 
     async def _status(self) -> AgentStatus:
-        return await self._provider.status(self._run_dir, self._job.attempt)
+        try:
+            return await self._provider.status(self._run_dir, self._job.attempt)
+        except NotStarted as refusal:
+            await self._end(refusal.kind, str(refusal))
 
     async def _start(self) -> None:
         """Start the attempt that this job's row already counts."""
@@ -141,7 +142,8 @@ class Follower:
         await self._submit(spec, self._reservation)
         self._reservation.release()
         self._reservation = None
-        await self._mark_started()
+        if job.target == "local":
+            await self._mark_started()
         self.log.info("attempt started", attempt=job.attempt)
 
     async def _mark_started(self) -> None:
@@ -298,9 +300,9 @@ class Follower:
         if job.status == "cancelling":
             self._cancel_seen = self._cancel_seen or time.monotonic()
             waited = time.monotonic() - self._cancel_seen
-            if waited > KILL_AFTER_SECONDS:
+            if waited > self._provider.patience.force_seconds:
                 await self._signal_once("kill", force=True)
-            elif waited > TERMINATE_AFTER_SECONDS:
+            elif waited > self._provider.patience.stop_seconds:
                 await self._signal_once("terminate", force=False)
 
     async def _signal_once(self, name: str, *, force: bool) -> None:

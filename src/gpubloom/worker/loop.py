@@ -23,7 +23,10 @@ from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.settings import Settings
 from gpubloom.worker.follower import Follower
 from gpubloom.worker.giving_way import Room
+from gpubloom.worker.patient_calls import Pace
 from gpubloom.worker.preparation import Preparations
+from gpubloom.worker.reconciling import keep_reconciling
+from gpubloom.worker.rented_jobs import RentedJobs
 
 log = structlog.get_logger("bloom.worker")
 
@@ -35,7 +38,9 @@ SHOW_EVERY_SECONDS = 10.0
 class WorkerLoop:
     """One worker on one machine."""
 
-    def __init__(self, settings: Settings, database: Database, provider: LocalProvider) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, provider: LocalProvider, pace: Pace | None = None
+    ) -> None:
         self._settings = settings
         self._database = database
         self._provider = provider
@@ -45,6 +50,7 @@ class WorkerLoop:
         )
         self._preparations = Preparations(settings, database, self._claimant.worker, _process_lives)
         self._room = Room(settings, database, self._claimant, gpus=len(provider.gpus))
+        self._rented = RentedJobs(settings, database, self._claimant, pace or Pace())
         self._followed: dict[UUID, asyncio.Task[None]] = {}
         self._hardware: Hardware | None = None
 
@@ -54,6 +60,9 @@ class WorkerLoop:
         await self._provider.open()
         await self._take_over_from_the_dead()
         preparing = asyncio.create_task(self._preparations.run(stopping), name="prepare what people bring")
+        reconciling = asyncio.create_task(
+            keep_reconciling(self._settings, self._database, stopping), name="end machines that nobody owns"
+        )
         clock = asyncio.get_running_loop().time
         shown = looked = -1e9
         try:
@@ -66,13 +75,15 @@ class WorkerLoop:
                         await self._claim_abandoned()
                         looked = clock()
                     await self._claim_queued()
+                    await self._claim_rented()
                 except (SQLAlchemyError, OSError) as problem:
                     log.warning("the database does not answer, trying again", reason=type(problem).__name__)
                     await asyncio.sleep(1)
                 await _wait(stopping, LOOK_SECONDS)
         finally:
             preparing.cancel()
-            await asyncio.gather(preparing, return_exceptions=True)
+            reconciling.cancel()
+            await asyncio.gather(preparing, reconciling, return_exceptions=True)
             await self._stop()
 
     async def _take_over_from_the_dead(self) -> None:
@@ -141,11 +152,19 @@ class WorkerLoop:
     async def _something_waits(self) -> bool:
         # A read first: an idle worker takes no write lock.
         async with self._database.read() as session:
-            return bool(await session.scalar(select(exists().where(TrainingJob.status == "queued"))))
+            waits = exists().where(TrainingJob.status == "queued", TrainingJob.target == "local")
+            return bool(await session.scalar(select(waits)))
+
+    async def _claim_rented(self) -> None:
+        while (job := await self._rented.claim()) is not None:
+            self._follow(job, None)
 
     def _follow(self, job: TrainingJob, reservation: Reservation | None) -> None:
-        follower = Follower(self._database, self._settings, self._provider, job, reservation)
-        task = asyncio.create_task(follower.follow(), name=f"follow {job.id}")
+        if job.target == "local":
+            work = Follower(self._database, self._settings, self._provider, job, reservation).follow()
+        else:
+            work = self._rented.follow(job)
+        task = asyncio.create_task(work, name=f"follow {job.id}")
         self._followed[job.id] = task
 
         def ended(task: asyncio.Task[None]) -> None:

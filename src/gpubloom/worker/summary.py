@@ -65,3 +65,8 @@ def add_marks(summary: dict[str, Any], events: list[RunEvent], settings: dict[st
                 }
             )
     summary["marks"] = marks[-_MOST_MARKS:]
+
+
+def add_mark(summary: dict[str, Any], mark: dict[str, Any]) -> None:
+    """A moment that comes from elsewhere than the run itself, such as a budget's warning."""
+    summary["marks"] = [*(summary.get("marks") or []), mark][-_MOST_MARKS:]

@@ -83,6 +83,20 @@ async def claim_queued(session: AsyncSession, claimant: Claimant, free: Places) 
     return await _claim(session, claimant, *waiting_for(claimant, free))
 
 
+async def claim_elsewhere(session: AsyncSession, claimant: Claimant) -> TrainingJob | None:
+    """The job that waits longest among those for rented machines: they need no device of this one."""
+    return await _claim(session, claimant, *waiting_for_elsewhere(claimant))
+
+
+def waiting_for_elsewhere(claimant: Claimant) -> list[ColumnElement[bool]]:
+    """The jobs for rented machines that wait and whose run directory is here, or is to be."""
+    return [
+        TrainingJob.status == "queued",
+        TrainingJob.target != "local",
+        or_(TrainingJob.machine.is_(None), TrainingJob.machine == claimant.machine),
+    ]
+
+
 async def _claim(
     session: AsyncSession, claimant: Claimant, *conditions: ColumnElement[bool]
 ) -> TrainingJob | None:

@@ -1,0 +1,90 @@
+"""Budgets of people and projects. A job's own is in its row; here all three become one kind of value."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.offers import budget as money
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.rentals.tables import Budget, Rental
+
+
+def month_of(at: datetime) -> str:
+    return at.strftime("%Y-%m")
+
+
+def month_start(at: datetime) -> datetime:
+    return at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+@dataclass
+class Limit:
+    """A budget that a job counts against. `row` is None for the job's own."""
+
+    value: money.Budget
+    row: Budget | None = None
+
+    def remember(self, told: money.Budget, at: datetime) -> None:
+        """Keep which percentages were told."""
+        self.value = told
+        if self.row is not None:
+            self.row.warned, self.row.warned_in = sorted(told.told), month_of(at)
+
+
+async def limits_of(
+    session: AsyncSession, job: TrainingJob, told: Sequence[int], at: datetime
+) -> list[Limit]:
+    """Every budget that holds for a job; `told`: what was told of its own already."""
+    limits = []
+    if job.budget is not None:
+        limits.append(Limit(money.Budget(job.budget, "job", told=frozenset(told))))
+    rows = await session.scalars(
+        select(Budget)
+        .where(
+            Budget.user_id == job.user_id,
+            or_(Budget.project_id.is_(None), Budget.project_id == job.project_id),
+        )
+        .order_by(Budget.created_at)
+    )
+    for row in rows:
+        others = await spent(session, row, at, but=job.id)
+        if row.period == "month":
+            # The job's meter counts all its attempts; those of earlier months are not this month's.
+            others -= await _total(session, Rental.job_id == job.id, Rental.created_at < month_start(at))
+        limits.append(
+            Limit(
+                money.Budget(
+                    row.amount,
+                    "user" if row.project_id is None else "project",
+                    spent_elsewhere=others,
+                    told=frozenset(warned(row, at)),
+                ),
+                row,
+            )
+        )
+    return limits
+
+
+def warned(row: Budget, at: datetime) -> list[int]:
+    """The percentages that were told; a new month begins with none."""
+    return [] if row.period == "month" and row.warned_in != month_of(at) else list(row.warned)
+
+
+async def spent(session: AsyncSession, row: Budget, at: datetime, *, but: UUID | None = None) -> float:
+    """What counts against a budget so far; a machine counts in the month in which it was asked for."""
+    conditions: list[ColumnElement[bool]] = [Rental.user_id == row.user_id]
+    if row.project_id is not None:
+        conditions.append(Rental.project_id == row.project_id)
+    if row.period == "month":
+        conditions.append(Rental.created_at >= month_start(at))
+    if but is not None:
+        conditions.append(or_(Rental.job_id.is_(None), Rental.job_id != but))
+    return await _total(session, *conditions)
+
+
+async def _total(session: AsyncSession, *conditions: ColumnElement[bool]) -> float:
+    return float(await session.scalar(select(func.sum(Rental.cost)).where(*conditions)) or 0.0)

@@ -1,0 +1,68 @@
+"""What a rental costs: its billed time, by the service's clock where it has one, times its rate."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.offers import Attempt, Meter, Rate
+from gpubloom.providers.rented import Instance
+from gpubloom.server.rentals.tables import Rental
+
+
+def note_instance(rental: Rental, instance: Instance, at: datetime) -> None:
+    """Take over what a service said of its machine at a moment, and meter it."""
+    rental.instance_id = instance.id
+    rental.state = instance.state
+    rental.detail = instance.detail
+    rental.page = instance.page or rental.page
+    rental.region = instance.region or rental.region
+    if instance.hourly is not None:
+        rental.hourly = instance.hourly
+    if instance.billed_from is not None:
+        rental.billed_from = instance.billed_from
+    elif rental.billed_from is None and instance.state == "running":
+        rental.billed_from = at
+    if instance.state in {"ended", "lost"}:
+        rental.billed_to = instance.billed_to or rental.billed_to or at
+    meter(rental, at)
+
+
+def end_rental(rental: Rental, at: datetime, detail: str) -> None:
+    """Nothing runs for it, and nobody can say more about it."""
+    rental.state, rental.detail = "ended", detail
+    if rental.billed_from is not None:
+        rental.billed_to = rental.billed_to or at
+    meter(rental, at)
+
+
+def meter(rental: Rental, at: datetime) -> None:
+    """Bring its cost up to a moment."""
+    seconds = attempt_of(rental).seconds(at.timestamp()) if rental.billed_from is not None else 0.0
+    rate = rate_of(rental)
+    rental.billed_seconds, rental.cost = rate.billed_seconds(seconds), rate.cost(seconds)
+    rental.metered_at = at
+
+
+def rate_of(rental: Rental) -> Rate:
+    return Rate(rental.hourly, rental.billing, rental.minimum_seconds)
+
+
+def attempt_of(rental: Rental) -> Attempt:
+    """Of a rental whose bill has begun."""
+    assert rental.billed_from is not None
+    ended = None if rental.billed_to is None else rental.billed_to.timestamp()
+    return Attempt(rental.provider, rate_of(rental), rental.billed_from.timestamp(), ended)
+
+
+async def rentals_of(session: AsyncSession, job_id: UUID) -> list[Rental]:
+    """A job's machines, in the order of its attempts."""
+    rows = await session.scalars(select(Rental).where(Rental.job_id == job_id).order_by(Rental.attempt))
+    return list(rows)
+
+
+def meter_of(rentals: list[Rental]) -> Meter:
+    """All of a job's machines whose bill has begun; one that is still billed comes last."""
+    attempts = [attempt_of(rental) for rental in rentals if rental.billed_from is not None]
+    return Meter(tuple(sorted(attempts, key=lambda attempt: attempt.ended is None)))

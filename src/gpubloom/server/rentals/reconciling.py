@@ -1,0 +1,137 @@
+"""Compares what services run under our keys with the jobs: what no living job owns is ended.
+
+Keys carry the installation and the job, so machines of other installations, and what people started
+themselves, are never touched. A rental's row is written before its service is asked, so a machine that is
+being rented right now has its job. No call is made inside a transaction.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+from sqlalchemy import select
+
+from gpubloom.providers.base import ProviderError
+from gpubloom.providers.rented import Instance, RentedPlace
+from gpubloom.server.audit.service import record
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.states import ACTIVE
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.rentals.credentials import open_place
+from gpubloom.server.rentals.keys import MachineKey, installation_name
+from gpubloom.server.rentals.metering import end_rental, note_instance
+from gpubloom.server.rentals.tables import BILLED, ProviderCredential, Rental
+from gpubloom.server.settings import Settings
+
+log = structlog.get_logger("bloom")
+
+# A service that does not answer keeps nobody else waiting for longer.
+_LONGEST_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A machine that no job owned."""
+
+    provider: str
+    key: str
+    instance_id: str
+
+
+async def reconcile(database: Database, settings: Settings, *, user_id: UUID | None = None) -> list[Ended]:
+    """Look at every connected service of everybody, or of one person; says what was ended."""
+    async with database.read() as session:
+        statement = select(ProviderCredential)
+        if user_id is not None:
+            statement = statement.where(ProviderCredential.user_id == user_id)
+        credentials = list(await session.scalars(statement))
+        installation = await installation_name(session)
+    ended: list[Ended] = []
+    for credential in credentials:
+        try:
+            place = await asyncio.to_thread(
+                open_place, settings, credential.user_id, credential.provider, credential.sealed
+            )
+        except ProviderError as problem:
+            log.warning("a service cannot be looked at", provider=credential.provider, reason=str(problem))
+            continue
+        try:
+            async with asyncio.timeout(_LONGEST_SECONDS):
+                look = _Look(database, credential.user_id, credential.provider, installation, place)
+                ended += await look.at_machines()
+                await look.at_rows()
+        except (ProviderError, TimeoutError) as problem:
+            reason = str(problem) or "it did not answer in time"
+            log.warning("a service cannot be looked at", provider=credential.provider, reason=reason)
+        finally:
+            await place.close()
+    return ended
+
+
+class _Look:
+    """One person's account at one service."""
+
+    def __init__(
+        self, database: Database, user_id: UUID, provider: str, installation: str, place: RentedPlace
+    ) -> None:
+        self._database, self._user_id = database, user_id
+        self._provider, self._installation, self._place = provider, installation, place
+
+    async def at_machines(self) -> list[Ended]:
+        """End what the service runs and no living job owns."""
+        ended = []
+        for instance in await self._place.list():
+            key = MachineKey.read(instance.key)
+            if key is None or key.installation != self._installation or await self._is_owned(key):
+                continue
+            await self._place.cancel(instance.id)
+            log.warning("a machine that no job owned was ended", provider=self._provider, key=instance.key)
+            ended.append(Ended(self._provider, instance.key, instance.id))
+            await self._note(instance.key, await self._place.status(instance.id), was_ended=True)
+        return ended
+
+    async def at_rows(self) -> None:
+        """Note what the service ended while nobody attended it."""
+        async with self._database.read() as session:
+            rows: Sequence[Rental] = (
+                await session.scalars(
+                    select(Rental).where(
+                        Rental.user_id == self._user_id,
+                        Rental.provider == self._provider,
+                        Rental.state.in_(BILLED),
+                    )
+                )
+            ).all()
+        for rental in rows:
+            key = MachineKey.read(rental.key)
+            if key is not None and await self._is_owned(key):
+                continue
+            if rental.instance_id is None:
+                await self._note(rental.key, None)
+            else:
+                await self._note(rental.key, await self._place.status(rental.instance_id))
+
+    async def _is_owned(self, key: MachineKey) -> bool:
+        async with self._database.read() as session:
+            job = await session.get(TrainingJob, key.job_id)
+        return job is not None and job.status in ACTIVE and job.attempt == key.attempt
+
+    async def _note(self, key: str, instance: Instance | None, *, was_ended: bool = False) -> None:
+        async with self._database.write() as session:
+            rental = await session.scalar(select(Rental).where(Rental.key == key).with_for_update())
+            if rental is not None and instance is not None:
+                note_instance(rental, instance, now())
+            elif rental is not None:
+                end_rental(rental, now(), "No machine was rented.")
+            if was_ended:
+                record(
+                    session,
+                    "rental.orphan_ended",
+                    actor=None,
+                    subject=f"rental:{key}",
+                    ip_address=None,
+                    provider=self._provider,
+                )

@@ -1,0 +1,143 @@
+"""From a job to a machine that runs it: money, luggage, bucket, service. Each may have to be waited for."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import structlog
+
+from gpubloom.agent import JobSpec
+from gpubloom.providers.base import ProviderError
+from gpubloom.providers.faults import Fault
+from gpubloom.providers.rented import Instance, Launch
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.storage import Bundle, StorageError, Store, send_bundle
+from gpubloom.worker.patient_calls import Pace, PatientCalls
+from gpubloom.worker.renting import Renting
+from gpubloom.worker.spending import Spending
+from gpubloom.worker.travelling import Luggage, luggage_of
+
+log = structlog.get_logger("bloom.worker")
+
+
+class NotStarted(Exception):
+    """No machine can be had, and waiting will not help; `kind` is the fault's, the text a sentence."""
+
+    def __init__(self, kind: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+
+
+class Departure:
+    """One attempt that has no machine yet. `was_asked`: a service may have started one."""
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        run_dir: Path,
+        store: Store,
+        renting: Renting,
+        spending: Spending,
+        pace: Pace,
+        calls: PatientCalls,
+        is_unwanted: Callable[[], bool],
+    ) -> None:
+        self._job, self._run_dir, self._store = job, run_dir, store
+        self._renting, self._spending, self._pace, self._calls = renting, spending, pace, calls
+        self._is_unwanted = is_unwanted
+        self.was_asked = False
+        self.log = log.bind(job=str(job.id), provider=job.target)
+
+    async def rent(self, spec: JobSpec, rental_id: UUID) -> Instance | None:
+        """The machine; None: the money is spent, or nobody wants it any more. NotStarted: there is none."""
+        allowance = await self._calls.insist(lambda: self._spending.allow(rental_id))
+        if allowance.decision.action == "stop":
+            return None
+        try:
+            luggage = await self._calls.in_thread(lambda: luggage_of(self._job, self._renting.folder))
+            launch = await self._send(spec, luggage, allowance.seconds)
+            return None if launch is None else await self._submit(launch)
+        except (ValueError, OSError) as problem:
+            raise await self._refused(rental_id, "not_started", str(problem)) from problem
+        except Fault as fault:
+            raise await self._refused(rental_id, fault.kind, str(fault)) from fault
+        except ProviderError as problem:
+            raise await self._refused(rental_id, "refused", str(problem)) from problem
+
+    async def _refused(self, rental_id: UUID, kind: str, sentence: str) -> NotStarted:
+        await self._calls.insist(lambda: self._spending.end(rental_id, sentence))
+        return NotStarted(kind, sentence)
+
+    async def _send(self, spec: JobSpec, luggage: Luggage, affordable_seconds: float) -> Launch | None:
+        """Puts the job's files into the bucket."""
+        place = self._job.place or {}
+        spec = replace(
+            spec,
+            command=_elsewhere(spec.command),
+            time_limit_seconds=self._time_limit(affordable_seconds),
+        )
+        bundle = Bundle(spec, self._run_dir, luggage.package, timing=self._pace.agent)
+        while not self._is_unwanted():
+            try:
+                sent = await self._calls.in_thread(lambda: send_bundle(self._store, bundle))
+            except StorageError as problem:
+                await self._wait(f"The job's files cannot be stored now: {problem}", self._pace.first_pause)
+                continue
+            return Launch(
+                key=self._renting.key(self._job.attempt),
+                gpu=str(place["gpu"]),
+                gpus=int(place["gpus"]),
+                command=sent.command,
+                start_address=sent.address,
+                region=place.get("region"),
+                spot=place.get("kind") == "spot",
+                disk_gb=int(place.get("disk_gb") or 50),
+                packages=luggage.packages,
+                longest_seconds=self._renting.longest_seconds,
+            )
+        return None
+
+    def _time_limit(self, affordable_seconds: float) -> float | None:
+        """The agent's own: it stops there even when nobody is left to tell it."""
+        limits = [affordable_seconds]
+        if self._renting.longest_seconds is not None:
+            limits.append(longest_run(self._renting.longest_seconds, self._pace))
+        shortest = min(limits)
+        return None if shortest == float("inf") else max(shortest, 1.0)
+
+    async def _submit(self, launch: Launch) -> Instance | None:
+        pause = self._pace.first_pause
+        while not self._is_unwanted():
+            self.was_asked = True
+            try:
+                return await self._renting.submit(launch)
+            except Fault as fault:
+                if not fault.passes and not fault.uncertain:
+                    raise
+                seconds = max(pause, fault.retry_after_seconds or 0.0)
+                await self._wait(f"{fault} It is tried again by itself.", seconds)
+                pause = min(pause * 2, self._pace.longest_pause)
+        return None
+
+    async def _wait(self, sentence: str, seconds: float) -> None:
+        await self._calls.insist(lambda: self._spending.wait(sentence))
+        self.log.warning("no machine yet", reason=sentence)
+        until = time.monotonic() + seconds
+        for _ in range(1 + int(seconds)):
+            if self._is_unwanted() or time.monotonic() >= until:
+                return
+            await asyncio.sleep(min(1.0, seconds))
+
+
+def longest_run(longest_seconds: float, pace: Pace) -> float:
+    """How long a training may run on a machine that lives for so long."""
+    return max(longest_seconds - pace.margin, longest_seconds / 2)
+
+
+def _elsewhere(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Interpreters have other paths there."""
+    return ("python3", *command[1:]) if command[0] == sys.executable else command

@@ -1,0 +1,90 @@
+"""Jobs for rented machines, as one worker takes and follows them. They need a bucket, and no device."""
+
+import asyncio
+
+import structlog
+from sqlalchemy import exists, select
+
+from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.files import run_directory
+from gpubloom.server.jobs.lease import Claimant, claim_elsewhere, waiting_for_elsewhere
+from gpubloom.server.jobs.states import ENDED
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.rentals.keys import installation_name
+from gpubloom.server.settings import Settings
+from gpubloom.storage import StorageError, Store
+from gpubloom.storage.layout import JobLayout
+from gpubloom.worker.elsewhere import Elsewhere
+from gpubloom.worker.follower import Follower
+from gpubloom.worker.patient_calls import Pace
+from gpubloom.worker.renting import Renting
+from gpubloom.worker.spending import Spending
+
+log = structlog.get_logger("bloom.worker")
+
+# Each has a thread and asks its service every few seconds.
+MOST_AT_ONCE = 64
+
+
+class RentedJobs:
+    """What one worker does about them."""
+
+    def __init__(self, settings: Settings, database: Database, claimant: Claimant, pace: Pace) -> None:
+        self._settings, self._database, self._claimant, self._pace = settings, database, claimant, pace
+        self._store: Store | None = None
+        self._following = 0
+
+    async def claim(self) -> TrainingJob | None:
+        """The next one, if this installation has a bucket and this worker has room."""
+        if self._settings.storage is None or self._following >= MOST_AT_ONCE:
+            return None
+        # A read first: an idle worker takes no write lock.
+        async with self._database.read() as session:
+            if not await session.scalar(select(exists().where(*waiting_for_elsewhere(self._claimant)))):
+                return None
+        async with self._database.write() as session:
+            return await claim_elsewhere(session, self._claimant)
+
+    async def follow(self, job: TrainingJob) -> None:
+        """Until the attempt ends or the lease is lost."""
+        assert job.lease_token is not None
+        self._following += 1
+        try:
+            async with self._database.read() as session:
+                installation = await installation_name(session)
+            elsewhere = Elsewhere(
+                job,
+                run_directory(self._settings, job.id),
+                self._open_store(),
+                Renting(self._database, self._settings, job, job.lease_token, installation),
+                Spending(self._database, job.id, job.lease_token, checkpoint_seconds=self._pace.checkpoint),
+                self._pace,
+            )
+            try:
+                await elsewhere.open()
+                await Follower(self._database, self._settings, elsewhere, job, None).follow()
+            finally:
+                await elsewhere.close()
+            await self._clear_away(job)
+        finally:
+            self._following -= 1
+
+    def _open_store(self) -> Store:
+        if self._store is None:
+            found = self._settings.storage
+            if found is None:
+                raise StorageError("There is no bucket any more: set BLOOM_STORAGE_BUCKET again.")
+            self._store = Store(found)
+        return self._store
+
+    async def _clear_away(self, job: TrainingJob) -> None:
+        """What a job that has ended left in the bucket was transport; the run is here."""
+        async with self._database.read() as session:
+            row = await session.get(TrainingJob, job.id)
+        if row is not None and row.status not in ENDED:
+            return
+        try:
+            folder = JobLayout(str(job.id), job.attempt).folder
+            await asyncio.to_thread(self._open_store().delete_folder, folder)
+        except StorageError as problem:
+            log.warning("files of an ended job stay in the bucket", job=str(job.id), reason=str(problem))

@@ -1,0 +1,203 @@
+"""What a job elsewhere costs, told while it runs; and the end of what it may cost.
+
+Every function is one short transaction under the job's lease. Money is asked for before a machine is; at a
+limit the job is asked to pause, and its row says why. Who ends the machine is `elsewhere`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.offers import Attempt, Decision, Meter, decide, warnings_due
+from gpubloom.offers.budget import BudgetWarning
+from gpubloom.providers.rented import Instance
+from gpubloom.server.audit.service import record
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.events import announce
+from gpubloom.server.jobs.lease import holding
+from gpubloom.server.jobs.service import state_of
+from gpubloom.server.jobs.states import after, can
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.rentals.budgets import Limit, limits_of
+from gpubloom.server.rentals.metering import end_rental, meter, meter_of, note_instance, rate_of, rentals_of
+from gpubloom.server.rentals.tables import BILLED, Rental
+from gpubloom.worker.summary import add_mark
+
+_CODES = {"budget": "budget", "time": "time_limit"}
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """Whether a machine may be rented, and for how long what is left would pay for it."""
+
+    decision: Decision
+    seconds: float
+
+
+class Spending:
+    """One job, as long as one lease. `checkpoint_seconds`: how long before a limit it is asked to pause."""
+
+    def __init__(self, database: Database, job_id: UUID, token: UUID, *, checkpoint_seconds: float) -> None:
+        self._database, self._job_id, self._token = database, job_id, token
+        self._checkpoint_seconds = checkpoint_seconds
+
+    async def allow(self, rental_id: UUID) -> Allowance:
+        """Before a machine is asked for: a job whose money or time is up is asked to pause instead."""
+        async with self._database.write() as session:
+            job = await holding(session, self._job_id, self._token)
+            rentals = await rentals_of(session, job.id)
+            rental = next(each for each in rentals if each.id == rental_id)
+            at = now()
+            begun = meter_of([each for each in rentals if each.billed_to is not None])
+            start = Meter((*begun.attempts, Attempt(rental.provider, rate_of(rental), at.timestamp())))
+            limits = await limits_of(session, job, _told(job), at)
+            decision = self._decide(start, limits, job, at)
+            if decision.action == "stop":
+                _ask_to_pause(job, decision)
+                end_rental(rental, at, decision.reason)
+                await self._tell(session, job, rentals, limits, at)
+            return Allowance(decision, decision.seconds + self._checkpoint_seconds)
+
+    async def note(self, rental_id: UUID, instance: Instance | None, *, is_over: bool = False) -> Decision:
+        """Meter the job's machines; `instance`: what the service said of this one now, if it was asked.
+
+        `is_over`: the agent stopped at its own limit, so the job's limit was reached whatever is metered.
+        """
+        async with self._database.write() as session:
+            job = await holding(session, self._job_id, self._token)
+            at = now()
+            rentals = await rentals_of(session, job.id)
+            for rental in rentals:
+                if rental.id == rental_id and instance is not None:
+                    note_instance(rental, instance, at)
+                elif rental.state in BILLED:
+                    meter(rental, at)
+            limits = await limits_of(session, job, _told(job), at)
+            decision = self._decide(meter_of(rentals), limits, job, at)
+            if (decision.action == "stop" or is_over) and can("pause", job.status):
+                _ask_to_pause(job, decision)
+            await self._tell(session, job, rentals, limits, at)
+            return decision
+
+    async def wait(self, sentence: str) -> None:
+        """Say why nothing runs yet."""
+        async with self._database.write() as session:
+            job = await holding(session, self._job_id, self._token)
+            if job.summary.get("waiting") != sentence:
+                job.summary = {**job.summary, "waiting": sentence}
+                await announce(session, job, "update", {"job": state_of(job)})
+
+    async def end(self, rental_id: UUID, detail: str) -> None:
+        """No machine was rented, or nobody can say what became of it."""
+        async with self._database.write() as session:
+            job = await holding(session, self._job_id, self._token)
+            rentals = await rentals_of(session, job.id)
+            at = now()
+            for rental in rentals:
+                if rental.id == rental_id and rental.state in BILLED:
+                    end_rental(rental, at, detail)
+            await self._tell(session, job, rentals, await limits_of(session, job, _told(job), at), at)
+
+    def _decide(self, spent: Meter, limits: Sequence[Limit], job: TrainingJob, at: datetime) -> Decision:
+        return decide(
+            spent,
+            tuple(limit.value for limit in limits),
+            at.timestamp(),
+            checkpoint_seconds=self._checkpoint_seconds,
+            max_seconds=None if job.max_hours is None else job.max_hours * 3600,
+        )
+
+    async def _tell(
+        self,
+        session: AsyncSession,
+        job: TrainingJob,
+        rentals: list[Rental],
+        limits: Sequence[Limit],
+        at: datetime,
+    ) -> None:
+        total = math.fsum(rental.cost for rental in rentals)
+        told = set(_told(job))
+        summary = {name: value for name, value in job.summary.items() if name != "waiting"}
+        for limit in limits:
+            value, warnings = warnings_due(limit.value, total)
+            if not warnings:
+                continue
+            limit.remember(value, at)
+            if limit.row is None:
+                told |= value.told
+            for warning in warnings:
+                add_mark(summary, _mark(job, warning))
+                _record(session, job, warning)
+        summary["cost"] = cost_of(job, rentals, sorted(told))
+        if summary != job.summary:
+            job.summary = summary
+            await announce(session, job, "update", {"job": state_of(job)})
+
+
+def cost_of(job: TrainingJob, rentals: Sequence[Rental], told: list[int]) -> dict[str, Any]:
+    """What the job's page shows of money; US dollars."""
+    place = job.place or {}
+    last = rentals[-1] if rentals else None
+    running = [rental for rental in rentals if rental.state in BILLED and rental.billed_from is not None]
+    return {
+        "so_far": round(math.fsum(rental.cost for rental in rentals), 6),
+        "hourly": round(math.fsum(rental.hourly for rental in running), 6)
+        if running
+        else place.get("hourly", 0.0),
+        "estimated": place.get("estimate"),
+        "limit": job.budget,
+        "provider": place.get("provider") if last is None else last.provider,
+        "gpu": place.get("gpu") if last is None else last.gpu,
+        "gpus": place.get("gpus") if last is None else last.gpus,
+        "region": place.get("region") if last is None else last.region,
+        "kind": place.get("kind") if last is None else last.kind,
+        "billed_seconds": round(math.fsum(rental.billed_seconds for rental in rentals), 3),
+        "running": bool(running),
+        "detail": None if last is None else last.detail or None,
+        "page": None if last is None else last.page,
+        "warnings": told,
+    }
+
+
+def _told(job: TrainingJob) -> list[int]:
+    return list((job.summary.get("cost") or {}).get("warnings") or [])
+
+
+def _ask_to_pause(job: TrainingJob, decision: Decision) -> None:
+    if not can("pause", job.status):
+        return
+    job.status = after("pause", job.status)
+    job.want = "pause"
+    job.control_version += 1
+    job.error_code = _CODES[decision.limit]
+    job.error_message = f"{decision.reason} The job was paused; allow more, and resume it here or elsewhere."
+
+
+def _mark(job: TrainingJob, warning: BudgetWarning) -> dict[str, Any]:
+    return {
+        "kind": "budget",
+        "attempt": job.attempt,
+        "step": job.summary.get("step") or 0,
+        "percent": warning.percent,
+        "scope": warning.scope,
+        "sentence": warning.sentence,
+    }
+
+
+def _record(session: AsyncSession, job: TrainingJob, warning: BudgetWarning) -> None:
+    record(
+        session,
+        "budget.warning",
+        actor=None,
+        subject=f"training_job:{job.id}",
+        ip_address=None,
+        percent=warning.percent,
+        scope=warning.scope,
+        sentence=warning.sentence,
+    )

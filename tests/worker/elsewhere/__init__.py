@@ -1,0 +1,1 @@
+"""Jobs on rented machines, as a worker attends them."""
