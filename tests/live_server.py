@@ -25,6 +25,8 @@ class LiveServer:
     home: Path
     process: subprocess.Popen[str]
     output: list[str] = field(default_factory=list)
+    # Accounts that tests have made here.
+    people: int = 0
 
     @property
     def text(self) -> str:

@@ -13,6 +13,11 @@ ROOT = Path(__file__).parent.parent.parent
 STATIC = ROOT / "src/gpubloom/server/web/static"
 AXE = ROOT / "ui/node_modules/axe-core/axe.min.js"
 DESKTOP, PHONE = (1440, 900), (390, 844)
+# The same story on a phone is one of `make test-long`.
+EVERY_SIZE = pytest.mark.parametrize(
+    "size",
+    [pytest.param(DESKTOP, id="desktop"), pytest.param(PHONE, id="phone", marks=pytest.mark.long)],
+)
 _FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -28,6 +33,14 @@ PATIENCE_MS = 30_000
 expect.set_options(timeout=PATIENCE_MS)
 
 NewPage = Callable[..., Page]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one module stay together, so that its servers and its browser are started once."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.parent == here:
+            item.add_marker(pytest.mark.xdist_group(f"browser {item.path.stem}"))
 
 
 # Not for the whole session: Playwright keeps an event loop running, and other tests need one of their own.
@@ -46,21 +59,43 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[LiveServer]:
-    """A server with a worker."""
-    with live_server(tmp_path / "home", command="up") as running:
+@pytest.fixture(scope="module")
+def shared_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server with a worker; starting one takes longer than most tests."""
+    home = tmp_path_factory.mktemp("house") / "home"
+    with live_server(home, command="up", BLOOM_SIGNUP="open") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server alone."""
+    with live_server(tmp_path_factory.mktemp("server") / "home", BLOOM_SIGNUP="open") as running:
         yield running
 
 
 @pytest.fixture
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LiveServer]:
-    """The house where a test asks for one, otherwise a server alone."""
-    if "house" in request.fixturenames:
-        yield request.getfixturevalue("house")
-        return
+def own_server(tmp_path: Path) -> Iterator[LiveServer]:
+    """A server that nobody has seen yet, for one test."""
     with live_server(tmp_path / "home", BLOOM_SIGNUP="open") as running:
         yield running
+
+
+@pytest.fixture
+def house(request: pytest.FixtureRequest) -> LiveServer:
+    """The worker's house of this module; `set_up` gives every test a person of its own there."""
+    found: LiveServer = request.getfixturevalue("shared_house")
+    return found
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> LiveServer:
+    """What the test asks for, otherwise the one of its module."""
+    kind = next((kind for kind in ("house", "own_server") if kind in request.fixturenames), None)
+    if kind is None:
+        kind = "shared_house" if getattr(request.module, "ONE_HOUSE", False) else "shared_server"
+    found: LiveServer = request.getfixturevalue(kind)
+    return found
 
 
 @pytest.fixture

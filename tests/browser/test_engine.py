@@ -8,7 +8,6 @@ import math
 import re
 from uuid import uuid4
 
-import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import select
 
@@ -17,7 +16,7 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import MetricPoint, MetricSeries, TrainingJob, Worker
 from gpubloom.server.projects.tables import Project
-from tests.browser.conftest import DESKTOP, PHONE, NewPage, axe_violations
+from tests.browser.conftest import EVERY_SIZE, NewPage, axe_violations
 from tests.browser.people import create_project, set_up
 from tests.live_server import LiveServer
 from tests.server.installation import Installation
@@ -122,15 +121,15 @@ def _open_folds(page: Page) -> None:
         page.get_by_text(title).click()
 
 
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@EVERY_SIZE
 def test_the_form_plans_for_a_large_gpu_and_mends_what_does_not_fit(
-    new_page: NewPage, server: LiveServer, size: tuple[int, int]
+    new_page: NewPage, own_server: LiveServer, size: tuple[int, int]
 ) -> None:
     page = new_page(size)
-    set_up(page, server)
+    set_up(page, own_server)
     project = create_project(page, "Seven", "7", "corpus.txt")
-    (server.home / "uploads/corpus.txt").write_text("To be, or not to be. " * 2000)
-    add_machine(server)
+    (own_server.home / "uploads/corpus.txt").write_text("To be, or not to be. " * 2000)
+    add_machine(own_server)
     page.goto(f"{project}/jobs/new")
     card = page.get_by_label("Plan")
     page.get_by_label("Model", exact=True).select_option("8b")
@@ -178,14 +177,14 @@ def _mentions(*words: str) -> re.Pattern[str]:
     return re.compile(".*".join(words))
 
 
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@EVERY_SIZE
 def test_a_job_shows_what_was_planned_beside_what_is_measured(
-    new_page: NewPage, server: LiveServer, size: tuple[int, int]
+    new_page: NewPage, own_server: LiveServer, size: tuple[int, int]
 ) -> None:
     page = new_page(size)
-    set_up(page, server)
+    set_up(page, own_server)
     create_project(page, "Seven", "7")
-    page.goto(add_streamed_job(server))
+    page.goto(add_streamed_job(own_server))
     compared = page.get_by_role("table", name="Planned and measured")
     expect(compared.get_by_role("row", name="GPU memory")).to_contain_text("+3 %")
     expect(compared.get_by_role("row", name="Host memory")).to_contain_text("−1 %")

@@ -12,6 +12,9 @@ from tests.browser.people import set_up
 from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
 
+# Some of these tests need a worker.
+ONE_HOUSE = True
+
 
 def _examples(folder: Path) -> Path:
     path = folder / "pairs.jsonl"

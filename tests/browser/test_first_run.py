@@ -10,18 +10,18 @@ from tests.live_server import LiveServer
 
 
 def test_the_first_visit_leads_to_an_admin_and_the_link_works_once(
-    new_page: NewPage, server: LiveServer
+    new_page: NewPage, own_server: LiveServer
 ) -> None:
     stranger = new_page()
     stranger.goto("/")
     expect(stranger.get_by_text("This server has no account yet")).to_be_visible()
 
     page = new_page()
-    set_up(page, server)
+    set_up(page, own_server)
     page.goto("/settings")
     expect(page.get_by_text("Administrator").first).to_be_visible()
 
-    stranger.goto(server.setup_link)
+    stranger.goto(own_server.setup_link)
     expect(stranger.get_by_text("This server is already set up.")).to_be_visible()
 
 
@@ -29,7 +29,7 @@ def test_a_project_is_created_edited_deleted_and_hidden_from_others(
     new_page: NewPage, server: LiveServer
 ) -> None:
     page = new_page()
-    set_up(page, server)
+    email = set_up(page, server)
 
     project = create_project(page, "QuantumLeap-130B", "130", "s3://my-bucket/datasets/quantum-corpus/")
     page.get_by_role("button", name="Edit").click()
@@ -42,7 +42,7 @@ def test_a_project_is_created_edited_deleted_and_hidden_from_others(
         page.get_by_role("button", name="Sign out").first.click()
     page.goto("/projects")
     expect(page).to_have_url(re.compile(r"/auth\?next="))
-    sign_in(page)
+    sign_in(page, email)
     expect(page).to_have_url(f"{server.address}/projects")
     expect(page.get_by_text("QuantumLeap-131B")).to_be_visible()
 

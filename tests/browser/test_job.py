@@ -13,11 +13,11 @@ from tests.browser.people import create_project, set_up
 from tests.live_server import LiveServer
 
 CONFIG = {
-    "max_steps": 300,
+    "max_steps": 160,
     "epochs": 1000,
     "batch_size": 16,
-    "checkpoint": {"every_steps": 25},
-    "eval": {"every_steps": 25},
+    "checkpoint": {"every_steps": 40},
+    "eval": {"every_steps": 40},
 }
 TEXT = "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer. " * 300
 PATIENCE_SECONDS = 120

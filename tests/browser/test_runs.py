@@ -4,7 +4,6 @@ import math
 import re
 from uuid import uuid4
 
-import pytest
 from playwright.sync_api import expect
 from sqlalchemy import select
 
@@ -13,7 +12,7 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import Checkpoint, MetricPoint, MetricSeries, TrainingJob
 from gpubloom.server.projects.tables import Project
-from tests.browser.conftest import DESKTOP, PHONE, NewPage, axe_violations
+from tests.browser.conftest import EVERY_SIZE, NewPage, axe_violations
 from tests.browser.people import create_project, set_up
 from tests.live_server import LiveServer
 from tests.server.installation import Installation
@@ -75,14 +74,14 @@ def add_runs(server: LiveServer) -> None:
             )
 
 
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@EVERY_SIZE
 def test_runs_are_chosen_laid_over_each_other_and_told_apart(
-    new_page: NewPage, server: LiveServer, size: tuple[int, int]
+    new_page: NewPage, own_server: LiveServer, size: tuple[int, int]
 ) -> None:
     page = new_page(size)
-    set_up(page, server)
+    set_up(page, own_server)
     create_project(page, "Rates", "0.001", "corpus.txt")
-    add_runs(server)
+    add_runs(own_server)
 
     page.goto("/jobs")
     for name in ("Careful", "Bold"):

@@ -62,6 +62,7 @@ def test_base_and_tuned_are_asked_in_one_go(adapter: Path) -> None:
     assert before.removeprefix("base: ") != after.rstrip("\n")
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_an_answer_and_twice_quits(base: Path) -> None:
     process = start(str(base), "--temperature", "1", "--max-tokens", "4000", "--device", "cpu")
     assert process.stdin is not None

@@ -44,6 +44,7 @@ def test_a_model_and_a_file_are_enough(model: Path, data: Path, tmp_path: Path) 
     assert "the whole run has only 3 steps of 1 rows" in said
 
 
+@pytest.mark.long
 def test_flags_and_fields_override_the_defaults_and_a_run_is_resumed_by_train(
     model: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def real_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("real_process")
 def test_an_export_is_written_replayed_and_pushed_and_comes_back_equal(
     hub: FakeHub,  # noqa: F811

@@ -185,6 +185,7 @@ def test_wrong_input_gets_one_sentence_and_leaves_nothing_behind(
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.long
 def test_a_run_that_cannot_be_resumed_is_left_as_it_is(trained: tuple[Path, str], tmp_path: Path) -> None:
     folder, _ = trained
     (tmp_path / "text.txt").write_text(TEXT)

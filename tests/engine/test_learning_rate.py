@@ -88,6 +88,7 @@ def test_a_loss_that_still_falls_at_the_end_says_so() -> None:
     assert "a wider search may suggest more" in find(curve(bottom=10.0)).reason
 
 
+@pytest.mark.long
 def test_the_task_tries_every_rate_and_shows_each_while_it_runs(tmp_path: Path) -> None:
     """As a process, like a job: result.json holds the answer, the run directory what happened."""
     text = tmp_path / "text.txt"

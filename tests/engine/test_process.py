@@ -60,6 +60,7 @@ def weights(run: Path) -> bytes:
 LONG = {"epochs": 5, "checkpoint": {"every_steps": 17}}
 
 
+@pytest.mark.long
 def test_killed_at_a_random_step_and_resumed_is_bit_identical(write_run: Callable[..., Path]) -> None:
     whole, killed = write_run("whole", **LONG), write_run("killed", **LONG)
     step = random.randint(20, 120)
@@ -76,6 +77,7 @@ def test_killed_at_a_random_step_and_resumed_is_bit_identical(write_run: Callabl
     assert weights(killed) == weights(whole)
 
 
+@pytest.mark.long
 def test_ctrl_c_saves_and_a_repetition_elsewhere_gives_the_same_result(
     write_run: Callable[..., Path],
 ) -> None:

@@ -77,6 +77,7 @@ def _watch_to_the_end(chromium: Browser, flow: Flow, running: subprocess.Popen[s
         page.close()
 
 
+@pytest.mark.long
 def test_a_running_step_updates_its_card_in_place_every_few_seconds(
     chromium: Browser, tmp_path: Path
 ) -> None:

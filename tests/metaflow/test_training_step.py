@@ -42,6 +42,7 @@ def test_a_failed_step_shows_exception_trace_last_metrics_and_likely_cause(tmp_p
     assert 'data-reload-token="never"' in cards[-1].page
 
 
+@pytest.mark.long
 def test_a_retried_step_shows_one_timeline_with_the_restart_marked_on_each_of_its_cards(
     tmp_path: Path,
 ) -> None:

@@ -78,6 +78,7 @@ def _send(client: httpx2.Client, path: str, content: bytes, offset: int) -> http
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_an_upload_goes_on_after_a_cut_and_after_a_killed_server(
     tmp_path: Path, client: httpx2.Client
 ) -> None:
