@@ -8,18 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpubloom.agent.progress.numbers import metric_name
+from gpubloom.agent.progress.walking import files_below, open_plain
 from gpubloom.traincard.interop.event_files import Scalars, read_scalars
 
-# Found anew this often, and so much of them read in one go: checksums in Python are slow.
-_MOST_ENTRIES = 5_000
-_DEEPEST = 5
+# So much of them is read in one go: checksums in Python are slow.
 _MOST_FILES = 20
 _BYTES_PER_LOOK = 1 << 19
 # Pictures and graphs lie between the scalars.
 _LARGEST_RECORD = 1 << 16
 _HEAD = 12
 _FOOT = 4
-_NOT_THERE = {"traincard", "agent", "checkpoints", "data", "node_modules", "__pycache__", ".git", ".venv"}
+_NOT_THERE = {"checkpoints", "data"}
 _TRAINER_STEP = re.compile(r"^(?:hp_metric|epoch)$")
 
 
@@ -37,23 +36,15 @@ class EventFiles:
             yield from self._read(path)
 
     def _find(self) -> list[Path]:
-        """Bounded: a script's folder may hold a dataset of a million files."""
-        seen = 0
-        for folder, folders, names in os.walk(self._folder):
-            depth = len(Path(folder).relative_to(self._folder).parts)
-            folders[:] = [name for name in folders if name not in _NOT_THERE] if depth < _DEEPEST else []
-            seen += len(names) + len(folders)
-            for path in [Path(folder, name) for name in names if "tfevents" in name]:
-                # Those of earlier attempts stay as they are.
-                is_new = path not in self._places and path.stat().st_mtime >= self._since
-                if is_new and len(self._places) < _MOST_FILES:
-                    self._places[path] = 0
-            if seen > _MOST_ENTRIES:
-                break
+        for path, facts in files_below(self._folder, without=_NOT_THERE):
+            # Those of earlier attempts stay as they are.
+            is_new = "tfevents" in path.name and path not in self._places and facts.st_mtime >= self._since
+            if is_new and len(self._places) < _MOST_FILES:
+                self._places[path] = 0
         return list(self._places)
 
     def _read(self, path: Path) -> Iterator[Scalars]:
-        with path.open("rb") as file:
+        with os.fdopen(open_plain(path), "rb") as file:
             budget = _BYTES_PER_LOOK
             while budget > 0:
                 begin = self._places[path]

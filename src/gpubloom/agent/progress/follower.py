@@ -16,6 +16,7 @@ from gpubloom.agent.progress.formats import read_line
 from gpubloom.agent.progress.lines import Lines
 from gpubloom.agent.progress.own_reporter import is_reporting, knows_traincard
 from gpubloom.agent.progress.recorder import Recorder
+from gpubloom.agent.progress.saved_files import SavedFiles
 from gpubloom.agent.spec import JobSpec, Reason
 from gpubloom.traincard.lock import RunInUseError
 
@@ -50,6 +51,7 @@ class Follower:
         self._told: dict[str, float] = {}
         self._printed: set[str] = set()
         self._files = EventFiles(spec.run_dir, time.time() - 1)
+        self._saved = SavedFiles(spec.run_dir, time.time() - 1)
         self._files_at = time.monotonic() + _LOOK_FOR_FILES_SECONDS / 5
         self._thread = threading.Thread(target=self._run, name="agent-progress", daemon=True)
 
@@ -100,6 +102,7 @@ class Follower:
             # Files come and go while they are looked at.
             with contextlib.suppress(OSError):
                 self._look_at_files()
+                self._look_at_checkpoints()
         if self._recorder is not None and self._recorder.is_wanted_elsewhere:
             self._be_silent()
 
@@ -136,6 +139,14 @@ class Follower:
                 return
             assert self._recorder is not None
             self._recorder.values(scalars.step, values)
+
+    def _look_at_checkpoints(self) -> None:
+        # Without any progress nobody knows what they are checkpoints of.
+        if self._recorder is None:
+            return
+        for saved in self._saved.look(ended=self._ended.is_set()):
+            step = saved.step if saved.step is not None else self._course.step
+            self._recorder.checkpoint(str(saved.path), saved.size, step or 0)
 
     def _open(self, first_step: int) -> bool:
         if self._silent or is_reporting(self._spec):

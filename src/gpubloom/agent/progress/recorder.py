@@ -78,6 +78,9 @@ class Recorder:
     def resumed(self, step: int) -> None:
         self._put("resumed", {"from_step": step})
 
+    def checkpoint(self, path: str, size: int, step: int) -> None:
+        self._put("checkpoint", {"path": path, "size": size, "metrics": None, "best": None}, step)
+
     def describe(self, facts: Mapping[str, Any]) -> None:
         self._put("describe", {"facts": dict(facts)})
 

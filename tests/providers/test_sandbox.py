@@ -1,0 +1,289 @@
+"""The wall around people's own scripts: what is tried from inside, on the real system."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from gpubloom.providers.sandbox import Limits, Sandbox, why_no_sandbox
+from tests.agent.runs import Run, wait_until
+
+REASON = why_no_sandbox()
+pytestmark = [
+    pytest.mark.skipif(REASON is not None, reason=f"no sandbox here: {REASON}"),
+    pytest.mark.xdist_group("sandbox"),
+]
+
+SMALL = Limits(memory_bytes=400 << 20, processes=60, file_bytes=20 << 20, least_free_bytes=1 << 20)
+
+
+@dataclass
+class Inside:
+    """A home of a server with two jobs in it; scripts run in the sandbox of the first."""
+
+    server: Path
+    limits: Limits = SMALL
+    network: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+    # By this name its processes are found among all others.
+    script: str = field(default_factory=lambda: f"script_{uuid4().hex}.py")
+
+    @property
+    def work(self) -> Path:
+        return self.server / "runs" / "mine" / "work"
+
+    @property
+    def sandbox(self) -> Sandbox:
+        home = self.work.parent / "home"
+        return Sandbox(self.work, home, self.server, self.limits, network=self.network)
+
+    def command(self, script: str) -> tuple[str, ...]:
+        self.sandbox.prepare()
+        (self.work / self.script).write_text(script)
+        return self.sandbox.command([sys.executable, "-S", self.script], self.environment)
+
+    def processes(self) -> int:
+        """How many processes of the script live."""
+        found = 0
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                found += self.script.encode() in path.read_bytes()
+        return found
+
+    def run(self, script: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            self.command(script), capture_output=True, text=True, check=False, timeout=60, env=SERVER
+        )
+
+    def say(self, expression: str) -> object:
+        """What an expression is inside; as JSON."""
+        done = self.run(f"import json, os, socket\nprint(json.dumps({expression}))")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+SERVER = {"PATH": os.environ["PATH"], "BLOOM_SECRET": "of the server", "DATABASE_URL": "postgresql://a:b@c/d"}
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Inside:
+    server = tmp_path / "bloom"
+    (server / "runs" / "theirs" / "work").mkdir(parents=True)
+    (server / "runs" / "theirs" / "work" / "model.pt").write_text("theirs")
+    (server / "secret.key").write_text("key")
+    (server / "bloom.db").write_text("rows")
+    return Inside(server)
+
+
+def attempt(inside: Inside, *what: str) -> list[str]:
+    """What becomes of things that must not work: what they print, or the error that the script gets."""
+    tried = "".join(
+        f"try:\n    {each}\nexcept OSError as problem:\n    print(type(problem).__name__)\n" for each in what
+    )
+    done = inside.run(f"import os, socket\n{tried}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_files_of_the_server_and_of_others_are_not_there(inside: Inside) -> None:
+    server = inside.server
+    paths = [str(server / path) for path in ("secret.key", "bloom.db", "runs/theirs/work/model.pt")]
+    # A link out of the work folder leads nowhere.
+    inside.work.mkdir(parents=True)
+    (inside.work / "link").symlink_to(server / "secret.key")
+    tried = attempt(inside, *(f"print(open({path!r}).read())" for path in [*paths, "link"]))
+    assert tried == ["FileNotFoundError"] * 4
+    assert inside.say(f"[os.path.exists({str(server)!r}), sorted(os.listdir('/job'))]") == [
+        False,
+        ["home", "work"],
+    ]
+    elsewhere = ("/etc/shadow", "/home", "/var", "/run", "/mnt")
+    assert inside.say(f"[os.path.exists(path) for path in {elsewhere}]") == [False] * 5
+
+
+def test_a_server_home_inside_of_the_python_environment_is_covered(inside: Inside) -> None:
+    shown = Path(sys.prefix, f"bloom-test-{os.getpid()}")
+    shown.mkdir()
+    try:
+        (shown / "secret.key").write_text("key")
+        sandbox = replace(inside.sandbox, hidden=shown)
+        sandbox.prepare()
+        (inside.work / "script.py").write_text(f"import os; print(os.listdir({str(shown)!r}))")
+        command = sandbox.command([sys.executable, "-S", "script.py"], {})
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert said.stdout.strip() == "[]"
+    finally:
+        (shown / "secret.key").unlink()
+        shown.rmdir()
+
+
+def test_nothing_can_be_written_but_work_home_and_temporary_files(inside: Inside) -> None:
+    python = Path(sys.prefix, "written").as_posix()
+    paths = ["/written", "/job/written", "/usr/written", "/etc/passwd", "/dev/written", "/bloom/x", python]
+    # A kernel setting that would run a program of the script's outside.
+    paths.append("/proc/sys/kernel/core_pattern")
+    tried = attempt(inside, *(f"open({path!r}, 'w')" for path in paths))
+    assert len(tried) == len(paths)
+    assert set(tried) <= {"OSError", "PermissionError"}
+    mark = f"/tmp/written-{os.getpid()}"
+    allowed = ("a.txt", "/job/home/b", mark, "/dev/shm/d")
+    assert (
+        attempt(inside, *(f"open({path!r}, 'w').write('x') and print('ok')" for path in allowed))
+        == ["ok"] * 4
+    )
+    assert (inside.work / "a.txt").read_text() == "x"
+    assert not Path(mark).exists()
+
+
+def test_the_environment_is_a_clean_one(inside: Inside) -> None:
+    inside.environment["WANDB_MODE"] = "offline"
+    names = inside.say("dict(os.environ)")
+    assert isinstance(names, dict)
+    assert names["WANDB_MODE"] == "offline"
+    assert names["HOME"] == "/job/home"
+    allowed = {
+        "PATH",
+        "HOME",
+        "USER",
+        "LANG",
+        "TMPDIR",
+        "PYTHONUNBUFFERED",
+        "MPLBACKEND",
+        "PWD",
+        "WANDB_MODE",
+    }
+    assert set(names) <= allowed | {"LC_CTYPE"}
+
+
+def test_other_processes_cannot_be_seen_signalled_or_read(inside: Inside) -> None:
+    seen = inside.say("[name for name in os.listdir('/proc') if name.isdecimal()]")
+    assert seen == ["1", "2"]
+    assert attempt(inside, f"os.kill({os.getpid()}, 0)") == ["ProcessLookupError"]
+    # The only other process is bubblewrap's own; it holds nothing of the server either.
+    assert "of the server" not in str(inside.run("print(open('/proc/1/environ').read())").stdout)
+
+
+def test_it_has_no_rights_and_no_open_files_of_the_agent(inside: Inside) -> None:
+    assert inside.say("[os.getuid() != 0, os.getgroups()]") == [True, []]
+    rights = inside.say(
+        "[line.split()[1] for line in open('/proc/self/status') if line[:6] in ('CapPrm', 'CapEff')]"
+    )
+    assert rights == ["0000000000000000"] * 2
+    read, write = os.pipe()
+    os.set_inheritable(write, True)
+    command = inside.command("import os; print(sorted(os.listdir('/proc/self/fd')))")
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, close_fds=False)
+    os.close(read)
+    os.close(write)
+    # The fourth is the listing itself.
+    assert said.stdout.strip() == "['0', '1', '2', '3']"
+
+
+def test_there_is_no_network_unless_it_is_allowed(inside: Inside) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ask = (
+            f"print(socket.create_connection(('127.0.0.1', {listening.getsockname()[1]}), 5) and 'connected')"
+        )
+        outside = "socket.create_connection(('192.0.2.1', 80), 5)"
+        assert attempt(inside, ask, outside) == ["ConnectionRefusedError", "OSError"]
+        inside.network = True
+        assert attempt(inside, ask) == ["connected"]
+
+
+def test_a_fork_bomb_is_ended_and_nothing_of_it_stays(inside: Inside) -> None:
+    done = inside.run(
+        "import os\nos.write(1, b'go')\nwhile True:\n    try: os.fork()\n    except OSError: pass\n"
+    )
+    assert done.returncode == 1
+    assert "processes and threads, of 60 allowed" in done.stderr
+    wait_until(lambda: inside.processes() == 0, "the end of all its processes")
+
+
+def test_memory_is_limited_for_one_process_and_for_all_together(inside: Inside) -> None:
+    fill = "kept = []\nfor _ in range(100): kept.append(bytearray(10 << 20))\n"
+    alone = inside.run(fill)
+    assert alone.returncode == 1
+    assert "MemoryError" in alone.stderr
+    several = inside.run(
+        "import os, time\nfor _ in range(4):\n    if os.fork() == 0:\n"
+        "        kept = bytearray(150 << 20); time.sleep(30)\ntime.sleep(30)"
+    )
+    assert several.returncode == 1
+    assert "of 0.4 GB allowed" in several.stderr
+
+
+def test_one_file_and_temporary_files_have_a_largest_size(inside: Inside) -> None:
+    grow = (
+        "with open({!r}, 'wb') as file:\n    for _ in range(40): file.write(bytes(10 << 20)); file.flush()\n"
+    )
+    done = inside.run(grow.format("large.bin"))
+    assert "File too large" in done.stderr
+    assert (inside.work / "large.bin").stat().st_size <= SMALL.file_bytes
+    inside.limits = replace(SMALL, file_bytes=1 << 30)
+    assert "No space left" in inside.run(grow.format("/tmp/large.bin")).stderr
+
+
+def test_time_on_the_processor_is_limited(inside: Inside) -> None:
+    inside.limits = replace(SMALL, cpu_seconds=1)
+    assert inside.run("while True: pass").returncode in {-signal.SIGXCPU, -signal.SIGKILL}
+
+
+def test_a_nearly_full_disk_ends_it(inside: Inside) -> None:
+    inside.limits = replace(SMALL, least_free_bytes=1 << 60)
+    done = inside.run("import time; time.sleep(30)")
+    assert (done.returncode, "before it fills it" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("ending", "code"), [("raise SystemExit(7)", 7), ("os.kill(os.getpid(), 9)", -9)])
+def test_it_ends_as_the_script_ended(inside: Inside, ending: str, code: int) -> None:
+    assert inside.run(f"import os\n{ending}").returncode == code
+
+
+def test_an_agent_stops_a_sandboxed_script_gently_and_its_death_takes_everything_along(
+    tmp_path: Path,
+) -> None:
+    inside = Inside(tmp_path / "bloom")
+    run = Run(tmp_path / "bloom" / "runs" / "mine")
+    script = (
+        "import signal, sys, time\n"
+        "def stop(*_): open('saved', 'w').write('yes'); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "print('ready')\n"
+        "while True: time.sleep(0.1)\n"
+    )
+    run.spec = replace(run.spec, command=inside.command(script), folder="work")
+    with run.start_agent() as agent:
+        run.wait_for_output("ready")
+        agent.terminate()
+        assert agent.wait(30) == 0
+    assert (run.exit().code, run.exit().reason) == (0, "stopped")
+    assert (inside.work / "saved").read_text() == "yes"
+
+    run.spec = replace(run.spec, attempt=2)
+    with run.start_agent() as agent:
+        wait_until(lambda: run.output().count("ready") == 2, "the second attempt")
+        os.killpg(run.agent.group, signal.SIGKILL)
+        assert agent.wait(30) == 0
+    assert run.exit(2).signal == signal.SIGKILL
+    wait_until(lambda: inside.processes() == 0, "the end of everything inside")
+
+
+def test_without_bubblewrap_the_reason_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "apt install bubblewrap" in (why_no_sandbox() or "")
+    refusing = tmp_path / "bwrap"
+    refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    refusing.chmod(0o755)
+    reason = why_no_sandbox() or ""
+    assert "No permissions to create new namespace" in reason
+    assert "Allow user namespaces" in reason
