@@ -12,6 +12,7 @@ from gpubloom.providers.rented import Capabilities, CredentialField, RentedPlace
 _MODULES: dict[str, str] = {
     "modal": "gpubloom.providers.modal_cloud",
     "lambda": "gpubloom.providers.lambda_cloud",
+    "replicate": "gpubloom.providers.replicate",
 }
 
 
