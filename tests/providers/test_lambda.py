@@ -1,0 +1,384 @@
+"""Lambda: one machine per key whatever happens on the way, its states, its faults, its bill.
+
+The stand-in checks every exchange against our contract and, where it is found, the published description.
+"""
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from gpubloom.providers.faults import Fault, FaultKind
+from gpubloom.providers.lambda_cloud import LambdaCloud, _explain
+from gpubloom.providers.lambda_machines import InstanceType, Specs, state_of
+from gpubloom.providers.places import place
+from gpubloom.providers.rented import InstanceState, Launch
+from gpubloom.providers.service_http import Pace, ServiceHttp
+from tests.providers.launches import ADDRESS, launch, until
+from tests.providers.services.lambda_service import SPEC, LambdaService
+from tests.providers.services.spec import misfits, published
+from tests.providers.services.web import Clock, Exchange, Reply, Trouble
+
+# Longer than any answer takes on a busy machine, shorter than a test may wait for none.
+IMPATIENT_SECONDS = 2.0
+
+
+@pytest.fixture
+def service() -> Iterator[LambdaService]:
+    with LambdaService() as service:
+        yield service
+
+
+@asynccontextmanager
+async def opened(
+    service: LambdaService, ssh_key: str = "", pace: Pace | None = None, timeout_seconds: float = 30.0
+) -> AsyncIterator[LambdaCloud]:
+    http = ServiceHttp(
+        "Lambda", service.url, service.api_key, pace or Pace(0.0), _explain, timeout_seconds=timeout_seconds
+    )
+    place = LambdaCloud(http, ssh_key, pause_seconds=0.01)
+    try:
+        yield place
+    finally:
+        await place.close()
+
+
+async def submit(
+    service: LambdaService, wanted: Launch, ssh_key: str = "", timeout_seconds: float = 30.0
+) -> str:
+    async with opened(service, ssh_key, timeout_seconds=timeout_seconds) as place:
+        return (await place.submit(wanted)).id
+
+
+def fault_of(service: LambdaService, wanted: Launch | None = None, timeout_seconds: float = 30.0) -> Fault:
+    with pytest.raises(Fault) as raised:
+        asyncio.run(submit(service, wanted or launch(), timeout_seconds=timeout_seconds))
+    return raised.value
+
+
+def test_a_job_runs_on_its_own_machine_until_that_is_ended(
+    service: LambdaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BLOOM_LAMBDA_URL", service.url)
+
+    async def story() -> None:
+        rented = place("lambda").open(service.credentials)
+        started = await rented.submit(launch())
+        assert (started.key, started.state, started.hourly) == ("bloom-5f3c-a1", "starting", 1.29)
+        machine = service.instances[started.id].machine
+        until(lambda: (machine.folder / "told").exists())
+        assert (machine.folder / "told").read_text() == ADDRESS
+        now = await rented.status(started.id)
+        assert (now.id, now.key, now.state, now.region) == (started.id, started.key, "running", "us-east-1")
+        assert [found.id for found in await rented.list()] == [started.id]
+        await rented.cancel(started.id)
+        assert (await rented.status(started.id)).state == "ended"
+        assert await rented.list() == []
+        assert machine.processes() == []
+        # What has ended already is no fault.
+        await rented.cancel(started.id)
+        service.forget(started.id)
+        await rented.cancel(started.id)
+        assert (await rented.status(started.id)).state == "ended"
+        await rented.close()
+
+    asyncio.run(story())
+    assert service.running == []
+
+
+def test_the_address_lies_in_a_file_that_only_its_owner_reads(service: LambdaService) -> None:
+    identifier = asyncio.run(submit(service, launch()))
+    folder = service.instances[identifier].machine.folder / "bloom"
+    until(lambda: (folder / "environment").exists() and (folder / "bloom-job.log").exists())
+    for name in ("environment", "job.sh", "boot.log", "bloom-job.log"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_asking_again_with_the_same_key_starts_nothing(service: LambdaService) -> None:
+    async def twice() -> None:
+        async with opened(service) as one, opened(service) as other:
+            first = await one.submit(launch())
+            assert (await one.submit(launch())).id == first.id
+            assert (await other.submit(launch())).id == first.id
+            together = await asyncio.gather(*(one.submit(launch("bloom-2-a1")) for _ in range(3)))
+            assert len({found.id for found in together}) == 1
+
+    asyncio.run(twice())
+    assert len(service.instances) == 2
+
+
+@pytest.mark.parametrize("trouble", ["cut", "late"])
+def test_a_launch_whose_answer_is_lost_is_found_and_not_repeated(
+    service: LambdaService, trouble: Trouble
+) -> None:
+    service.fail_next(trouble)
+    identifier = asyncio.run(submit(service, launch(), timeout_seconds=IMPATIENT_SECONDS))
+    assert list(service.instances) == [identifier]
+    assert len(service.calls("launch")) == 1
+
+
+def test_a_lost_launch_is_looked_for_also_when_the_list_fails_at_first(service: LambdaService) -> None:
+    service.fail_next("cut")
+    # The first list, before the launch, comes through; the two after it do not.
+    service.fail_next("unavailable", times=2, calls="GET /api/v1/instances", after=1)
+    identifier = asyncio.run(submit(service, launch()))
+    assert list(service.instances) == [identifier]
+    assert len(service.calls("GET /api/v1/instances")) >= 4
+
+
+def test_a_launch_that_was_never_carried_out_is_said_to_be_uncertain(service: LambdaService) -> None:
+    service.fail_next("hang", calls="launch")
+    fault = fault_of(service, timeout_seconds=IMPATIENT_SECONDS)
+    assert (fault.kind, fault.uncertain, fault.passes) == ("timed_out", True, True)
+    assert service.instances == {}
+    asyncio.run(submit(service, launch()))
+    assert len(service.instances) == 1
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kind", "passes"),
+    [
+        ("quota", "quota", False),
+        ("bad_credentials", "bad_credentials", False),
+        ("rate_limited", "rate_limited", True),
+        ("unavailable", "unavailable", True),
+        ("refused", "refused", False),
+    ],
+)
+def test_a_launch_fails_by_its_name_and_leaves_nothing(
+    service: LambdaService, trouble: Trouble, kind: FaultKind, passes: bool
+) -> None:
+    service.fail_next(trouble, calls="launch")
+    fault = fault_of(service)
+    assert (fault.kind, fault.passes) == (kind, passes)
+    assert fault.retry_after_seconds == (7 if trouble == "rate_limited" else None)
+    assert service.instances == {}
+
+
+def test_when_one_region_is_full_the_next_is_tried(service: LambdaService) -> None:
+    service.fail_next("no_capacity")
+    identifier = asyncio.run(submit(service, launch()))
+    assert service.instances[identifier].description["region_name"] == "europe-central-1"
+    service.fail_next("no_capacity", times=2)
+    assert fault_of(service, launch("bloom-2-a1")).kind == "no_capacity"
+
+
+def test_where_nothing_is_free_nothing_is_launched(service: LambdaService) -> None:
+    service.sold_out()
+    fault = fault_of(service)
+    assert (fault.kind, fault.passes) == ("no_capacity", True)
+    assert "1× A10" in str(fault)
+    assert fault_of(service, launch(gpu="GTX 970")).kind == "refused"
+    assert fault_of(service, launch(gpus=3)).kind == "refused"
+    assert service.calls("launch") == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "type_name", "region"),
+    [
+        (launch(region="eu"), "gpu_1x_a10", "europe-central-1"),
+        (launch(region="us-east-1"), "gpu_1x_a10", "us-east-1"),
+        (launch(gpu="A100 40GB"), "gpu_1x_a100", "us-west-1"),
+        (launch(gpu="A100 40GB", region="us-east-1"), "gpu_1x_a100_sxm4", "us-east-1"),
+        (launch(gpu="A100 80GB", gpus=8), "gpu_8x_a100_80gb_sxm4", "us-east-1"),
+        (launch(gpu="H100"), "gpu_1x_h100_sxm5", "us-east-1"),
+        (launch(gpu="H100 PCIe"), "gpu_1x_h100_pcie", "us-west-1"),
+    ],
+)
+def test_the_cheapest_machine_that_fits_is_taken_where_it_is_wanted(
+    service: LambdaService, wanted: Launch, type_name: str, region: str
+) -> None:
+    sent = service.instances[asyncio.run(submit(service, wanted))].description
+    assert (sent["instance_type_name"], sent["region_name"]) == (type_name, region)
+
+
+def test_prices_come_from_the_service_with_where_machines_are_free(service: LambdaService) -> None:
+    async def prices() -> dict[tuple[str, int, str | None], tuple[float, str | None]]:
+        async with opened(service) as rented:
+            rows = await rented.prices()
+            return {(row.gpu, row.gpus, row.region): (row.hourly, row.availability) for row in rows}
+
+    found = asyncio.run(prices())
+    assert found["A10", 1, None] == found["A10", 1, "eu"] == found["A10", 1, "us"] == (1.29, "immediate")
+    assert found["A100 40GB", 1, "us"] == (1.99, "immediate")
+    assert found["A100 80GB", 8, None] == (22.32, "immediate")
+    assert found["RTX A6000", 1, None] == (1.09, "unavailable")
+    assert ("RTX A6000", 1, "us") not in found
+    assert {gpu for gpu, _, _ in found} == {
+        "A10",
+        "RTX A6000",
+        "A100 40GB",
+        "A100 80GB",
+        "H100 PCIe",
+        "H100",
+    }
+
+
+@pytest.mark.parametrize(
+    ("description", "expected"),
+    [
+        ("Tesla V100 (16 GB)", ("V100", 16)),
+        ("NVIDIA GH200 (96 GB)", ("GH200", 96)),
+        ("B200 (180 GB SXM6)", ("B200", 180)),
+        ("N/A", None),
+    ],
+)
+def test_gpus_have_the_names_of_our_price_table(description: str, expected: object) -> None:
+    machine = InstanceType(name="x", gpu_description=description, price_cents_per_hour=1, specs=Specs(gpus=1))
+    assert machine.gpu == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("booting", "starting"),
+        ("active", "running"),
+        ("unhealthy", "lost"),
+        ("terminating", "ended"),
+        ("terminated", "ended"),
+        ("preempted", "lost"),
+        ("something new", "running"),
+    ],
+)
+def test_every_state_has_a_meaning(status: str, state: InstanceState) -> None:
+    assert state_of(status)[0] == state
+
+
+def test_a_machine_boots_runs_and_is_taken_away() -> None:
+    clock = Clock()
+    with LambdaService(clock=clock, boot_seconds=300) as service:
+
+        async def story() -> None:
+            async with opened(service) as rented:
+                identifier = (await rented.submit(launch())).id
+                assert (await rented.status(identifier)).state == "starting"
+                clock.advance(301)
+                assert (await rented.status(identifier)).state == "running"
+                clock.advance(3600)
+                assert service.billed_seconds(identifier) == pytest.approx(3601, abs=5)
+                service.preempt(identifier)
+                clock.advance(3600)
+                now = await rented.status(identifier)
+                assert (now.state, now.detail) == ("lost", "Lambda took the machine away.")
+                assert await rented.list() == []
+                assert service.billed_seconds(identifier) == pytest.approx(3601, abs=5)
+
+        asyncio.run(story())
+
+
+def test_the_switch_of_a_dead_man_ends_the_job_but_not_the_bill(service: LambdaService) -> None:
+    identifier = asyncio.run(submit(service, launch(longest_seconds=0.5)))
+    machine = service.instances[identifier].machine
+    until(lambda: not machine.running)
+    assert (machine.folder / "powered-off").read_text() == "-P now\n"
+
+    async def look() -> None:
+        async with opened(service) as rented:
+            assert (await rented.status(identifier)).state == "lost"
+            # Lambda bills it all the same, so it is still to be ended.
+            assert [found.id for found in await rented.list()] == [identifier]
+            await rented.cancel(identifier)
+            assert await rented.list() == []
+
+    asyncio.run(look())
+
+
+def test_what_people_started_themselves_is_not_ours_whatever_its_name(service: LambdaService) -> None:
+    async def story() -> None:
+        async with opened(service) as rented:
+            identifier = (await rented.submit(launch())).id
+            theirs = replace(service.instances[identifier], id="theirs", description={})
+            theirs.description = {**service.instances[identifier].description, "tags": []}
+            service.instances["theirs"] = theirs
+            assert [found.id for found in await rented.list()] == [identifier]
+
+    asyncio.run(story())
+
+
+def test_credentials_that_are_revoked_meanwhile_are_told(service: LambdaService) -> None:
+    async def story() -> None:
+        async with opened(service) as rented:
+            identifier = (await rented.submit(launch())).id
+            service.revoke()
+            for ask in (rented.status(identifier), rented.list(), rented.cancel(identifier), rented.check()):
+                with pytest.raises(Fault, match="does not accept the credentials") as raised:
+                    await ask
+                assert raised.value.kind == "bad_credentials"
+
+    asyncio.run(story())
+
+
+def test_an_account_without_ssh_keys_gets_one_that_nobody_can_log_in_with(service: LambdaService) -> None:
+    asyncio.run(submit(service, launch()))
+    asyncio.run(submit(service, launch("bloom-2-a1")))
+    assert [key["name"] for key in service.ssh_keys] == ["bloom"]
+    assert set(service.ssh_keys[0]) == {"id", "name", "public_key"}
+    assert service.ssh_keys[0]["public_key"].startswith("ssh-ed25519 ")
+
+
+def test_a_key_of_the_account_is_used_and_the_one_that_was_named_before_others(
+    service: LambdaService,
+) -> None:
+    service.ssh_keys = [
+        {"id": str(number), "name": name, "public_key": "ssh-ed25519 AAAA"}
+        for number, name in enumerate(("laptop", "desk"))
+    ]
+    first = asyncio.run(submit(service, launch()))
+    second = asyncio.run(submit(service, launch("bloom-2-a1"), "desk"))
+    assert service.instances[first].description["ssh_key_names"] == ["laptop"]
+    assert service.instances[second].description["ssh_key_names"] == ["desk"]
+    assert service.calls("POST /api/v1/ssh-keys") == []
+
+    async def check(name: str) -> str:
+        async with opened(service, name) as rented:
+            return await rented.check()
+
+    assert "laptop, desk" in asyncio.run(check("desk"))
+    with pytest.raises(Fault, match="no SSH key 'gone'; there are: laptop, desk"):
+        asyncio.run(check("gone"))
+
+
+def test_launches_wait_for_their_turn(service: LambdaService) -> None:
+    slept: list[float] = []
+    now = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+
+    async def story() -> None:
+        async with opened(service, pace=Pace(1.0, 12.0, lambda: now, sleep)) as rented:
+            await rented.submit(launch())
+            await rented.submit(launch("bloom-2-a1"))
+
+    asyncio.run(story())
+    # List, types, keys, a new key and the launch, then the same without a new key.
+    assert max(slept) == 9
+    assert now == 4 + 12
+
+
+def test_without_a_key_nothing_is_opened() -> None:
+    with pytest.raises(Fault, match="needs an API key"):
+        place("lambda").open({"api_key": " "})
+
+
+def test_the_published_description_is_really_asked(service: LambdaService) -> None:
+    spec = published(SPEC)
+    if spec is None:
+        pytest.skip("the published description of Lambda's API is not here (BLOOM_SPECS)")
+    asyncio.run(submit(service, launch()))
+    good = service.calls("launch")[0]
+    assert list(misfits(spec, "https://cloud.lambda.ai", good)) == []
+    request = replace(good.request, body={**good.request.body, "region_name": 7})
+    for wrong, part in (
+        (Exchange(request, good.reply), "request"),
+        (Exchange(good.request, Reply(200, {"data": {"ids": []}})), "answer"),
+    ):
+        found = list(misfits(spec, "https://cloud.lambda.ai", wrong))
+        assert len(found) == 1
+        assert part in found[0]

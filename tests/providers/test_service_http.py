@@ -1,0 +1,194 @@
+"""The client that calls services: what it makes of failures, and how it keeps its pace."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from gpubloom.providers.faults import Fault, FaultKind
+from gpubloom.providers.service_http import Pace, ServiceHttp, shared_pace
+from tests.providers.services.web import Exchange, Reply, Request, Trouble, WebService
+
+KEY = "a-Hidden-Key"
+
+
+class Plain(WebService):
+    """Answers what it is told to."""
+
+    api_key = KEY
+    launch_call = "POST /launch"
+    reply = Reply(200, {})
+
+    def answer(self, request: Request) -> Reply:
+        return self.reply
+
+    def failure(self, trouble: Trouble, request: Request) -> Reply:
+        return Reply(500, {})
+
+    def check(self, exchange: Exchange) -> Iterator[str]:
+        return iter(())
+
+
+@pytest.fixture
+def service() -> Iterator[Plain]:
+    with Plain() as service:
+        yield service
+
+
+def explain(status: int, found: object) -> tuple[FaultKind | None, str]:
+    return None, str(found)
+
+
+@asynccontextmanager
+async def opened(address: str, **options: object) -> AsyncIterator[ServiceHttp]:
+    http = ServiceHttp("The service", address, KEY, Pace(0.0), explain, **options)  # type: ignore[arg-type]
+    try:
+        yield http
+    finally:
+        await http.close()
+
+
+async def fault_of(address: str, method: str = "GET", **options: object) -> Fault:
+    async with opened(address, **options) as http:
+        with pytest.raises(Fault) as raised:
+            await http.call(method, "/launch")
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "passes"),
+    [
+        (302, "refused", False),
+        (400, "refused", False),
+        (401, "bad_credentials", False),
+        (402, "quota", False),
+        (403, "bad_credentials", False),
+        (404, "gone", False),
+        (408, "timed_out", True),
+        (410, "gone", False),
+        (429, "rate_limited", True),
+        (500, "unavailable", True),
+        (504, "unavailable", True),
+    ],
+)
+def test_a_status_becomes_a_fault_that_says_whether_waiting_helps(
+    service: Plain, status: int, kind: FaultKind, passes: bool
+) -> None:
+    service.reply = Reply(status, {"hint": "something"}, (("Location", "http://127.0.0.1:1/elsewhere"),))
+    fault = asyncio.run(fault_of(service.url))
+    assert (fault.kind, fault.passes, fault.uncertain) == (kind, passes, False)
+    assert "The service" in str(fault)
+    assert str(fault).endswith(".")
+
+
+def test_what_was_sent_is_quoted_without_keys_and_addresses(service: Plain) -> None:
+    service.reply = Reply(400, {"you": f"sent {KEY} and https://bucket/start?signature=abc to us"})
+    sentence = str(asyncio.run(fault_of(service.url)))
+    assert KEY not in sentence
+    assert "signature" not in sentence
+    assert "(an address)" in sentence
+
+
+def test_a_service_says_when_to_come_back_in_seconds_or_as_a_date(service: Plain) -> None:
+    service.reply = Reply(429, {}, (("Retry-After", "30"),))
+    assert asyncio.run(fault_of(service.url)).retry_after_seconds == 30
+    # The service's clock is an hour ahead; its date still means two minutes from now.
+    service.clock_ahead_seconds = 3600
+    moment = datetime.fromtimestamp(service.now() + 120, UTC)
+    service.reply = Reply(429, {}, (("Retry-After", format_datetime(moment, usegmt=True)),))
+    after = asyncio.run(fault_of(service.url)).retry_after_seconds
+    assert after is not None
+    assert 100 < after < 140
+
+
+def test_an_answer_that_is_no_json_is_not_believed(service: Plain) -> None:
+    service.reply = Reply(200, b"<html>Log in to the hotel's network</html>")
+    fault = asyncio.run(fault_of(service.url))
+    assert fault.kind == "unavailable"
+    assert "proxy" in str(fault)
+
+
+def test_an_answer_of_another_form_is_a_fault_that_names_the_place(service: Plain) -> None:
+    service.reply = Reply(200, {"items": [{"count": "none"}]})
+
+    async def read() -> None:
+        async with opened(service.url) as http:
+            await http.read("GET", "/launch", dict[str, list[dict[str, int]]])
+
+    with pytest.raises(Fault, match=r"items\.0\.count"):
+        asyncio.run(read())
+
+
+@pytest.mark.parametrize("trouble", ["cut", "hang"])
+@pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
+def test_an_answer_that_never_comes_is_uncertain_only_for_what_must_not_be_repeated(
+    service: Plain, trouble: Trouble, method: str
+) -> None:
+    service.fail_next(trouble, calls="/launch")
+    fault = asyncio.run(fault_of(service.url, method, timeout_seconds=0.5))
+    assert fault.uncertain == (method == "POST")
+    assert fault.kind == ("timed_out" if trouble == "hang" else "unavailable")
+
+
+def test_a_service_that_is_not_there_did_nothing(service: Plain) -> None:
+    fault = asyncio.run(fault_of("http://127.0.0.1:1", "POST"))
+    assert (fault.kind, fault.uncertain) == ("unavailable", False)
+
+
+def test_times_of_a_service_whose_clock_is_wrong_are_told_by_ours(service: Plain) -> None:
+    service.clock_ahead_seconds = 3600
+
+    async def difference() -> timedelta:
+        async with opened(service.url) as http:
+            await http.call("GET", "/launch")
+            said = datetime.fromtimestamp(service.now(), UTC)
+            return http.by_our_clock(said) - datetime.now(UTC)
+
+    assert abs(asyncio.run(difference())) < timedelta(seconds=3)
+
+
+class Timeline:
+    """A clock that only moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+def test_calls_keep_their_distance_and_launches_a_greater_one() -> None:
+    time = Timeline()
+    pace = Pace(1.0, 12.0, time.clock, time.sleep)
+
+    async def calls() -> list[float]:
+        moments = []
+        for launch in (False, False, True, False, True):
+            await pace.turn(launch=launch)
+            moments.append(time.now)
+        return moments
+
+    assert asyncio.run(calls()) == [0, 1, 2, 3, 14]
+
+
+def test_an_account_has_one_pace_however_often_it_is_opened() -> None:
+    one = shared_pace("https://service.test", "a", 1.0, 12.0)
+    assert one is shared_pace("https://service.test", "a", 1.0, 12.0)
+    assert one is not shared_pace("https://service.test", "b", 1.0, 12.0)
+    assert (one.every, one.launches_every) == (1.0, 12.0)
+    assert shared_pace("http://127.0.0.1:8000", "a", 1.0, 12.0).every == 0
+
+
+def test_the_client_shows_its_key_to_nobody(service: Plain) -> None:
+    async def shown() -> str:
+        async with opened(service.url) as http:
+            return repr(http)
+
+    assert KEY not in asyncio.run(shown())
