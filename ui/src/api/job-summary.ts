@@ -12,6 +12,8 @@ export type Mark = {
   step: number;
   settings: Record<string, number>;
   refused: string | null;
+  /** Of a budget's warning: how much of which budget is spent, in a sentence. */
+  warning: { percent: number; scope: string; sentence: string } | null;
 };
 
 /** What TrainCard's diagnosis found wrong with the run: the same as on its card. */
@@ -19,6 +21,8 @@ export type RunFinding = { kind: string; severity: string; sentence: string };
 
 export type Summary = {
   phase: string | null;
+  /** Why nothing runs yet, where somebody knows. */
+  waiting: string | null;
   step: number | null;
   totalSteps: number | null;
   epoch: number | null;
@@ -41,6 +45,7 @@ export function readSummary(job: Pick<Job, "summary">): Summary {
   const error = summary.error ? record(summary.error) : null;
   return {
     phase: text(summary.phase),
+    waiting: text(summary.waiting),
     step: number(summary.step),
     totalSteps: number(summary.totalSteps),
     epoch: number(summary.epoch),
@@ -77,6 +82,7 @@ function readMark(given: unknown): Mark {
     step: number(mark.step) ?? 0,
     settings: numbersIn(mark.settings),
     refused: mark.refused ? String(mark.refused) : null,
+    warning: mark.kind === "budget" ? { percent: number(mark.percent) ?? 0, scope: text(mark.scope) ?? "", sentence: text(mark.sentence) ?? "" } : null,
   };
 }
 

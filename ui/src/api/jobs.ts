@@ -1,4 +1,5 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { askJson } from "./ask";
 import { answerOf, api } from "./client";
 import { queryClient } from "./query-client";
 import type { Curves, Extension, Job, JobStatus, LiveSettings, NewJob, PlanRequest } from "./types";
@@ -122,3 +123,8 @@ export async function deleteJob(id: string) {
   await answerOf(api.DELETE("/api/training-jobs/{job_id}", { params: at(id) }));
   void forgetLists();
 }
+
+export type Move = { offer: { provider: string; gpu: string; gpus: number; kind: string; region: string | null } | null; budget: number | null; maxHours: number | null };
+
+/** From its newest checkpoint, on another machine; no offer is this one. */
+export const moveJob = async (id: string, body: Move) => keep(await askJson<Job>("POST", `/api/training-jobs/${id}/move`, body));

@@ -1520,6 +1520,194 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/providers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Providers
+         * @description The services that rent out GPUs, what each can do, and whether you are connected.
+         */
+        get: operations["list_providers_api_providers_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/providers/{provider}/credentials": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Connect
+         * @description Connect a service: the credentials are tried, sealed and never given back.
+         */
+        put: operations["connect_api_providers__provider__credentials_put"];
+        post?: never;
+        /**
+         * Disconnect
+         * @description Forget the credentials. Machines that run are still yours: cancel their jobs first.
+         */
+        delete: operations["disconnect_api_providers__provider__credentials_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/providers/{provider}/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Provider
+         * @description Ask the service whether the stored credentials are still good.
+         */
+        post: operations["check_provider_api_providers__provider__check_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/providers/reconcile": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Reconcile Providers
+         * @description End the machines at your services that no job of yours owns. Workers do so every few minutes.
+         */
+        post: operations["reconcile_providers_api_providers_reconcile_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rentals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Rentals
+         * @description The machines that were rented for your jobs, newest first.
+         */
+        get: operations["list_rentals_api_rentals_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/spending": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Spending
+         * @description What your rented machines cost.
+         */
+        get: operations["read_spending_api_spending_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/budgets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Budgets
+         * @description What may be spent, and how much of it was.
+         */
+        get: operations["list_budgets_api_budgets_get"];
+        /**
+         * Set Budget
+         * @description Set a budget. Jobs are warned at 50, 80 and 100 %, and paused after a checkpoint when it ends.
+         */
+        put: operations["set_budget_api_budgets_put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/budgets/{budget_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Remove Budget
+         * @description Remove a budget; a job's by the job's id.
+         */
+        delete: operations["remove_budget_api_budgets__budget_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/move": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Move Job
+         * @description Let a job that waits, was paused or was ended go on elsewhere: same job, one timeline.
+         */
+        post: operations["move_job_api_training_jobs__job_id__move_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/server": {
         parameters: {
             query?: never;
@@ -1833,6 +2021,92 @@ export interface components {
             /** Rows */
             rows: number;
         };
+        /**
+         * BudgetIn
+         * @description A budget for everything, for a project, or for a job; in place of an earlier one.
+         */
+        BudgetIn: {
+            /**
+             * Scope
+             * @enum {string}
+             */
+            scope: "user" | "project" | "job";
+            /** Projectid */
+            projectId?: string | null;
+            /** Jobid */
+            jobId?: string | null;
+            /** Limit */
+            limit: number;
+            /**
+             * Period
+             * @description A job's is always total.
+             * @default total
+             * @enum {string}
+             */
+            period: "total" | "month";
+        };
+        /**
+         * BudgetOut
+         * @description `warned`: percentages that were told already.
+         */
+        BudgetOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Scope
+             * @enum {string}
+             */
+            scope: "user" | "project" | "job";
+            /** Projectid */
+            projectId: string | null;
+            /** Jobid */
+            jobId: string | null;
+            /** Name */
+            name: string;
+            /** Limit */
+            limit: number;
+            /**
+             * Period
+             * @enum {string}
+             */
+            period: "total" | "month";
+            /** Spent */
+            spent: number;
+            /** Warned */
+            warned: number[];
+        };
+        /** Budgets */
+        Budgets: {
+            /** Items */
+            items: components["schemas"]["BudgetOut"][];
+        };
+        /**
+         * CapabilitiesOut
+         * @description What differs between services. `longestSeconds`: how long one machine may live.
+         */
+        CapabilitiesOut: {
+            runsUnattended: components["schemas"]["CapabilityOut"];
+            consoleLogs: components["schemas"]["CapabilityOut"];
+            livePrices: components["schemas"]["CapabilityOut"];
+            severalGpus: components["schemas"]["CapabilityOut"];
+            severalNodes: components["schemas"]["CapabilityOut"];
+            spot: components["schemas"]["CapabilityOut"];
+            /** Longestseconds */
+            longestSeconds: number | null;
+        };
+        /**
+         * CapabilityOut
+         * @description Whether a service can do something; a "no" says why.
+         */
+        CapabilityOut: {
+            /** Can */
+            can: boolean;
+            /** Reason */
+            reason: string | null;
+        };
         /** CatalogueModelOut */
         CatalogueModelOut: {
             /** Id */
@@ -2051,6 +2325,48 @@ export interface components {
             outcomes: components["schemas"]["Outcome"][];
         };
         /**
+         * ConnectionOut
+         * @description A service, and whether one is connected to it. What was entered is never given back.
+         */
+        ConnectionOut: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /**
+             * Available
+             * @description Whether it can be used on this installation; reason says why not.
+             */
+            available: boolean;
+            /** Reason */
+            reason: string | null;
+            /** Connected */
+            connected: boolean;
+            /** Account */
+            account: string | null;
+            /** Checkedat */
+            checkedAt: string | null;
+            /**
+             * Problem
+             * @description What the service said when it was asked last.
+             */
+            problem: string | null;
+            /**
+             * Page
+             * @description Where a person finds the credentials.
+             */
+            page: string;
+            /** Fields */
+            fields: components["schemas"]["CredentialFieldOut"][];
+            capabilities: components["schemas"]["CapabilitiesOut"];
+        };
+        /** Connections */
+        Connections: {
+            /** Items */
+            items: components["schemas"]["ConnectionOut"][];
+            storage: components["schemas"]["StorageReady"];
+        };
+        /**
          * ConstraintsIn
          * @description What must hold, and what is weighed.
          */
@@ -2120,6 +2436,32 @@ export interface components {
             /** Token */
             token: string;
             apiToken: components["schemas"]["ApiTokenOut"];
+        };
+        /**
+         * CredentialFieldOut
+         * @description One thing to enter, such as an API key.
+         */
+        CredentialFieldOut: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /** Secret */
+            secret: boolean;
+            /** Required */
+            required: boolean;
+            /** Hint */
+            hint: string;
+        };
+        /**
+         * CredentialsIn
+         * @description What a person enters, by the names of the service's fields.
+         */
+        CredentialsIn: {
+            /** Values */
+            values: {
+                [key: string]: string;
+            };
         };
         /** CurveOut */
         CurveOut: {
@@ -2277,6 +2619,15 @@ export interface components {
         EmailOnly: {
             /** Email */
             email: string;
+        };
+        /** EndedMachine */
+        EndedMachine: {
+            /** Provider */
+            provider: string;
+            /** Key */
+            key: string;
+            /** Instanceid */
+            instanceId: string;
         };
         /**
          * Evidence
@@ -2737,6 +3088,22 @@ export interface components {
             /** Hostmemory */
             hostMemory: number | null;
             /**
+             * Target
+             * @description "local", or the service that it runs at.
+             */
+            target: string;
+            /**
+             * Place
+             * @description The offer that was taken.
+             */
+            place: {
+                [key: string]: unknown;
+            } | null;
+            /** Budget */
+            budget: number | null;
+            /** Maxhours */
+            maxHours: number | null;
+            /**
              * Want
              * @enum {string}
              */
@@ -3060,6 +3427,18 @@ export interface components {
             total: number;
         };
         /**
+         * Move
+         * @description Where to; what is left out of the limits stays as it is.
+         */
+        Move: {
+            /** @description None: a machine of this server. */
+            offer?: components["schemas"]["OfferTaken"] | null;
+            /** Budget */
+            budget?: number | null;
+            /** Maxhours */
+            maxHours?: number | null;
+        };
+        /**
          * Nearest
          * @description The nearest setting that fits, and what to expect of it.
          */
@@ -3315,6 +3694,18 @@ export interface components {
              * @default 5
              */
             maxAttempts: number;
+            /** @description A rented machine; None: a machine of this server. */
+            offer?: components["schemas"]["OfferTaken"] | null;
+            /**
+             * Budget
+             * @description US dollars; it is paused before it costs more.
+             */
+            budget?: number | null;
+            /**
+             * Maxhours
+             * @description It is paused after so many billed hours.
+             */
+            maxHours?: number | null;
         };
         /**
          * NewModel
@@ -3410,6 +3801,29 @@ export interface components {
             recommended: boolean;
             /** Reasons */
             reasons: string[];
+        };
+        /**
+         * OfferTaken
+         * @description Which of the offers somebody takes; `POST /offers` shows them.
+         */
+        OfferTaken: {
+            /** Provider */
+            provider: string;
+            /** Gpu */
+            gpu: string;
+            /**
+             * Gpus
+             * @default 1
+             */
+            gpus: number;
+            /**
+             * Kind
+             * @default on_demand
+             * @enum {string}
+             */
+            kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+            /** Region */
+            region?: string | null;
         };
         /**
          * OffersOut
@@ -3876,6 +4290,70 @@ export interface components {
             /** Assumed */
             assumed: string[];
         };
+        /** ProviderSpending */
+        ProviderSpending: {
+            /** Provider */
+            provider: string;
+            /** Cost */
+            cost: number;
+        };
+        /**
+         * Reconciled
+         * @description Machines that no job owned, and that were ended.
+         */
+        Reconciled: {
+            /** Ended */
+            ended: components["schemas"]["EndedMachine"][];
+        };
+        /**
+         * RentalOut
+         * @description A machine that was rented for an attempt of a job.
+         */
+        RentalOut: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Jobid */
+            jobId: string | null;
+            /** Jobname */
+            jobName: string;
+            /** Attempt */
+            attempt: number;
+            /** Provider */
+            provider: string;
+            /** Gpu */
+            gpu: string;
+            /** Gpus */
+            gpus: number;
+            /** Region */
+            region: string | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "submitting" | "starting" | "running" | "ended" | "lost";
+            /** Detail */
+            detail: string;
+            /** Hourly */
+            hourly: number;
+            /** Billedseconds */
+            billedSeconds: number;
+            /** Cost */
+            cost: number;
+            /** Startedat */
+            startedAt: string | null;
+            /** Endedat */
+            endedAt: string | null;
+            /** Page */
+            page: string | null;
+        };
+        /** Rentals */
+        Rentals: {
+            /** Items */
+            items: components["schemas"]["RentalOut"][];
+        };
         /**
          * ReportOut
          * @description What a file holds. Without a mapping nobody knows which column is what: name them.
@@ -4218,6 +4696,38 @@ export interface components {
             likely: number;
             /** High */
             high: number;
+        };
+        /**
+         * SpendingOut
+         * @description What was spent; days and months begin at midnight UTC.
+         */
+        SpendingOut: {
+            /**
+             * Currency
+             * @default USD
+             * @constant
+             */
+            currency: "USD";
+            /** Today */
+            today: number;
+            /** Thismonth */
+            thisMonth: number;
+            /** Total */
+            total: number;
+            /** Hourlynow */
+            hourlyNow: number;
+            /** Byprovider */
+            byProvider: components["schemas"]["ProviderSpending"][];
+        };
+        /**
+         * StorageReady
+         * @description Whether there is a bucket for jobs elsewhere; without one nothing can be sent.
+         */
+        StorageReady: {
+            /** Ready */
+            ready: boolean;
+            /** Reason */
+            reason: string | null;
         };
         /**
          * UserOut
@@ -7263,6 +7773,357 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["OffersOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_providers_api_providers_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Connections"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    connect_api_providers__provider__credentials_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                provider: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CredentialsIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConnectionOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    disconnect_api_providers__provider__credentials_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                provider: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    check_provider_api_providers__provider__check_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                provider: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConnectionOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    reconcile_providers_api_providers_reconcile_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Reconciled"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_rentals_api_rentals_get: {
+        parameters: {
+            query?: {
+                /** @description Only those that are billed now, or only others. */
+                running?: boolean | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rentals"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_spending_api_spending_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SpendingOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_budgets_api_budgets_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Budgets"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    set_budget_api_budgets_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BudgetIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    remove_budget_api_budgets__budget_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                budget_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    move_job_api_training_jobs__job_id__move_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Move"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobOut"];
                 };
             };
             /** @description A problem */

@@ -40,7 +40,7 @@ const read = (curves: CurvePoints[]) => (name: string) => curves.find((one) => o
 const structure = (points: [number, number, number?][]) =>
   pictureOf(lines, read([curve(points)]), { smoothing: 0, positiveOnly: false }).structure;
 
-const applied = (step: number, settings: Record<string, number>) => ({ kind: "applied", attempt: 1, step, settings, refused: null });
+const applied = (step: number, settings: Record<string, number>) => ({ kind: "applied", attempt: 1, step, settings, refused: null, warning: null });
 
 describe("the curves of a job", () => {
   it("grow by what is newer than what was loaded", () => {
@@ -156,7 +156,7 @@ describe("marks", () => {
       applied(5, {}),
       applied(10, { learning_rate: 0.0001 }),
       applied(20, { learning_rate: 0.0001 }),
-      { kind: "resumed", attempt: 2, step: 8000, settings: {}, refused: null },
+      { kind: "resumed", attempt: 2, step: 8000, settings: {}, refused: null, warning: null },
       applied(30, { learning_rate: 0.0001, clip_norm: 0.5 }),
     ]);
     expect(marks).toEqual([

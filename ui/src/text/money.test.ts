@@ -18,7 +18,7 @@ it("writes a range with as many digits as its larger end needs", () => {
   expect(moneyRange({ low: 78.2, high: 186 })).toBe("$78–186");
   expect(moneyRange({ low: 0.95, high: 0.951 })).toBe("$0.95");
   expect(moneyRange({ low: 0, high: 0 })).toBe("$0");
-  expect(hourlyText({ low: 0, high: 0 })).toBe("no bill");
+  expect(hourlyText({ low: 1.15, high: 1.67 })).toBe("$1.15–1.67 / h");
 });
 
 it("plans long runs in days and hours, short ones in minutes", () => {

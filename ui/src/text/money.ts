@@ -22,8 +22,5 @@ export function moneyRange({ low, high }: Range): string {
   return least === most ? `$${most}` : `$${least}–${most}`;
 }
 
-/** "$0.95 / h". Rates below a dollar are told apart by their third digit. */
-export function hourlyText({ low, high }: Range): string {
-  if (high === 0) return "no bill";
-  return `${moneyRange({ low, high })} / h`;
-}
+/** "$0.95 / h". */
+export const hourlyText = (rate: Range) => `${moneyRange(rate)} / h`;

@@ -9,6 +9,7 @@ import { ConfirmDialog } from "@/components/confirm-dialog";
 import { toast, toastFailure } from "@/components/toasts";
 import { ExtendDialog } from "./extend-dialog";
 import { type JobAction, actionsFor } from "./job-actions";
+import { MoveDialog } from "./move-dialog";
 import { SettingsDialog } from "./settings-dialog";
 import { ShareDialog } from "./share-dialog";
 
@@ -23,6 +24,7 @@ const TEXTS: Record<JobAction, string> = {
   download: "Download model",
   share: "Share",
   talk: "Talk to it",
+  move: "Go on elsewhere",
 };
 
 type Direct = "save" | "pause" | "resume";
@@ -55,6 +57,7 @@ export function ActionButtons({ job }: { job: Job }) {
   const dialogs: Partial<Record<JobAction, ReactNode>> = {
     settings: <SettingsDialog job={job} onClose={close} />,
     extend: <ExtendDialog job={job} onClose={close} />,
+    move: <MoveDialog job={job} onClose={close} />,
     share: <ShareDialog job={job} onClose={close} />,
     cancel: <CancelDialog job={job} onClose={close} />,
     delete: <DeleteDialog job={job} onClose={close} />,

@@ -14,7 +14,9 @@ import { CheckpointActions } from "./checkpoint-actions";
 import { evalLossText } from "./checkpoint-words";
 import { methodOf } from "./tuning";
 
-const columns = (job: Job): Column<Checkpoint>[] => [
+const columns = (job: Job): Column<Checkpoint>[] => (job.kind === "script" ? FACTS : [...FACTS, actions(job)]);
+
+const FACTS: Column<Checkpoint>[] = [
   {
     header: "Step",
     lead: true,
@@ -28,13 +30,14 @@ const columns = (job: Job): Column<Checkpoint>[] => [
   { header: "Eval loss", cell: evalLossText },
   { header: "Size", end: true, cell: ({ size }) => (size === null ? null : bytesText(size)) },
   { header: "Saved", end: true, cell: (checkpoint) => <span className="text-dim"><TimeAgo at={checkpoint.savedAt} /></span> },
-  {
-    header: "Actions",
-    quiet: true,
-    end: true,
-    cell: ({ id, step }) => <CheckpointActions onPage subject={{ jobId: job.id, projectId: job.projectId, method: methodOf(job), checkpoint: { id, step } }} />,
-  },
 ];
+
+const actions = (job: Job): Column<Checkpoint> => ({
+  header: "Actions",
+  quiet: true,
+  end: true,
+  cell: ({ id, step }) => <CheckpointActions onPage subject={{ jobId: job.id, projectId: job.projectId, method: methodOf(job), checkpoint: { id, step } }} />,
+});
 
 export function CheckpointsCard({ job }: { job: Job }) {
   const checkpoints = useQuery(checkpointsQuery(job.id));

@@ -1,6 +1,7 @@
 import { readSummary } from "@/api/job-summary";
 import type { Job } from "@/api/types";
 import { countText, counted } from "@/text/numbers";
+import { moneyFindings } from "./money-findings";
 
 export type Finding = { key: string; tone: "bad" | "attention" | "plain"; title: string; text: string };
 
@@ -32,7 +33,9 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
     const advice = ADVICE[job.errorCode ?? ""] ?? "Read the output below, then resume or start a new job.";
     found.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.errorMessage ?? "No reason was recorded."} ${advice}` });
   }
-  if (job.status === "queued") found.push(waiting(job, machinesSeen));
+  found.push(...moneyFindings(job, summary));
+  if (summary.waiting !== null) found.push({ key: "waiting", tone: "plain", title: "Waiting.", text: summary.waiting });
+  else if (job.status === "queued") found.push(waiting(job, machinesSeen));
   summary.findings.forEach((finding, place) => {
     const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
     found.push({ key: `${finding.kind}-${place}`, tone, title: TITLES[finding.kind] ?? "", text: finding.sentence });

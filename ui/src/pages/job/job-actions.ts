@@ -1,20 +1,24 @@
 import type { Job, JobStatus } from "@/api/types";
 
-export type JobAction = "save" | "settings" | "pause" | "resume" | "cancel" | "extend" | "delete" | "download" | "share" | "talk";
+export type JobAction = "save" | "settings" | "pause" | "resume" | "cancel" | "extend" | "delete" | "download" | "share" | "talk" | "move";
 
 /** What can be asked of a job in each state. The server has the same table, and the last word. */
 const ACTIONS: Record<JobStatus, JobAction[]> = {
-  queued: ["pause", "cancel", "share"],
+  queued: ["pause", "cancel", "share", "move"],
   provisioning: ["pause", "cancel", "share"],
   running: ["save", "settings", "pause", "cancel", "share"],
   pausing: ["cancel", "share"],
-  paused: ["delete", "cancel", "share", "settings", "resume"],
+  paused: ["delete", "cancel", "share", "settings", "move", "resume"],
   cancelling: ["share"],
-  cancelled: ["delete", "share", "resume"],
+  cancelled: ["delete", "share", "move", "resume"],
   completed: ["delete", "share", "extend", "download", "talk"],
-  failed: ["delete", "share", "resume"],
+  failed: ["delete", "share", "move", "resume"],
 };
 
-export function actionsFor(job: Pick<Job, "status" | "hasModel">): JobAction[] {
-  return ACTIONS[job.status].filter((action) => job.hasModel || (action !== "download" && action !== "talk"));
+/** A script of somebody's own hears no commands but to stop, and what it made is no model to talk to. */
+const NOT_OF_SCRIPTS: readonly JobAction[] = ["save", "settings", "extend", "talk"];
+
+export function actionsFor(job: Pick<Job, "status" | "hasModel" | "kind">): JobAction[] {
+  const possible = ACTIONS[job.status].filter((action) => job.hasModel || (action !== "download" && action !== "talk"));
+  return job.kind === "script" ? possible.filter((action) => !NOT_OF_SCRIPTS.includes(action)) : possible;
 }

@@ -20,6 +20,7 @@ import { usePageTitle } from "@/shell/use-page-title";
 import { ActionButtons } from "./action-buttons";
 import { CheckpointsCard } from "./checkpoints-card";
 import { ConfigCard } from "./config-card";
+import { CostCard } from "./cost-card";
 import { EvaluationCard } from "./evaluation-card";
 import { ExportCard } from "./export-card";
 import { FindingsStrip } from "./findings-strip";
@@ -79,6 +80,7 @@ function JobFound({ job }: { job: Job }) {
       <ProgressBar value={progressOf(job)} label="Progress of the training" className="mb-3.5" />
       <JobStats job={job} />
       <FindingsStrip job={job} connection={connection} />
+      <CostCard job={job} />
       {completed && (
         <div className="mt-3.5 grid gap-3.5 lg:grid-cols-12">
           <div className={job.hasModel ? "lg:col-span-5" : "lg:col-span-12"}>
@@ -106,12 +108,16 @@ function JobFound({ job }: { job: Job }) {
         <div className="min-w-0 lg:col-span-7">
           <OutputCard job={job} />
         </div>
-        <div className="min-w-0 lg:col-span-6">
-          <EvaluationCard job={job} />
-        </div>
-        <div className="min-w-0 lg:col-span-6">
-          <ExportCard job={job} />
-        </div>
+        {job.kind === "train" && (
+          <>
+            <div className="min-w-0 lg:col-span-6">
+              <EvaluationCard job={job} />
+            </div>
+            <div className="min-w-0 lg:col-span-6">
+              <ExportCard job={job} />
+            </div>
+          </>
+        )}
         <div className="min-w-0 lg:col-span-12">
           <ConfigCard config={job.config} />
         </div>

@@ -1,10 +1,12 @@
 import { useEffect, useState } from "react";
+import { readCost } from "@/api/job-cost";
 import { readSummary } from "@/api/job-summary";
 import { isResting } from "@/api/jobs";
 import { readPlan } from "@/api/plan";
 import type { Job } from "@/api/types";
 import { type Stat, StatSummary } from "@/components/stat-summary";
 import { durationText } from "@/text/duration";
+import { moneyText } from "@/text/money";
 import { countText, metricText } from "@/text/numbers";
 
 const DASH = "–";
@@ -24,6 +26,8 @@ export function JobStats({ job }: { job: Job }) {
     { name: "Throughput", value: throughput === undefined ? DASH : countText(throughput), unit: throughput === undefined ? undefined : "tok/s" },
     { name: "Attempt", value: job.attempt === 0 ? DASH : countText(job.attempt), unit: restarts(summary.restartCount) },
   ];
+  const cost = readCost(job);
+  if (cost) stats.push({ name: "Cost so far", value: moneyText(cost.soFar), unit: cost.estimated ? `of about ${moneyText(cost.estimated.likely)}` : undefined });
   return <StatSummary label="Progress" stats={stats} />;
 }
 

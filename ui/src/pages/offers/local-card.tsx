@@ -12,8 +12,8 @@ export function localCautions(machines: readonly Machine[], memoryGb: number | n
   if (machines.length === 0) return [NO_WORKER];
   if (memoryGb === null) return [];
   const largest = Math.max(0, ...machines.flatMap(({ gpuMemoryBytes }) => gpuMemoryBytes)) / GIB;
-  if (largest === 0) return ["It has no GPU; the script seems to want one, and may be slow or refuse to run."];
-  return largest < memoryGb ? [`Its GPU has ${Math.round(largest)} GB; the script needs about ${Math.round(memoryGb)} GB.`] : [];
+  if (largest === 0) return ["It has no GPU; the job seems to want one, and may be slow or refuse to run."];
+  return largest < memoryGb ? [`Its GPU has ${Math.round(largest)} GB; the job needs about ${Math.round(memoryGb)} GB.`] : [];
 }
 
 export function LocalCard({ group, places, memoryGb }: { group: string; places: Places; memoryGb: number | null }) {

@@ -1,4 +1,4 @@
-import { ChevronRight } from "lucide-react";
+import { ChevronRight, TriangleAlert } from "lucide-react";
 import { type ReactNode, useId } from "react";
 import { Badge } from "@/components/badge";
 import { cn } from "@/components/class-names";
@@ -66,8 +66,9 @@ export function OfferCard({ group, title, line, price, priceNote, checked, onCho
             </li>
           ))}
           {cautions.map((caution) => (
-            <li key={caution} className="text-warning">
-              {caution}
+            <li key={caution} className="flex gap-1.5 text-dim">
+              <TriangleAlert aria-hidden className="mt-0.75 size-3 shrink-0 text-warning" />
+              <span className="min-w-0">{caution}</span>
             </li>
           ))}
         </ul>
@@ -76,7 +77,7 @@ export function OfferCard({ group, title, line, price, priceNote, checked, onCho
         <div className="flex flex-wrap items-start justify-between gap-x-4 gap-y-2 px-3.5 pb-2.5 text-xs">
           {details && (
             <details className="group min-w-0 flex-1 basis-60">
-              <summary aria-label={`More about ${title}`} className="flex w-max cursor-pointer list-none items-center gap-1 text-dim hover:text-text">
+              <summary aria-label={`How this is reckoned: ${title}`} className="flex w-max cursor-pointer list-none items-center gap-1 text-dim hover:text-text">
                 <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open:rotate-90" />
                 How this is reckoned
               </summary>

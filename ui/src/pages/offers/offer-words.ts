@@ -32,7 +32,8 @@ export const offerTitle = (offer: Pick<Offer, "title" | "gpu" | "gpus">) => `${o
 
 /** "$0.95 / h on demand · about 3 h 10 m · starts in about 4 m". */
 export function offerLine(offer: Offer): string {
-  const parts = [`${hourlyText(offer.hourly)} ${KINDS[offer.kind]}`, `about ${hoursText(offer.hours.likely)}`];
+  const price = offer.hourly.high === 0 ? KINDS[offer.kind] : `${hourlyText(offer.hourly)} ${KINDS[offer.kind]}`;
+  const parts = [price, `about ${hoursText(offer.hours.likely)}`];
   if (offer.waitHours.likely > 0) parts.push(`starts in about ${hoursText(offer.waitHours.likely)}`);
   const had = AVAILABILITY[offer.availability];
   if (had) parts.push(had);
@@ -40,6 +41,9 @@ export function offerLine(offer: Offer): string {
   if (offer.relaunches > 0) parts.push(offer.relaunches === 1 ? "started again once, from its checkpoint" : `started again ${offer.relaunches} times, from its checkpoint`);
   return parts.join(" · ");
 }
+
+/** What speaks against an offer, without what stands beside its price already. */
+export const cautionsOf = ({ cautions }: Pick<Offer, "cautions">) => cautions.filter((caution) => !/^Its price (was read on|is assumed)/.test(caution));
 
 const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", timeZone: "UTC" });
 

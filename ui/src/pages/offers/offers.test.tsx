@@ -101,7 +101,7 @@ it("says what speaks against this machine", () => {
   expect(localCautions([], 8)[0]).toContain("No worker");
   expect(localCautions([machine([])], 8)[0]).toContain("no GPU");
   expect(localCautions([machine([])], null)).toEqual([]);
-  expect(localCautions([machine([16])], 24)).toEqual(["Its GPU has 16 GB; the script needs about 24 GB."]);
+  expect(localCautions([machine([16])], 24)).toEqual(["Its GPU has 16 GB; the job needs about 24 GB."]);
   expect(localCautions([machine([24])], 24)).toEqual([]);
 });
 

@@ -12,7 +12,7 @@ import { ExcludedList } from "./excluded-list";
 import { LocalCard } from "./local-card";
 import { OfferCard } from "./offer-card";
 import { OfferDetails } from "./offer-details";
-import { LOCAL, bestOfEach, dateText, keyOf, offerLine, offerTitle } from "./offer-words";
+import { LOCAL, bestOfEach, cautionsOf, dateText, keyOf, offerLine, offerTitle } from "./offer-words";
 import { type Places, connectionOf } from "./use-places";
 
 type PlacePickerProps = {
@@ -94,7 +94,7 @@ function OneOffer({ group, offer, checked, onChoose, provider, back }: OneOfferP
       checked={checked}
       onChoose={onChoose}
       reasons={offer.reasons}
-      cautions={offer.cautions}
+      cautions={cautionsOf(offer)}
       details={<OfferDetails offer={offer} />}
       action={provider && !provider.connected && <ConnectLink provider={provider} back={back} />}
     />

@@ -39,7 +39,7 @@ export function RentalsCard() {
       end: true,
       cell: ({ page, jobName }) =>
         page && (
-          <a href={page} target="_blank" rel="noreferrer" aria-label={`The machine of ${jobName} at the service`} className="text-violet-soft underline-offset-3 hover:underline">
+          <a href={page} target="_blank" rel="noreferrer" aria-label={`Open the machine of ${jobName} at the service`} className="text-violet-soft underline-offset-3 hover:underline">
             Open
           </a>
         ),

@@ -1,21 +1,22 @@
 import type { Confidence, Evidence } from "@/api/scripts";
-import { Badge } from "@/components/badge";
+import { cn } from "@/components/class-names";
 
 export type ShowLine = (evidence: Evidence) => void;
 
 const SHOWN = 4;
-const TONES = { stated: "good", derived: "teal", assumed: "neutral" } as const;
+const TONES: Record<Confidence, string> = { stated: "text-success-soft", derived: "text-teal-soft", assumed: "text-warning" };
 const MEANINGS: Record<Confidence, string> = {
   stated: "the script says so",
   derived: "follows from what the script says",
   assumed: "a rule of thumb: the script does not say",
 };
 
-export function SureBadge({ confidence }: { confidence: Confidence }) {
+/** How sure a value is, in one word. */
+export function Sureness({ confidence }: { confidence: Confidence }) {
   return (
-    <Badge tone={TONES[confidence]} title={MEANINGS[confidence]}>
+    <span title={MEANINGS[confidence]} className={cn("font-[540]", TONES[confidence])}>
       {confidence}
-    </Badge>
+    </span>
   );
 }
 

@@ -1,3 +1,5 @@
+import { ChevronRight } from "lucide-react";
+import { useState } from "react";
 import { sentenceOf } from "@/api/problem";
 import type { Found, Requirements } from "@/api/scripts";
 import { Card, CardHeader } from "@/components/card";
@@ -7,7 +9,7 @@ import { Notice } from "@/components/notice";
 import { SkeletonRows } from "@/components/skeleton";
 import { Field } from "@/forms/field";
 import { hoursText } from "@/text/hours";
-import { EvidenceLinks, type ShowLine, SureBadge } from "./evidence-links";
+import { EvidenceLinks, type ShowLine, Sureness } from "./evidence-links";
 import { type NeedRow, needRows } from "./need-words";
 import type { DraftMistakes, Overruled } from "./script-draft";
 import type { Needs } from "./use-needs";
@@ -43,6 +45,8 @@ export function NeedsCard({ needs, overruled, mistakes, onOverrule, onShow }: Ne
 type ValuesProps = Omit<NeedsCardProps, "needs"> & { found: Requirements };
 
 function Values({ found, overruled, mistakes, onOverrule, onShow }: ValuesProps) {
+  // On a phone the figures that decide come first, and the offers soon after them.
+  const [open, setOpen] = useState(() => window.matchMedia("(min-width: 64rem)").matches);
   const figure = (name: keyof Overruled, label: string, given: Found<number>, text: string) => (
     <Figure label={label} given={given} found={text} value={overruled[name]} error={mistakes[name]} onChange={(value) => onOverrule({ [name]: value })} onShow={onShow} />
   );
@@ -54,11 +58,17 @@ function Values({ found, overruled, mistakes, onOverrule, onShow }: ValuesProps)
         {figure("memory", "Memory of each GPU, in GB", found.gpuMemoryGb, String(found.gpuMemoryGb.value))}
         {figure("hours", found.referenceGpu ? `Hours on ${found.referenceGpu}` : "Hours", found.durationHours, hoursFound(found.durationHours.value))}
       </div>
-      <dl className="grid gap-2 border-t border-line pt-3 text-sm">
-        {needRows(found).map((row) => (
-          <Row key={row.name} row={row} onShow={onShow} />
-        ))}
-      </dl>
+      <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)} className="group border-t border-line pt-3">
+        <summary className="flex w-max cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
+          <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open:rotate-90" />
+          Everything that was found
+        </summary>
+        <dl className="mt-2.5 grid gap-2 text-sm">
+          {needRows(found).map((row) => (
+            <Row key={row.name} row={row} onShow={onShow} />
+          ))}
+        </dl>
+      </details>
       {found.notes.map((note) => (
         <p key={note} className="text-xs text-dim">
           {note}
@@ -76,7 +86,7 @@ function Figure({ label, given, found, value, error, onChange, onShow }: FigureP
   const own = value.trim() !== "" && !error;
   const help = (
     <span className="flex flex-wrap items-center gap-x-2 gap-y-1">
-      {own ? <span>yours; the script: {found}</span> : <SureBadge confidence={given.confidence} />}
+      {own ? <span>yours; the script: {found}</span> : <Sureness confidence={given.confidence} />}
       {!own && <EvidenceLinks of={label} evidence={given.evidence} onShow={onShow} />}
       {!own && given.reason && <span className="basis-full">{given.reason}</span>}
     </span>
@@ -90,17 +100,14 @@ function Figure({ label, given, found, value, error, onChange, onShow }: FigureP
 
 function Row({ row, onShow }: { row: NeedRow; onShow: ShowLine }) {
   return (
-    <div className="grid grid-cols-[minmax(0,1fr)_auto] gap-x-3">
+    <div className="flex flex-wrap items-baseline justify-between gap-x-4">
       <dt className="text-dim">{row.name}</dt>
-      <dd className="text-right">
-        <SureBadge confidence={row.confidence} />
+      <dd className="min-w-0 text-right font-[520] break-words">{row.value}</dd>
+      <dd className="flex basis-full flex-wrap gap-x-2 text-xs text-faint">
+        <Sureness confidence={row.confidence} />
+        <EvidenceLinks of={row.name} evidence={row.evidence} onShow={onShow} />
+        {row.reason && <span className="min-w-0">{row.reason}</span>}
       </dd>
-      <dd className="col-span-2 font-[520] break-words">{row.value}</dd>
-      {(row.reason || row.evidence.length > 0) && (
-        <dd className="col-span-2 text-xs text-faint">
-          <EvidenceLinks of={row.name} evidence={row.evidence} onShow={onShow} /> {row.reason}
-        </dd>
-      )}
     </div>
   );
 }

@@ -6,7 +6,7 @@ import { Select } from "@/components/select";
 import { Field } from "@/forms/field";
 import type { Draft, DraftMistakes } from "./script-draft";
 
-type RunCardProps = { draft: Draft; mistakes: DraftMistakes; onChange: (change: Partial<Draft>) => void; projectLocked?: boolean };
+type RunCardProps = { draft: Draft; mistakes: DraftMistakes; onChange: (change: Partial<Draft>) => void };
 
 /** How the job is started and named, and where its bill ends. */
 export function RunCard({ draft, mistakes, onChange }: RunCardProps) {
@@ -32,11 +32,11 @@ export function RunCard({ draft, mistakes, onChange }: RunCardProps) {
       <CardHeader title="Run" />
       <div className="grid gap-3.5 sm:grid-cols-2">
         {text("arguments", { label: "Arguments", placeholder: "--batch_size=12 --max_iters=2000", help: "The command line after the script’s name.", wide: true })}
+        {text("name", { label: "Job name", placeholder: "the script’s name" })}
+        <Field label="Project">{(control) => <Select {...control} value={draft.project} options={options} onChange={(event) => onChange({ project: event.target.value })} />}</Field>
         {text("budget", { label: "Budget, in US dollars", placeholder: "no limit", numeric: true, help: "At this amount it saves a checkpoint, then ends. Warned at half and at 80 %." })}
         {text("maxHours", { label: "Longest time, in hours", placeholder: "no limit", numeric: true, help: "After this it saves a checkpoint, then ends." })}
         {text("datasets", { label: "Named datasets", placeholder: "shakespeare", help: "Put beside the script, in data/NAME." })}
-        <Field label="Project">{(control) => <Select {...control} value={draft.project} options={options} onChange={(event) => onChange({ project: event.target.value })} />}</Field>
-        {text("name", { label: "Job name", placeholder: "the script’s name" })}
       </div>
     </Card>
   );

@@ -1,7 +1,7 @@
 import { Link, getRouteApi } from "@tanstack/react-router";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { type ComponentProps, useEffect, useMemo, useRef, useState } from "react";
 import type { ScriptTemplate } from "@/api/ml-jobs";
-import type { Evidence } from "@/api/scripts";
+import type { Evidence, Requirements } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Notice } from "@/components/notice";
@@ -55,12 +55,6 @@ export function ScriptPage() {
     setJump((before) => ({ line, count: (before?.count ?? 0) + 1 }));
   }
 
-  const start = (className?: string) => (
-    <Button type="submit" look="primary" size={className ? "large" : undefined} pending={pending} className={className}>
-      Start the job
-    </Button>
-  );
-
   return (
     <form
       noValidate
@@ -71,7 +65,7 @@ export function ScriptPage() {
       }}
     >
       <PageHeader title="Run a script" crumbs={<Crumbs />}>
-        {start()}
+        <StartButton pending={pending} />
       </PageHeader>
       <JobKindLinks projectId={project} />
       {failures.length > 0 && (
@@ -83,19 +77,34 @@ export function ScriptPage() {
       )}
       <div className="grid items-start gap-3.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,22rem)] lg:gap-x-4.5">
         <FilesCard draft={draft} onChange={change} onTemplate={take} marked={markedLines(needs.found, draft.active, draft.entry)} jump={jump} mistake={mistakes.files} />
-        <div className="lg:sticky lg:top-5 lg:col-start-2 lg:row-span-3 lg:row-start-1 lg:max-h-[calc(100dvh-2.5rem)] lg:overflow-y-auto">
+        <div className="lg:sticky lg:top-5 lg:col-start-2 lg:row-span-4 lg:row-start-1 lg:max-h-[calc(100dvh-2.5rem)] lg:overflow-y-auto">
           <NeedsCard needs={needs} overruled={draft.overruled} mistakes={mistakes} onOverrule={(said) => change((before) => ({ ...before, overruled: { ...before.overruled, ...said } }))} onShow={show} />
         </div>
-        <Card>
-          <CardHeader title="Where to run" note="prices are estimates, in US dollars" />
-          <PlacePicker places={places} memoryGb={asked?.requirements.referenceGpu ? asked.requirements.gpuMemoryGb.value : null} back="/script" waiting="Offers follow once there is a script." />
-          <LocalChoices places={places} draft={draft} onChange={(said) => change((before) => ({ ...before, ...said }))} />
-        </Card>
-        <RunCard draft={draft} mistakes={mistakes} onChange={(said) => change((before) => ({ ...before, ...said }))} />
-        {/* On a phone the button at the top has long scrolled away when the form is filled in. */}
-        {start("sm:hidden")}
+        {draft.files.length > 0 && (
+          <>
+            <Card>
+              <CardHeader title="Where to run" note="prices are estimates, in US dollars" />
+              <PlacePicker places={places} memoryGb={memoryOf(asked?.requirements)} back="/script" waiting="Offers follow once the script can be read." />
+              <LocalChoices places={places} draft={draft} onChange={(said) => change((before) => ({ ...before, ...said }))} />
+            </Card>
+            <RunCard draft={draft} mistakes={mistakes} onChange={(said) => change((before) => ({ ...before, ...said }))} />
+            {/* The button at the top has long scrolled away when the form is filled in. */}
+            <StartButton size="large" pending={pending} className="sm:justify-self-end lg:col-start-1" />
+          </>
+        )}
       </div>
     </form>
+  );
+}
+
+/** What the job asks of one GPU; null where it needs none, or nobody knows yet. */
+const memoryOf = (needs: Requirements | undefined) => (needs?.referenceGpu ? needs.gpuMemoryGb.value : null);
+
+function StartButton(props: ComponentProps<typeof Button>) {
+  return (
+    <Button type="submit" look="primary" {...props}>
+      Start the job
+    </Button>
   );
 }
 

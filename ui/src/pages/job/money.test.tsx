@@ -1,0 +1,83 @@
+// @vitest-environment jsdom
+import { QueryClientProvider } from "@tanstack/react-query";
+import { cleanup, render, screen, waitFor } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { readCost } from "@/api/job-cost";
+import { queryClient } from "@/api/query-client";
+import type { Job } from "@/api/types";
+import { serveFrom } from "@/test-server";
+import { CostCard } from "./cost-card";
+import { findingsOf } from "./findings";
+import { MoveDialog } from "./move-dialog";
+import { moveNeeds } from "./move-needs";
+
+const cost = { so_far: 8.25, hourly: 1.1, estimated: { low: 9, likely: 12, high: 18 }, limit: 10, provider: "lambda", gpu: "A10", gpus: 2, region: "us-east-1", kind: "on_demand", billed_seconds: 27_000, running: true, detail: null, page: "https://cloud.example/1", warnings: [50, 80] };
+const job = (change: Partial<Job>): Job => ({ id: "j", kind: "script", status: "running", hasModel: false, summary: {}, plan: {}, config: {}, errorCode: null, errorMessage: null, queuePosition: null, ...change }) as Job;
+const serveNothing = () => serveFrom(({ path }) => ({ body: path === "/api/machines" ? { items: [] } : path === "/api/providers" ? { items: [], storage: { ready: true, reason: null } } : { need: {}, offers: [], excluded: [], archetype: null, usual: null } }));
+const within = (element: React.ReactNode) => render(<QueryClientProvider client={queryClient}>{element}</QueryClientProvider>);
+
+afterEach(() => {
+  cleanup();
+  queryClient.clear();
+});
+
+describe("the cost of a job", () => {
+  it("is shown with its budget, its range and its machine", () => {
+    serveNothing();
+    within(<CostCard job={job({ summary: { cost } })} />);
+    expect(screen.getByText("$8.25")).toBeDefined();
+    expect(screen.getByRole("progressbar", { name: /budget/ }).getAttribute("aria-valuenow")).toBe("83");
+    for (const text of ["lambda · 2 × A10 · us-east-1", "$9.00–18.00", "7 h 30 m", "is billed now", "so far, of at most $10"]) expect(screen.getByText(text)).toBeDefined();
+  });
+
+  it("is absent where nothing is rented", () => {
+    expect(readCost(job({}))).toBeNull();
+    expect(readCost(job({ summary: { cost: { so_far: null, provider: "lambda" } } }))).toBeNull();
+  });
+});
+
+const mark = (percent: number, scope: string) => ({ kind: "budget", attempt: 1, step: 3, percent, scope, sentence: `${percent} % of the ${scope}'s budget` });
+
+describe("findings about money", () => {
+  it("are the last warning of each budget", () => {
+    const found = findingsOf(job({ summary: { marks: [mark(50, "job"), mark(80, "job"), mark(50, "user")] } }), true);
+    expect(found.map(({ tone, text }) => [tone, text])).toEqual([
+      ["attention", "80 % of the job's budget"],
+      ["plain", "50 % of the user's budget"],
+    ]);
+  });
+
+  it("say that a limit paused the job, and nothing else about it", () => {
+    const found = findingsOf(job({ status: "paused", errorCode: "budget", errorMessage: "The budget of $10 is spent. Allow more.", summary: { marks: [mark(100, "job")] } }), true);
+    expect(found.map(({ tone, title, text }) => [tone, title, text])).toEqual([["bad", "Paused: the budget is spent.", "The budget of $10 is spent. Allow more."]]);
+  });
+
+  it("tell why nothing runs yet instead of a place in the queue", () => {
+    const found = findingsOf(job({ status: "queued", queuePosition: 1, summary: { waiting: "Lambda has no A10 to give; asked again in a minute." } }), true);
+    expect(found.map(({ text }) => text)).toEqual(["Lambda has no A10 to give; asked again in a minute."]);
+  });
+});
+
+describe("going on elsewhere", () => {
+  it("begins with what the job is known to need, and with the time that is left", () => {
+    const plan = { requirements: { gpu_memory_gb: { value: 10.5 }, duration_hours: { value: 4 } } };
+    expect(moveNeeds(job({ plan, summary: { step: 50, totalSteps: 100 } }))).toEqual({ memoryGb: 10.5, hours: 2 });
+    const planned = { device: "cuda", memory_total_bytes: 8 * 2 ** 30, memory_limit_bytes: 1e10, memory: { weights: 8 * 2 ** 30 }, seconds: 7200 };
+    expect(moveNeeds(job({ kind: "train", plan: planned }))).toEqual({ memoryGb: 8, hours: 2 });
+    expect(moveNeeds(job({}))).toEqual({ memoryGb: null, hours: null });
+  });
+
+  it("sends the place and the limits, and closes", async () => {
+    const sent = serveNothing();
+    const onClose = vi.fn();
+    within(<MoveDialog job={job({ status: "paused", summary: { cost } })} onClose={onClose} />);
+    expect(screen.getByText(/Say how much memory/)).toBeDefined();
+    const budget = screen.getByRole("textbox", { name: /^Budget/ });
+    await userEvent.clear(budget);
+    await userEvent.type(budget, "25");
+    await userEvent.click(screen.getByRole("button", { name: "Go on there" }));
+    await waitFor(() => expect(onClose).toHaveBeenCalled());
+    expect(sent.find(({ method }) => method === "POST")).toEqual({ method: "POST", path: "/api/training-jobs/j/move", body: { offer: null, budget: 25, maxHours: null } });
+  });
+});
