@@ -21,18 +21,19 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.ingest import store_checkpoints, store_points
-from gpubloom.server.jobs.kinds import ABOUT_A_MODEL
+from gpubloom.server.jobs.kinds import ABOUT_A_MODEL, SHOWN
 from gpubloom.server.jobs.lease import RENEW_EVERY_SECONDS, LeaseLost, holding, release, renew
 from gpubloom.server.jobs.service import list_checkpoints, state_of
 from gpubloom.server.jobs.states import ENDED, after
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, RunEvent, load_latest
+from gpubloom.worker.attempts import prepare_attempt
 from gpubloom.worker.elsewhere_start import NotStarted
-from gpubloom.worker.run_files import last_output_line, prepare_run, steer
+from gpubloom.worker.run_files import last_output_line, steer
 from gpubloom.worker.run_watch import RunWatch
 from gpubloom.worker.summary import add_marks, summarize
-from gpubloom.worker.task_files import command_of, prepare_task, read_result, remove_secrets
+from gpubloom.worker.task_files import read_result, remove_secrets
 from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, judge, storable
 
 log = structlog.get_logger("bloom.worker")
@@ -128,23 +129,25 @@ class Follower:
         if self._reservation is None:
             # Claimed from another worker before it could start: it needs a device of its own now.
             self._reservation = await self._wait_for_device()
-        if job.kind == "train":
-            await asyncio.to_thread(prepare_run, self._run_dir, job.config, job.plan, job.attempt)
-        else:
-            token = await self._hub_token()
-            await asyncio.to_thread(prepare_task, self._run_dir, job.config, token)
-        spec = JobSpec(
-            job_id=str(job.id),
-            run_dir=self._run_dir,
-            attempt=job.attempt,
-            command=command_of(job.kind, job.config, job.attempt),
-        )
+        token, home = await self._hub_token(), self._settings.home
+        work = asyncio.to_thread(prepare_attempt, self._run_dir, home, job, self._reservation, token)
+        try:
+            spec = await self._meanwhile(work)
+        except ProviderError as problem:
+            await self._end("not_started", str(problem))
         await self._submit(spec, self._reservation)
         self._reservation.release()
         self._reservation = None
         if job.target == "local":
             await self._mark_started()
         self.log.info("attempt started", attempt=job.attempt)
+
+    async def _meanwhile(self, work: Awaitable[Result]) -> Result:
+        """Keeps the lease while something takes its time, such as a dataset that is fetched."""
+        task = asyncio.ensure_future(work)
+        while not (await asyncio.wait({task}, timeout=RENEW_EVERY_SECONDS))[0]:
+            await self._refresh()
+        return task.result()
 
     async def _mark_started(self) -> None:
         async def started() -> None:
@@ -297,12 +300,14 @@ class Follower:
                 self._steered = job.control_version
             except (OSError, ValueError) as problem:
                 self.log.warning("control.json could not be written", reason=str(problem))
-        if job.status == "cancelling":
+        # A script here reads no control.json: a signal is all it hears. Elsewhere the agent sees to that.
+        deaf = job.kind == "script" and job.target == "local"
+        if job.status == "cancelling" or (job.status == "pausing" and deaf):
             self._cancel_seen = self._cancel_seen or time.monotonic()
             waited = time.monotonic() - self._cancel_seen
-            if waited > self._provider.patience.force_seconds:
+            if job.status == "cancelling" and waited > self._provider.patience.force_seconds:
                 await self._signal_once("kill", force=True)
-            elif waited > self._provider.patience.stop_seconds:
+            elif deaf or waited > self._provider.patience.stop_seconds:
                 await self._signal_once("terminate", force=False)
 
     async def _signal_once(self, name: str, *, force: bool) -> None:
@@ -324,7 +329,7 @@ class Follower:
         latest = await asyncio.to_thread(load_latest, self._run_dir) if exists else None
         own = latest is not None and latest.get("attempt") == self._job.attempt
         last_line = await asyncio.to_thread(last_output_line, self._run_dir)
-        if self._job.kind == "train":
+        if self._job.kind in SHOWN:
             result = None
             finished = await asyncio.to_thread((self._run_dir / "model" / "config.json").is_file)
         else:

@@ -7,7 +7,6 @@ broken download continues where it stopped (HTTP Range).
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gpubloom.server.jobs.files import FoundFile
 
@@ -22,7 +21,7 @@ class _Part:
 
     size: int
     content: bytes | None = None
-    path: Path | None = None
+    file: FoundFile | None = None
 
 
 class TarView:
@@ -34,10 +33,10 @@ class TarView:
             header = tarfile.TarInfo(f"{folder}/{file.name}")
             header.size = file.size
             header.mode = 0o644
-            header.mtime = int(file.path.stat().st_mtime)
+            header.mtime = int(file.path.lstat().st_mtime)
             content = header.tobuf(format=tarfile.PAX_FORMAT)
             self._parts.append(_Part(len(content), content=content))
-            self._parts.append(_Part(file.size, path=file.path))
+            self._parts.append(_Part(file.size, file=file))
             padding = -file.size % _BLOCK
             self._parts.append(_Part(padding, content=b"\0" * padding))
         self._parts.append(_Part(len(_END), content=_END))
@@ -53,17 +52,18 @@ class TarView:
                 continue
             if part.content is not None:
                 yield part.content[first:last]
-            elif part.path is not None:
-                yield from _read_file(part.path, first, last)
+            elif part.file is not None:
+                yield from read_file(part.file, first, last)
 
 
-def _read_file(path: Path, first: int, last: int) -> Iterator[bytes]:
-    with path.open("rb") as file:
+def read_file(found: FoundFile, first: int, last: int) -> Iterator[bytes]:
+    """Some bytes of a file, in pieces."""
+    with found.open() as file:
         file.seek(first)
         left = last - first
         while left > 0:
             piece = file.read(min(_PIECE, left))
             if not piece:
-                raise OSError(f"{path.name} became shorter while it was sent")
+                raise OSError(f"{found.name} became shorter while it was sent")
             left -= len(piece)
             yield piece

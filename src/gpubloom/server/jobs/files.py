@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 from uuid import UUID
 
 from gpubloom.server.settings import Settings
@@ -15,11 +16,14 @@ def run_directory(settings: Settings, job_id: UUID) -> Path:
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file of a model, by its name inside it."""
+    """A file of a model or of a script's folder, by its name inside it."""
 
     name: str
     path: Path
     size: int
+
+    def open(self) -> BinaryIO:
+        return self.path.open("rb")
 
 
 def model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:

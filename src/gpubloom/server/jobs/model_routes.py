@@ -1,8 +1,9 @@
 """Downloading a finished model: as one archive that can be continued, or file by file."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated
+from urllib.parse import quote
 from uuid import UUID
 
 import anyio.to_thread
@@ -53,17 +54,24 @@ async def download_archive(
 ) -> StreamingResponse:
     """The whole model as one tar archive; a broken download continues with a Range header."""
     view = TarView(await _files(settings, job_id), _folder(job_id))
-    start, end, partial = _range(range_, view.size)
+    return part_of(view.read, view.size, range_, f"{_folder(job_id)}.tar", "application/x-tar")
+
+
+def part_of(
+    read: Callable[[int, int], Iterator[bytes]], size: int, header: str | None, name: str, media_type: str
+) -> StreamingResponse:
+    """What a Range header asks for of something to download, or all of it."""
+    start, end, partial = _range(header, size)
+    named = f'filename="{name}"' if quote(name) == name else f"filename*=utf-8''{quote(name)}"
     headers = {
         "Accept-Ranges": "bytes",
         "Content-Length": str(end - start),
-        "Content-Disposition": f'attachment; filename="{_folder(job_id)}.tar"',
+        "Content-Disposition": f"attachment; {named}",
     }
     if partial:
-        headers["Content-Range"] = f"bytes {start}-{end - 1}/{view.size}"
-    body: Iterator[bytes] = view.read(start, end)
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
     return StreamingResponse(
-        body, status_code=206 if partial else 200, media_type="application/x-tar", headers=headers
+        read(start, end), status_code=206 if partial else 200, media_type=media_type, headers=headers
     )
 
 
@@ -77,9 +85,7 @@ def _range(header: str | None, size: int) -> tuple[int, int, bool]:
     else:
         start, end = int(found[1]), min(size, int(found[2]) + 1 if found[2] else size)
     if start >= end:
-        raise RangeNotSatisfiable(
-            f"The archive has {size} bytes.", headers={"Content-Range": f"bytes */{size}"}
-        )
+        raise RangeNotSatisfiable(f"It has {size} bytes.", headers={"Content-Range": f"bytes */{size}"})
     return start, end, True
 
 

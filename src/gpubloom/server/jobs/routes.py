@@ -1,7 +1,8 @@
 """The addresses of training jobs: look and follow."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated, cast
+from pathlib import Path
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 import anyio.to_thread
@@ -11,6 +12,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 import gpubloom
 from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.plan.tasks import TASK_FILE, TASK_SCRIPT, task_files, task_from
+from gpubloom.scripts.task import script_task
 from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal, still_valid
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
@@ -33,12 +35,15 @@ from gpubloom.server.jobs.schemas import (
     MetricRow,
     Script,
 )
+from gpubloom.server.jobs.script_files import read_text
 from gpubloom.server.jobs.states import Status
 from gpubloom.server.jobs.stream import JobStreams
-from gpubloom.server.problems import Conflict
+from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.schema import Storable
 
 router = APIRouter(tags=["training jobs"])
+
+_MOST_SHOWN = 1 << 20
 
 Search = Annotated[str, Query(max_length=120), Storable]
 
@@ -132,9 +137,13 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
 
 
 @router.get("/training-jobs/{job_id}/script")
-async def read_script(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> Script:
+async def read_script(
+    job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
+) -> Script:
     """The script that does this job, and what it needs: run by hand, it gives the same result."""
     job, _ = await service.get_job(session, principal, job_id)
+    if job.kind == "script":
+        return await anyio.to_thread.run_sync(_own_script, run_directory(settings, job.id), job.config)
     try:
         if job.kind != "train":
             files = task_files(task_from(job.config), gpubloom.__version__)
@@ -152,6 +161,16 @@ async def read_script(job_id: UUID, principal: CurrentPrincipal, session: ReadSe
     return Script(
         script=files["train.py"], requirements=files["requirements.txt"], config=files["config.json"]
     )
+
+
+def _own_script(run_dir: Path, config: dict[str, Any]) -> Script:
+    task = script_task(config)
+    try:
+        text = read_text(run_dir, task.entry, _MOST_SHOWN)
+    except OSError as problem:
+        raise NotFound(f"{task.entry} is not in the job's folder any more.") from problem
+    packages = "".join(f"{name}\n" for name in task.packages)
+    return Script(script=text, requirements=packages, config=task.model_dump_json(indent=2))
 
 
 async def _own_job_id(job_id: UUID, principal: CurrentPrincipal, database: CurrentDatabase) -> UUID:

@@ -1,0 +1,87 @@
+"""Makes a script's run directory ready for an attempt: its data, how it goes on, and the walls around it.
+
+The person's files lie in `work` since the job was made. What the script saves there is what it goes on from.
+"""
+
+import sys
+from pathlib import Path
+
+from gpubloom.agent.progress.saved_files import Saved, find_saved
+from gpubloom.agent.spec import JobSpec
+from gpubloom.providers.base import ProviderError, Reservation
+from gpubloom.providers.devices import CPU, CPU_BESIDE
+from gpubloom.providers.sandbox import Limits, Sandbox, why_no_sandbox
+from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
+from gpubloom.server.jobs.script_files import read_brought, was_brought
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.traincard import ControlFile
+
+_HOME_FOLDER = "home"
+
+
+def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Reservation) -> JobSpec:
+    """What an agent runs, here or elsewhere. ProviderError with a sentence: it cannot run here.
+
+    Called while nothing of the run lives. `home` is BLOOM_HOME, which no script may see.
+    """
+    task = script_task(job.config)
+    work = run_dir / WORK_FOLDER
+    if not (work / task.entry).is_file():
+        raise ProviderError(f"{task.entry} is not in the job's folder on this machine. Submit the job again.")
+    control = ControlFile(run_dir)
+    if control.read().want != "run":
+        control.want("run")
+    added, note = resume_words(run_dir, task, job.attempt)
+    command: tuple[str, ...] = (sys.executable, task.entry, *task.arguments, *added)
+    limit = None if job.max_hours is None else job.max_hours * 3600
+    if job.target == "local" and task.sandboxed:
+        if reason := why_no_sandbox():
+            raise ProviderError(f"The script cannot run here: {reason}")
+        sandbox = Sandbox(
+            work=work,
+            home=run_dir / _HOME_FOLDER,
+            hidden=home,
+            limits=Limits.of_this_machine(run_dir, hours=job.max_hours),
+            network=task.network,
+            gpus=tuple(name for name in reservation.devices if name not in {CPU, CPU_BESIDE}),
+        )
+        sandbox.prepare()
+        command = sandbox.command(command, task.environment)
+    return JobSpec(
+        job_id=str(job.id),
+        run_dir=run_dir,
+        attempt=job.attempt,
+        command=command,
+        environment=task.environment,
+        time_limit_seconds=limit if job.target == "local" else None,
+        folder=WORK_FOLDER,
+        note=note,
+    )
+
+
+def resume_words(run_dir: Path, task: ScriptTask, attempt: int) -> tuple[tuple[str, ...], str]:
+    """What to add to the command line so that the script goes on, and what the log should say about it."""
+    if attempt == 1:
+        return (), ""
+    newest = newest_checkpoint(run_dir, task)
+    if newest is None:
+        return (), "The script has saved nothing yet, so it begins anew."
+    if not task.resumes:
+        return (), "The script cannot go on from what it saved, so it begins anew."
+    name = newest.path.relative_to(run_dir / WORK_FOLDER).as_posix()
+    words = tuple(word.replace(f"={NEWEST_CHECKPOINT}", f"={name}") for word in task.resume_arguments)
+    missing = tuple(word for word in words if word not in task.arguments)
+    if not missing:
+        return (), f"The script goes on by itself from what it saved; the newest is {name}."
+    return missing, f"Added to the command line, so that the script goes on from {name}: {' '.join(missing)}"
+
+
+def newest_checkpoint(run_dir: Path, task: ScriptTask) -> Saved | None:
+    """The newest one that the script wrote: in its own folder for that, where it has one, else anywhere."""
+    work = run_dir / WORK_FOLDER
+    brought = read_brought(run_dir)
+    saved = [each for each in find_saved(work) if not was_brought(brought, run_dir, each.path)]
+    if task.checkpoint_folder is not None:
+        there = [each for each in saved if each.path.is_relative_to(work / task.checkpoint_folder)]
+        saved = there or saved
+    return saved[-1] if saved else None

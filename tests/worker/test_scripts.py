@@ -1,0 +1,229 @@
+"""A worker runs people's own scripts in the sandbox: followed, stopped, resumed, and walled in."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import select
+
+from gpubloom.providers.sandbox import why_no_sandbox
+from gpubloom.scripts.task import script_task
+from gpubloom.server.jobs.script_files import artifacts, write_files
+from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
+from gpubloom.worker.script_files import newest_checkpoint, resume_words
+from tests.server.installation import Installation
+from tests.worker.machine import Machine
+
+REASON = why_no_sandbox()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=f"no sandbox here: {REASON}")
+on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+
+# Prints as nanoGPT does, saves, and goes on from what it saved; without torch it starts in no time.
+TOY = """\
+import json, os, sys, time
+settings = {"max_iters": 30, "hold_at": -1, "init_from": "scratch", "fail_at": -1}
+for word in sys.argv[1:]:
+    key, _, value = word[2:].partition("=")
+    settings[key] = int(value) if value.lstrip("-").isdigit() else value
+print("Overriding: max_iters = %d" % settings["max_iters"])
+first = 0
+if settings["init_from"] == "resume":
+    first = json.load(open("out/ckpt.pt"))["iter"]
+    print("resuming from", first)
+os.makedirs("out", exist_ok=True)
+for step in range(first, settings["max_iters"] + 1):
+    print("iter %d: loss %.4f, time 20.00ms, mfu -100.00%%" % (step, 4 - step / 20))
+    if step and step % 10 == 0:
+        json.dump({"iter": step}, open("out/new", "w"))
+        os.replace("out/new", "out/ckpt.pt")
+        print("saving checkpoint to out")
+    while step == settings["hold_at"] and not os.path.exists("go"):
+        time.sleep(0.02)
+    if step == settings["fail_at"]:
+        raise ValueError("the data is not there")
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def machine(installation: Installation) -> Machine:
+    return Machine(installation)
+
+
+def add_script(machine: Machine, script: str = TOY, *arguments: str, **changes: Any) -> UUID:
+    task = {"arguments": arguments, "entry": "train.py", **changes.pop("task", {})}
+    job = TrainingJob(
+        id=uuid4(),
+        project_id=machine.project.id,
+        user_id=machine.user.id,
+        name="my script",
+        kind="script",
+        config=script_task(task).model_dump(mode="json"),
+        **changes,
+    )
+    write_files(machine.run_dir(job.id), {"train.py": script.encode(), "data/words.txt": b"a b c"})
+    machine.installation.add(job)
+    return job.id
+
+
+RESUMES = {"resumes": True, "resume_arguments": ["--init_from=resume"], "checkpoint_folder": "out"}
+
+
+def test_a_script_runs_in_the_sandbox_and_its_progress_checkpoints_and_files_are_there(
+    machine: Machine,
+) -> None:
+    script = add_script(machine, TOY, "--hold_at=20")
+
+    async def scenario() -> None:
+        async with machine.worker():
+            job = await machine.when(script, lambda job: (job.summary.get("step") or 0) >= 20)
+            assert job.summary["totalSteps"] == 30
+            assert job.summary["etaSeconds"] is not None
+            (machine.run_dir(script) / "work" / "go").touch()
+            await machine.until(script, "completed", "failed")
+
+    asyncio.run(scenario())
+    job = machine.job(script)
+    assert (job.status, job.error_message, job.summary["step"]) == ("completed", None, 30)
+    losses = machine.losses(script)
+    assert sorted(losses) == list(range(31))
+    assert losses[30][0][1] == pytest.approx(2.5)
+    with machine.installation.session() as session:
+        [saved] = session.scalars(select(Checkpoint).where(Checkpoint.job_id == script))
+        assert (saved.path, saved.step) == ("work/out/ckpt.pt", 30)
+    assert [file.name for file in artifacts(machine.run_dir(script))] == ["go", "out/ckpt.pt"]
+
+
+@on_sqlite
+def test_a_paused_script_is_told_by_a_signal_and_goes_on_from_its_checkpoint(machine: Machine) -> None:
+    script = add_script(machine, TOY, "--hold_at=15", task=RESUMES)
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.at_step(script, 15)
+            await machine.change(script, status="pausing", want="pause")
+            await machine.until(script, "paused", "failed")
+            (machine.run_dir(script) / "work" / "go").touch()
+            await machine.change(script, status="queued", want="run")
+            await machine.until(script, "completed", "failed")
+
+    asyncio.run(scenario())
+    job = machine.job(script)
+    assert (job.status, job.attempt, job.error_message) == ("completed", 2, None)
+    output = machine.output(script)
+    assert "so that the script goes on from out/ckpt.pt: --init_from=resume" in output
+    assert "resuming from 10" in output
+    assert job.summary["resumedFromStep"] == 10
+
+
+@on_sqlite
+def test_a_killed_script_is_tried_again_a_failed_one_is_not_and_a_cancelled_one_ends(
+    machine: Machine,
+) -> None:
+    killed = add_script(machine, TOY, "--hold_at=5")
+    failing = add_script(machine, TOY, "--fail_at=3")
+    endless = add_script(machine, TOY, "--hold_at=2")
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.at_step(killed, 5)
+            await asyncio.to_thread(machine.kill_training, killed)
+            (machine.run_dir(killed) / "work" / "go").touch()
+            await machine.until(killed, "completed", "failed")
+            await machine.until(failing, "failed", "completed")
+            await machine.at_step(endless, 2)
+            await machine.change(endless, status="cancelling", want="cancel")
+            await machine.until(endless, "cancelled", "failed")
+
+    asyncio.run(scenario())
+    assert (machine.job(killed).status, machine.job(killed).attempt) == ("completed", 2)
+    assert "has saved nothing yet, so it begins anew" in machine.output(killed)
+    job = machine.job(failing)
+    assert (job.status, job.attempt, job.error_code) == ("failed", 1, "script_failed")
+    assert job.error_message == "ValueError: the data is not there"
+    assert machine.job(endless).status == "cancelled"
+
+
+@on_sqlite
+def test_a_script_without_progress_completes_and_sees_nothing_of_the_server(machine: Machine) -> None:
+    (machine.settings.home / "secret.key").write_text("key")
+    home = str(machine.settings.home)
+    script = add_script(
+        machine,
+        "import json, os\n"
+        f"facts = dict(server=os.path.exists({home!r}), names=sorted(os.environ), here=os.getcwd(),\n"
+        "             data=open('data/words.txt').read(),\n"
+        "             processes=len([name for name in os.listdir('/proc') if name.isdigit()]))\n"
+        "json.dump(facts, open('facts.json', 'w'))\n",
+        task={"environment": {"WANDB_MODE": "offline"}},
+    )
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.until(script, "completed", "failed")
+
+    asyncio.run(scenario())
+    assert machine.job(script).status == "completed", machine.output(script)
+    facts = json.loads((machine.run_dir(script) / "work" / "facts.json").read_text())
+    assert (facts["server"], facts["here"], facts["data"], facts["processes"]) == (
+        False,
+        "/job/work",
+        "a b c",
+        2,
+    )
+    assert "WANDB_MODE" in facts["names"]
+    assert not [name for name in facts["names"] if name.startswith("BLOOM_")]
+
+
+@on_sqlite
+def test_without_a_sandbox_a_script_fails_with_what_to_do_unless_an_admin_waived_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "Bubblewrap is not installed here. Install it."
+    monkeypatch.setattr("gpubloom.worker.script_files.why_no_sandbox", lambda: reason)
+    walled, free = add_script(machine), add_script(machine, task={"sandboxed": False})
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.until(walled, "completed", "failed")
+            await machine.until(free, "completed", "failed")
+
+    asyncio.run(scenario())
+    job = machine.job(walled)
+    assert (job.status, job.error_message) == ("failed", f"The script cannot run here: {reason}")
+    assert machine.job(free).status == "completed", machine.output(free)
+    assert machine.job(free).summary["step"] == 30
+
+
+@on_sqlite
+def test_a_script_that_runs_for_too_long_is_ended(machine: Machine) -> None:
+    script = add_script(machine, TOY, "--hold_at=1", max_hours=1 / 3600)
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.until(script, "completed", "failed")
+
+    asyncio.run(scenario())
+    assert machine.job(script).error_code == "time_limit"
+
+
+def test_what_is_added_to_resume_is_the_newest_checkpoint_of_the_script_itself(tmp_path: Path) -> None:
+    write_files(tmp_path, {"train.py": b"", "pretrained.pt": b"brought"})
+    path = {"resumes": True, "resume_arguments": ["--resume_from_checkpoint=PATH"]}
+    task = script_task(path)
+    assert newest_checkpoint(tmp_path, task) is None
+    assert resume_words(tmp_path, task, 1) == ((), "")
+    assert resume_words(tmp_path, task, 2)[0] == ()
+    for step in (500, 1000):
+        folder = tmp_path / "work" / "out" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"x")
+    words, note = resume_words(tmp_path, task, 2)
+    assert words == ("--resume_from_checkpoint=out/checkpoint-1000",)
+    assert "--resume_from_checkpoint=out/checkpoint-1000" in note
+    given = script_task({**path, "arguments": words})
+    assert resume_words(tmp_path, given, 2)[0] == ()
+    assert "begins anew" in resume_words(tmp_path, script_task({}), 2)[1]
