@@ -7,19 +7,30 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gpubloom.engine import adapters_on_disk
 from gpubloom.engine.data import Tokenizer
-from gpubloom.engine.executors import Executor
-from gpubloom.engine.executors.blocks.snapshot import WEIGHTS
+from gpubloom.engine.executors import Executor, KeepsBlocks
+from gpubloom.engine.executors.blocks.snapshot import WEIGHTS, Part
 from gpubloom.engine.export import CONFIG_FILE, WEIGHTS_STEM
 from gpubloom.engine.memory.free import free_host_bytes
 from gpubloom.engine.model import Model
+from gpubloom.engine.models.blocks import BlockSpec, TensorSpec
 from gpubloom.engine.models.lora import LoraBlocks
-from gpubloom.engine.shards.sharding import SHARD_BYTES, Sharding, Stretch, shard, weight_stretches
+from gpubloom.engine.shards.sharding import (
+    SHARD_BYTES,
+    Sharding,
+    Stretch,
+    shard,
+    tensor_name,
+    weight_stretches,
+)
 from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
 from gpubloom.engine.shards.writing import write_shards
+
+if TYPE_CHECKING:
+    from gpubloom.engine.executors.sharded import ShardedExecutor
 
 _GENERATION_FILE = "generation_config.json"
 
@@ -43,7 +54,11 @@ class ModelFolder:
     @property
     def stretches(self) -> list[Stretch]:
         """The trained tensors by their names in the folder."""
-        return weight_stretches(self.model.blocks, adapters_on_disk.PREFIX if self._adapters else "")
+        return weight_stretches(self.model.blocks, self._prefix)
+
+    def name_of(self, block: BlockSpec, tensor: TensorSpec, part: Part) -> str:
+        """What a trained tensor, or a moment of it, is called in a checkpoint."""
+        return tensor_name(self.model.blocks, block, tensor, part, self._prefix if part == "master" else "")
 
     def sharding(self, shard_bytes: int = SHARD_BYTES) -> Sharding:
         # PEFT reads one file; adapters are small.
@@ -63,7 +78,15 @@ class ModelFolder:
     def export(self, final: Path, executor: Executor, shard_bytes: int = SHARD_BYTES) -> None:
         """Writes the folder with the weights of this moment, complete or not at all."""
         sharding = self.sharding(shard_bytes)
-        snapshot = executor.snapshot(min(free_host_bytes() // 2, sharding.total_bytes), streams=(WEIGHTS,))
+        if executor.form == "sharded":
+            # Loaded here: it brings torch's sharding, which a run on one device never pays for.
+            from gpubloom.engine.divided_export import export_divided
+
+            export_divided(self, final, cast("ShardedExecutor", executor), sharding)
+            return
+        snapshot = cast(KeepsBlocks, executor).snapshot(
+            min(free_host_bytes() // 2, sharding.total_bytes), streams=(WEIGHTS,)
+        )
         try:
             with complete_or_absent(final) as folder:
                 checksums = write_shards(folder, snapshot, [sharding])
@@ -80,6 +103,10 @@ class ModelFolder:
         if self.turn_end is None or self.turn_end in ends:
             return said
         return {**(said or {}), "eos_token_id": [*ends, self.turn_end]}
+
+    @property
+    def _prefix(self) -> str:
+        return adapters_on_disk.PREFIX if self._adapters else ""
 
     @property
     def _adapters(self) -> LoraBlocks | None:

@@ -2,34 +2,22 @@
 
 A step, then commands, then evaluation, then a checkpoint: everything that happens between two steps happens
 in that order, so a resumed run meets the same sequence. The trainer decides when; how a step runs is the
-executor's business, how a checkpoint is written is checkpoint's, who watches is the Reporter's.
+executor's business, how checkpoints are kept is the Keeper's, who watches is the Reporter's.
 """
 
 import contextlib
 import math
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from gpubloom.engine.checkpoint import (
-    Progress,
-    Save,
-    best_checkpoint,
-    checkpoint_folder,
-    checkpoint_name,
-    directory_size,
-    list_checkpoints,
-    read_checkpoint,
-    remove_leftovers,
-    restore_random_state,
-    start_save,
-)
+from gpubloom.engine.checkpoint import Progress, restore_random_state
 from gpubloom.engine.data import Batch, Dataset, Loader
 from gpubloom.engine.evaluate import Evaluation, evaluate
 from gpubloom.engine.executors import Executor
+from gpubloom.engine.keeping import PATIENCE_SECONDS, Keeper
 from gpubloom.engine.live_settings import LiveSettings
 from gpubloom.engine.model import Model
 from gpubloom.engine.model_folder import ModelFolder
@@ -39,8 +27,6 @@ from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 
-# Evaluating or saving a large model is silent for a while; observers are told to be patient.
-_PATIENCE_SECONDS = 600.0
 # A schedule needs some steps to warm up and to calm down.
 _FEW_STEPS = 20
 
@@ -84,22 +70,21 @@ class Trainer:
         self.schedule = Schedule.create(config.schedule, self.total_steps)
         self.settings = LiveSettings.of(config)
         self.run_dir = Path(reporter.run_dir).resolve()
-        self.checkpoints = checkpoint_folder(config, self.run_dir)
+        self.keeper = Keeper(config, self.run_dir, self.model_folder, self.executor, reporter, group)
         self.step = 0
         self.tokens_seen = 0
         self.trained_tokens = 0
         self.status = "running"
         self._stop = stop
         self._save_wanted = False
-        self._saving: Save | None = None
         self._evaluated: tuple[int, Evaluation] | None = None
         self._grad_norm: torch.Tensor | None = None
         torch.manual_seed(config.seed)
 
     def train(self) -> str:
         """Trains to the end, or until told to stop; returns how it ended."""
+        self.keeper.clean()
         if self.group.leads:
-            remove_leftovers(self.checkpoints)
             self._describe()
         self._obey_commands()
         try:
@@ -107,14 +92,14 @@ class Trainer:
                 self.train_epoch()
         except Exception:
             # What is being saved is from before the error, and worth having.
-            with contextlib.suppress(OSError):
-                self.finish_saving()
+            with contextlib.suppress(OSError, RuntimeError):
+                self.keeper.finish()
             with contextlib.suppress(RuntimeError):
                 self.executor.close()
             raise
-        self.finish_saving()
+        self.keeper.finish()
         if self.status == "running":
-            self._export()
+            self.keeper.export(self.run_dir / "model")
             self.status = "completed"
         self.executor.close()
         self.reporter.finish(self.status)
@@ -126,8 +111,7 @@ class Trainer:
         losses = []
         for batch in self.loader.rest_of_epoch():
             losses.append(self.train_step(batch))
-            if self._saving is not None and self._saving.is_over:
-                self.finish_saving()
+            self.keeper.finish_if_over()
             self._obey_commands()
             if self._evaluation_is_due():
                 self.evaluate()
@@ -174,7 +158,7 @@ class Trainer:
             epochs=round(self.total_steps / self.loader.steps_per_epoch, 3),
         )
         # A step may have to wait for the disk while a checkpoint is being saved.
-        patience = 60.0 if self._saving is None else _PATIENCE_SECONDS
+        patience = PATIENCE_SECONDS if self.keeper.is_saving else 60.0
         self.reporter.heartbeat(expect_next_in=max(patience, 10 * seconds))
         return loss
 
@@ -189,7 +173,7 @@ class Trainer:
         if self.dataset.eval is None:
             return None
         self.reporter.phase("eval")
-        self.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
+        self.reporter.heartbeat(expect_next_in=PATIENCE_SECONDS)
         found = evaluate(
             self.executor,
             self.dataset.eval,
@@ -205,68 +189,37 @@ class Trainer:
     def save_checkpoint(self) -> Path:
         """Begins to save all that is needed to continue exactly here; training goes on meanwhile."""
         self._save_wanted = False
-        path = self.checkpoints / checkpoint_name(self.step)
-        if not self.group.leads or path.exists() or (self._saving is not None and self._saving.path == path):
+        path = self.keeper.path_of(self.step)
+        if not self.keeper.takes_part or self.keeper.holds(self.step):
             return path
-        self.finish_saving()
+        self.keeper.finish()
         self._must_be_worth_saving()
-        self.reporter.phase("save")
-        self.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
-        progress = Progress(
-            step=self.step,
-            updates=self.executor.updates,
-            tokens_seen=self.tokens_seen,
-            trained_tokens=self.trained_tokens,
-            loader=self.loader.state(),
-            data_fingerprint=self.dataset.fingerprint(),
-            metrics=self._evaluated[1].metrics()
-            if self._evaluated and self._evaluated[0] == self.step
-            else {},
-            loss_scale=self.executor.loss_scale,
+        self.keeper.start(
+            Progress(
+                step=self.step,
+                updates=self.executor.updates,
+                tokens_seen=self.tokens_seen,
+                trained_tokens=self.trained_tokens,
+                loader=self.loader.state(),
+                data_fingerprint=self.dataset.fingerprint(),
+                metrics=self._evaluated[1].metrics()
+                if self._evaluated and self._evaluated[0] == self.step
+                else {},
+                loss_scale=self.executor.loss_scale,
+            )
         )
-        # Steps up to a checkpoint are never repeated, so what they reported must not be lost after it.
-        self.reporter.flush()
-        self._saving = start_save(
-            self.checkpoints,
-            self.model_folder,
-            self.executor,
-            progress,
-            host_budget_gb=self.config.memory.host_budget_gb,
-        )
-        self.reporter.phase("train")
         return path
-
-    def finish_saving(self) -> None:
-        """Waits for the checkpoint that is on its way to disk, tells of it, and forgets old ones."""
-        save, self._saving = self._saving, None
-        if save is None:
-            return
-        if not save.is_over:
-            self.reporter.phase("save")
-            self.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
-        save.finish()
-        best = best_checkpoint(self.checkpoints)
-        self.reporter.checkpoint(
-            save.path,
-            {"size": directory_size(save.path)},
-            step=save.progress.step,
-            metrics=save.progress.metrics,
-            best=best is not None and best[0] == save.path,
-        )
-        self._forget_old_checkpoints(keep=best[0] if best else save.path)
-        self.reporter.phase("train")
 
     def resume(self) -> None:
         """Continues from the newest checkpoint; without one, the run begins again at step 0."""
-        found = list_checkpoints(self.checkpoints)
-        if not found:
+        checkpoint = self.keeper.read_newest()
+        if checkpoint is None:
             self.reporter.log("no checkpoint yet: starting from step 0")
             return
         self.reporter.phase("load")
-        checkpoint = read_checkpoint(found[-1], self.model_folder)
         if checkpoint.progress.data_fingerprint != self.dataset.fingerprint():
             raise ValueError(
-                f"The training data changed since {found[-1]} was saved: "
+                f"The training data changed since {checkpoint.path} was saved: "
                 "put it back, or start a new run with the new data."
             )
         checkpoint.restore(self.executor)
@@ -314,21 +267,6 @@ class Trainer:
             or (by_step is not None and self.step % by_step == 0)
             or (by_epoch > 0 and self.loader.position == 0 and self.loader.epoch % by_epoch == 0)
         )
-
-    def _forget_old_checkpoints(self, keep: Path) -> None:
-        for old in list_checkpoints(self.checkpoints)[: -self.config.checkpoint.keep_last]:
-            if old != keep:
-                shutil.rmtree(old)
-                self.reporter.checkpoint_removed(old)
-
-    def _export(self) -> None:
-        """The final model, complete or absent."""
-        final = self.run_dir / "model"
-        if not self.group.leads or final.exists():
-            return
-        self.reporter.phase("save")
-        self.model_folder.export(final, self.executor)
-        self.reporter.phase("idle")
 
     @property
     def _has_examples(self) -> bool:
@@ -395,6 +333,6 @@ class Trainer:
     def _go_on(self) -> str:
         """The beginning of an advice; a checkpoint that is on its way to disk is waited for."""
         with contextlib.suppress(OSError):
-            self.finish_saving()
-        saved = list_checkpoints(self.checkpoints)
-        return f"resume from {saved[-1]} with" if saved else "start again with"
+            self.keeper.finish()
+        saved = self.keeper.newest()
+        return "start again with" if saved is None else f"resume from {saved} with"

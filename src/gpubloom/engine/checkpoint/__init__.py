@@ -10,6 +10,7 @@ from gpubloom.engine.checkpoint.folders import (
     checkpoint_folder,
     checkpoint_name,
     directory_size,
+    is_divided,
     list_checkpoints,
     remove_leftovers,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "checkpoint_folder",
     "checkpoint_name",
     "directory_size",
+    "is_divided",
     "list_checkpoints",
     "read_checkpoint",
     "remove_leftovers",

@@ -10,6 +10,10 @@ from gpubloom.plan import TrainConfig
 
 CHECKSUMS_FILE = "checksums.json"
 PROGRESS_FILE = "training.json"
+# The table of contents of a divided checkpoint: as torch names it, and by a name that copies and mirrors do
+# not leave out.
+HIDDEN_CONTENTS_FILE = ".metadata"
+CONTENTS_FILE = "contents.distcp"
 
 _NAME = re.compile(r"step-(\d{8,})")
 
@@ -29,6 +33,11 @@ def list_checkpoints(folder: Path) -> list[Path]:
     """Complete checkpoints, oldest first."""
     found = ((match, path) for path in folder.glob("step-*") if (match := _NAME.fullmatch(path.name)))
     return [path for _, path in sorted((int(match[1]), path) for match, path in found)]
+
+
+def is_divided(folder: Path) -> bool:
+    """Whether a folder holds parts that several processes wrote (torch's distributed checkpoint)."""
+    return any((folder / name).is_file() for name in (CONTENTS_FILE, HIDDEN_CONTENTS_FILE))
 
 
 def best_checkpoint(folder: Path) -> tuple[Path, float] | None:

@@ -3,15 +3,15 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors.torch
 from torch import Tensor
 
-from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, PROGRESS_FILE
+from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, CONTENTS_FILE, PROGRESS_FILE, is_divided
 from gpubloom.engine.checkpoint.progress import RANDOM_FILE, Progress
 from gpubloom.engine.checkpoint.saving import OPTIMIZER_STEM
-from gpubloom.engine.executors import Executor
+from gpubloom.engine.executors import Executor, KeepsBlocks
 from gpubloom.engine.export import CONFIG_FILE
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.shards.reading import ShardFolder
@@ -32,8 +32,17 @@ class Checkpoint:
     _checksums: dict[str, str]
 
     def restore(self, executor: Executor) -> None:
-        """Streams weights and moments into the executor; ValueError names what is damaged."""
+        """Brings weights and moments into the executor; ValueError names what is damaged."""
+        if executor.form == "sharded" or is_divided(self.path):
+            # Loaded here: it brings torch's sharding, which a run on one device seldom needs.
+            from gpubloom.engine.checkpoint.divided_restoring import restore_divided
 
+            restore_divided(self.path, self._checksums, self._model_folder, executor, _ADVICE)
+        else:
+            self._restore_blocks(cast(KeepsBlocks, executor))
+        executor.continue_from(self.progress.updates, self.progress.loss_scale)
+
+    def _restore_blocks(self, executor: KeepsBlocks) -> None:
         def flat_of(stretch: Stretch) -> Tensor:
             flat: Tensor = getattr(executor.stores[stretch.block], stretch.part)
             return flat
@@ -42,7 +51,6 @@ class Checkpoint:
         folder = ShardFolder(self.path, self._checksums, _ADVICE)
         folder.read(self._model_folder.stem, self._model_folder.stretches, flat_of)
         folder.read(OPTIMIZER_STEM, moment_stretches(self._model_folder.model.blocks), flat_of)
-        executor.continue_from(self.progress.updates, self.progress.loss_scale)
 
 
 def read_checkpoint(path: Path, expected: ModelFolder) -> Checkpoint:
@@ -51,7 +59,8 @@ def read_checkpoint(path: Path, expected: ModelFolder) -> Checkpoint:
     for name, checksum in checksums.items():
         if not (path / name).is_file():
             raise ValueError(f"{path} is damaged: {name} is missing; {_ADVICE}")
-        if not name.endswith(".safetensors") or name == RANDOM_FILE:
+        # What holds tensors is compared when it is read.
+        if not name.endswith((".safetensors", ".distcp")) or name in {RANDOM_FILE, CONTENTS_FILE}:
             _compare(path, name, checksum)
     settings = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
     if differences := _differences(settings, expected.model.settings):

@@ -5,12 +5,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import safetensors.torch
 
 from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, PROGRESS_FILE, checkpoint_name
 from gpubloom.engine.checkpoint.progress import RANDOM_FILE, Progress, random_state
-from gpubloom.engine.executors import Executor
+from gpubloom.engine.executors import Executor, KeepsBlocks
 from gpubloom.engine.executors.blocks.snapshot import Snapshot
 from gpubloom.engine.memory.free import free_host_bytes
 from gpubloom.engine.model_folder import ModelFolder
@@ -18,13 +19,19 @@ from gpubloom.engine.shards.sharding import SHARD_BYTES, moment_stretches, shard
 from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
 from gpubloom.engine.shards.writing import write_shards
 
+if TYPE_CHECKING:
+    from gpubloom.engine.executors.sharded import ShardedExecutor
+
 OPTIMIZER_STEM = "optimizer"
 
 
 class Save:
     """One checkpoint on its way to disk."""
 
-    def __init__(self, path: Path, progress: Progress, snapshot: Snapshot, write: Callable[[], None]) -> None:
+    def __init__(
+        self, path: Path, progress: Progress, write: Callable[[], None], snapshot: Snapshot | None = None
+    ) -> None:
+        """`snapshot` is what `write` takes from, where it takes while training goes on."""
         self.path = path
         self.progress = progress
         self._snapshot = snapshot
@@ -39,8 +46,8 @@ class Save:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that was taken beside the model."""
-        return self._snapshot.peak_bytes
+        """The most memory that the snapshot took beside the model."""
+        return 0 if self._snapshot is None else self._snapshot.peak_bytes
 
     def finish(self) -> None:
         """Until the checkpoint is complete; raises why it will not be."""
@@ -53,7 +60,8 @@ class Save:
             self._write()
         except BaseException as problem:  # noqa: BLE001 - raised again by finish
             self._problem = problem
-            self._snapshot.abandon()
+            if self._snapshot is not None:
+                self._snapshot.abandon()
 
 
 def start_save(
@@ -66,18 +74,25 @@ def start_save(
     host_budget_gb: float | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> Save:
-    """Begins to save the state of this moment; training may go on at once.
+    """Begins to save the state of this moment; training may go on at once. All who have a part of it call.
 
     On any error nothing but earlier checkpoints remains. `buffer_bytes` bounds the memory that is taken
     beside the model; by default it is half of what is free, within the process's budget if it has one.
     """
     path = folder / checkpoint_name(progress.step)
+    if executor.form == "sharded":
+        # Loaded here: it brings torch's sharding, which a run on one device never pays for.
+        from gpubloom.engine.checkpoint.divided import divided_save
+
+        divided = cast("ShardedExecutor", executor)
+        write_part = divided_save(folder, model_folder, divided, progress, host_budget_gb=host_budget_gb)
+        return Save(path, progress, write_part)
     random = safetensors.torch.save(random_state())
     moments = shard(moment_stretches(model_folder.model.blocks), OPTIMIZER_STEM, shard_bytes)
     shardings = [model_folder.sharding(shard_bytes), moments]
     if buffer_bytes is None:
         buffer_bytes = min(free_host_bytes(host_budget_gb) // 2, sum(each.total_bytes for each in shardings))
-    snapshot = executor.snapshot(buffer_bytes)
+    snapshot = cast(KeepsBlocks, executor).snapshot(buffer_bytes)
 
     def write() -> None:
         with complete_or_absent(path) as temporary:
@@ -89,7 +104,7 @@ def start_save(
             (temporary / CHECKSUMS_FILE).write_text(_json({"sha256": checksums}), encoding="utf-8")
             sync_files(temporary, checksums)
 
-    return Save(path, progress, snapshot, write)
+    return Save(path, progress, write, snapshot)
 
 
 def _json(value: object) -> str:

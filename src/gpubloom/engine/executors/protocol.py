@@ -1,10 +1,11 @@
-"""What training asks of an executor: run a step, update the weights, evaluate, hand out and take up state.
+"""What training asks of an executor: run a step, update the weights, evaluate, take up state.
 
-Where weights, gradients and moments live between these calls is the executor's own business.
+Where weights, gradients and moments live between these calls is the executor's own business; `form` says how
+they are handed out: as whole blocks, or as parts of each tensor.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from torch import Tensor
 
@@ -18,16 +19,16 @@ class Executor(Protocol):
     """Runs the blocks of one model."""
 
     @property
+    def form(self) -> Literal["block", "sharded"]:
+        """Whether this process has the whole state, or a part of it."""
+
+    @property
     def updates(self) -> int:
         """How often the weights were updated."""
 
     @property
     def loss_scale(self) -> dict[str, float]:
         """The state of loss scaling; empty where there is none."""
-
-    @property
-    def stores(self) -> Sequence[BlockStore]:
-        """The blocks' masters and moments, to be read after `settle` and written before `continue_from`."""
 
     @property
     def optimizer_description(self) -> str:
@@ -48,14 +49,22 @@ class Executor(Protocol):
     def last_step(self) -> StepMeasures | None:
         """What the step before the present one waited for and sent, where that can be measured."""
 
+    def continue_from(self, updates: int, loss_scale: dict[str, float]) -> None:
+        """After somebody wrote a saved state into its tensors: takes up the counts that belong to it."""
+
+    def close(self) -> None:
+        """Ends what runs beside the caller; the executor is of no use afterwards."""
+
+
+class KeepsBlocks(Executor, Protocol):
+    """An executor that has the whole state, block by block."""
+
+    @property
+    def stores(self) -> Sequence[BlockStore]:
+        """The blocks' masters and moments, to be read after `settle` and written before `continue_from`."""
+
     def settle(self) -> None:
         """Until every update that was ordered is done, so that the state can be read."""
 
     def snapshot(self, buffer_bytes: int, streams: Sequence[Sequence[Part]] = (WEIGHTS, MOMENTS)) -> Snapshot:
         """The state of this moment, to be taken by other threads while training goes on."""
-
-    def continue_from(self, updates: int, loss_scale: dict[str, float]) -> None:
-        """After somebody wrote a saved state into the stores: takes up the counts that belong to it."""
-
-    def close(self) -> None:
-        """Ends what runs beside the caller; the executor is of no use afterwards."""

@@ -30,17 +30,7 @@ class ShardFolder:
     def read(self, stem: str, stretches: Sequence[Stretch], flat_of: Callable[[Stretch], Tensor]) -> None:
         """Reads every stretch into its place in the flat state that `flat_of` names."""
         wanted = {stretch.name: stretch for stretch in stretches}
-        files = self._files(stem)
-        held: set[str] = set()
-        for file in files:
-            reader = self._open(file)
-            reader.close()
-            for entry in reader.entries:
-                self._check(file, entry, wanted)
-            held |= {entry.name for entry in reader.entries}
-        for name in wanted:
-            if name not in held:
-                raise self._damaged(f"tensor {name} is not in {' or '.join(files)}")
+        files = self.files_of(stem, {name: stretch.shape for name, stretch in wanted.items()})
         with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="restore") as pool:
             readings = [pool.submit(self._read, file, wanted, flat_of) for file in files]
             try:
@@ -49,6 +39,28 @@ class ShardFolder:
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def files_of(self, stem: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, list[str]]:
+        """The files that hold these tensors and no others, with what each holds; reads their headers."""
+        held = {}
+        for file in self._files(stem):
+            reader = self._open(file)
+            reader.close()
+            for entry in reader.entries:
+                self._check(file, entry, shapes)
+            held[file] = [entry.name for entry in reader.entries]
+        there = {name for names in held.values() for name in names}
+        for name in shapes:
+            if name not in there:
+                raise self._damaged(f"tensor {name} is not in {' or '.join(held)}")
+        return held
+
+    def compare(self, file: str, actual: str) -> None:
+        """The checksum of a file with the one that is written down for it."""
+        expected = self._checksums.get(file)
+        if actual != expected:
+            said = "does not name it" if expected is None else f"says {expected[:16]}…"
+            raise self._damaged(f"{file} has the sha256 checksum {actual[:16]}…, but checksums.json {said}")
 
     def _read(self, file: str, wanted: Mapping[str, Stretch], flat_of: Callable[[Stretch], Tensor]) -> None:
         reader, rooms = self._open(file), _Rooms()
@@ -66,10 +78,7 @@ class ShardFolder:
             raise self._damaged(f"{file} cannot be read: {problem}") from None
         finally:
             reader.close()
-        expected = self._checksums.get(file)
-        if actual != expected:
-            said = "does not name it" if expected is None else f"says {expected[:16]}…"
-            raise self._damaged(f"{file} has the sha256 checksum {actual[:16]}…, but checksums.json {said}")
+        self.compare(file, actual)
 
     def _files(self, stem: str) -> list[str]:
         single, index = f"{stem}.safetensors", f"{stem}.safetensors.index.json"
@@ -90,10 +99,10 @@ class ShardFolder:
         except (OSError, ValueError) as problem:
             raise self._damaged(f"{file} cannot be read: {problem}") from None
 
-    def _check(self, file: str, entry: Entry, wanted: Mapping[str, Stretch]) -> None:
-        if entry.name not in wanted:
+    def _check(self, file: str, entry: Entry, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        if entry.name not in shapes:
             raise self._damaged(f"{file} holds tensor {entry.name}, which this model does not have")
-        expected = wanted[entry.name].shape
+        expected = shapes[entry.name]
         if entry.shape != expected:
             raise self._damaged(
                 f"tensor {entry.name} in {file} has shape {entry.shape} instead of {expected}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpubloom.engine.executors.blocks.layout import Layout
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part
-from gpubloom.engine.models.blocks import BlockModel
+from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec
 from gpubloom.engine.shards.tensor_file import Entry, entries
 
 SHARD_BYTES = 4_000_000_000
@@ -60,6 +60,11 @@ class Sharding:
         return {"metadata": {"total_size": self.total_bytes}, "weight_map": places}
 
 
+def tensor_name(model: BlockModel, block: BlockSpec, tensor: TensorSpec, part: Part, prefix: str = "") -> str:
+    """What a tensor, or one of its moments, is called on disk."""
+    return f"{prefix}{model.parameter_name(block, tensor)}{_SUFFIX[part]}"
+
+
 def weight_stretches(model: BlockModel, prefix: str = "") -> list[Stretch]:
     """Every trained tensor by its name in a model folder, in forward order."""
     return _stretches(model, WEIGHTS, prefix)
@@ -93,7 +98,7 @@ def _stretches(model: BlockModel, parts: Sequence[Part], prefix: str) -> list[St
         layout = Layout.of(spec.trained)
         for part in parts:
             for tensor, start in zip(layout.tensors, layout.offsets, strict=True):
-                name = f"{prefix}{model.parameter_name(spec, tensor)}{_SUFFIX[part]}"
+                name = tensor_name(model, spec, tensor, part, prefix)
                 found.append(Stretch(name, tensor.shape, block, part, start, tensor.length))
     return found
 

@@ -32,12 +32,17 @@ def write_shards(folder: Path, snapshot: Snapshot, shardings: Sequence[Sharding]
     return checksums
 
 
+def write_index(folder: Path, sharding: Sharding) -> None:
+    """Says which file holds what, where there are several."""
+    if sharding.index is not None:
+        text = json.dumps(sharding.index, indent=2) + "\n"
+        (folder / sharding.index_file).write_text(text, encoding="utf-8")
+
+
 def _write(folder: Path, snapshot: Snapshot, sharding: Sharding) -> dict[str, str]:
     files = _ShardFiles(folder, sharding)
     try:
-        if sharding.index is not None:
-            text = json.dumps(sharding.index, indent=2) + "\n"
-            (folder / sharding.index_file).write_text(text, encoding="utf-8")
+        write_index(folder, sharding)
         for piece in snapshot.pieces(sharding.shards[0].stretches[0].part):
             files.write(piece)
         return files.close()

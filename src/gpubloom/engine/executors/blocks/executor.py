@@ -8,6 +8,7 @@ Shape letters: A micro-batches, B rows, T positions, D hidden size, N positions 
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -54,6 +55,8 @@ _STEPS_THAT_COMPILE = 2
 
 class BlockExecutor:
     """A model on one device, placed as the plan says."""
+
+    form: Literal["block"] = "block"
 
     def __init__(
         self,

@@ -45,13 +45,13 @@ class DividedTensor:
     second: Tensor
     start: int
 
-    def whole(self, part: Tensor) -> Tensor:
-        """One of master, first and second, seen as a part of the whole tensor."""
+    def whole(self, part: Tensor, mesh: DeviceMesh | None = None) -> Tensor:
+        """Master, first, second or a copy of one of them, seen as a part of the whole tensor."""
         parameter = self.parameter
         assert isinstance(parameter, DTensor)
         return DTensor.from_local(
             part,
-            parameter.device_mesh,
+            mesh or parameter.device_mesh,
             parameter.placements,
             run_check=False,
             shape=parameter.shape,

@@ -1,0 +1,162 @@
+"""Checkpoints of a divided model: complete or absent, for any number of processes, and for one device."""
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from gpubloom.engine.checkpoint import is_divided, list_checkpoints
+from gpubloom.engine.executors.blocks import BlockExecutor
+from gpubloom.engine.executors.sharded import ShardedExecutor
+from tests.engine.sharded.members import run_members
+from tests.engine.sharded.saved import hashed, make, restore, save, state_of, train
+
+
+@pytest.fixture(autouse=True)
+def _leave_the_group() -> Iterator[None]:
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[float]:
+    return train(make(BlockExecutor), range(9))
+
+
+@pytest.fixture(scope="module")
+def saved_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three steps of two processes, and the losses beside them."""
+    home = tmp_path_factory.mktemp("two")
+    arguments = [str(home / "checkpoints"), "0", "3", str(home / "losses.json")]
+    run_members(2, ["-m", "tests.engine.sharded.resumer", *arguments])
+    return home
+
+
+def checkpoint_of(home: Path) -> Path:
+    return list_checkpoints(home / "checkpoints")[-1]
+
+
+def test_what_two_processes_saved_continues_on_one_device_and_back(
+    saved_by_two: Path, undisturbed: list[float], tmp_path: Path
+) -> None:
+    path = checkpoint_of(saved_by_two)
+    assert {"__0_0.distcp", "__1_0.distcp", "training.json", "config.json"} <= {
+        file.name for file in path.iterdir()
+    }
+    assert json.loads((saved_by_two / "losses.json").read_text()) == pytest.approx(undisturbed[:3], rel=1e-5)
+    whole = make(BlockExecutor)
+    restore(path, whole)
+    weights = hashed(state_of(whole))
+    divided = make(ShardedExecutor)
+    restore(save(tmp_path / "whole", whole, 3), divided)
+    assert hashed(state_of(divided)) == weights
+    again = make(BlockExecutor)
+    restore(save(tmp_path / "divided", divided, 3), again)
+    assert hashed(state_of(again)) == weights
+    for executor in (whole, divided, again):
+        assert train(executor, range(3, 6)) == pytest.approx(undisturbed[3:6], rel=1e-5)
+
+
+@pytest.mark.long
+def test_two_then_one_then_three_processes_train_as_if_nothing_had_happened(
+    saved_by_two: Path, undisturbed: list[float], tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(saved_by_two / "checkpoints", folder)
+    losses = json.loads((saved_by_two / "losses.json").read_text())
+    for size, first in ((1, 3), (3, 6)):
+        out = tmp_path / f"{size}.json"
+        arguments = [str(folder), str(first), str(first + 3), str(out)]
+        run_members(size, ["-m", "tests.engine.sharded.resumer", *arguments])
+        losses += json.loads(out.read_text())
+    assert losses == pytest.approx(undisturbed, rel=1e-5)
+    # Three processes wrote the last one.
+    assert len(list(list_checkpoints(folder)[-1].glob("__*.distcp"))) == 3
+
+
+def test_torch_itself_reads_it_and_a_copy_without_hidden_files_continues(
+    saved_by_two: Path, tmp_path: Path
+) -> None:
+    path = checkpoint_of(saved_by_two)
+    executor = make(BlockExecutor)
+    restore(path, executor)
+    dcp_to_torch_save(path, tmp_path / "all.pt")
+    tensors = torch.load(tmp_path / "all.pt", weights_only=True)
+    expected = state_of(executor)["0 weight master"]
+    assert torch.equal(tensors["model.embed_tokens.weight"], expected)
+    copy = tmp_path / "copy" / path.name
+    shutil.copytree(path, copy, ignore=shutil.ignore_patterns(".*"))
+    assert is_divided(copy)
+    other = make(BlockExecutor)
+    restore(copy, other)
+    assert hashed(state_of(other)) == hashed(state_of(executor))
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+class Wicked:
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return eval, ("__import__('pathlib').Path('/tmp/wicked').touch()",)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a flipped byte": (lambda path: flip(path / "__1_0.distcp"), "__1_0.distcp has the sha256 checksum"),
+    "a missing part": (lambda path: (path / "__0_0.distcp").unlink(), "__0_0.distcp is missing"),
+    "no table of contents": (
+        lambda path: [(path / name).unlink() for name in (".metadata", "contents.distcp")],
+        "contents.distcp is missing",
+    ),
+    "another table of contents": (
+        lambda path: (path / "contents.distcp").write_bytes(pickle.dumps(Wicked())),
+        "contents.distcp has the sha256 checksum",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", [BlockExecutor, ShardedExecutor])
+def test_what_is_damaged_is_refused_in_one_sentence(
+    damage: str, kind: type, saved_by_two: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "step-00000003"
+    shutil.copytree(checkpoint_of(saved_by_two), path)
+    spoil, expected = DAMAGES[damage]
+    spoil(path)
+    with pytest.raises(ValueError, match="is damaged") as refused:
+        restore(path, make(kind))
+    assert expected in str(refused.value)
+    assert "delete the folder to resume from the checkpoint before it" in str(refused.value)
+
+
+def test_a_table_of_contents_runs_nothing(saved_by_two: Path, tmp_path: Path) -> None:
+    from gpubloom.engine.checkpoint.divided_files import PartReader
+
+    path = tmp_path / "step-00000003"
+    shutil.copytree(checkpoint_of(saved_by_two), path)
+    (path / "contents.distcp").write_bytes(pickle.dumps(Wicked()))
+    with pytest.raises(ValueError, match=r"it names builtins\.eval, which no table of contents needs"):
+        PartReader(path).shapes()
+
+
+def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = make(ShardedExecutor)
+    earlier = save(tmp_path, executor, 1)
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gpubloom.engine.checkpoint.divided.show_contents", full)
+    with pytest.raises(OSError, match=r"step-00000002 could not be saved: No space left.*What was saved"):
+        save(tmp_path, executor, 2)
+    assert list(tmp_path.iterdir()) == [earlier]
