@@ -12,7 +12,9 @@ from gpubloom.providers.rented import Capabilities, CredentialField, RentedPlace
 _MODULES: dict[str, str] = {
     "modal": "gpubloom.providers.modal_cloud",
     "lambda": "gpubloom.providers.lambda_cloud",
+    "paperspace": "gpubloom.providers.paperspace",
     "replicate": "gpubloom.providers.replicate",
+    "skypilot": "gpubloom.providers.skypilot_cloud",
 }
 
 
