@@ -71,6 +71,8 @@ class Launch:
     disk_gb: int = 50
     packages: Sequence[str] = ()
     longest_seconds: float | None = None
+    # Machines that work together, where a place can have several.
+    nodes: int = 1
 
 
 @dataclass(frozen=True)
