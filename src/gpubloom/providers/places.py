@@ -14,6 +14,7 @@ _MODULES: dict[str, str] = {
     "lambda": "gpubloom.providers.lambda_cloud",
     "paperspace": "gpubloom.providers.paperspace",
     "replicate": "gpubloom.providers.replicate",
+    "colab": "gpubloom.providers.colab_sessions",
     "skypilot": "gpubloom.providers.skypilot_cloud",
 }
 
