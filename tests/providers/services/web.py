@@ -169,6 +169,11 @@ class WebService:
         with self._lock:
             self._troubles += [(None, calls)] * after + [(trouble, calls)] * times
 
+    def heal(self) -> None:
+        """No trouble is left."""
+        with self._lock:
+            self._troubles.clear()
+
     def revoke(self) -> None:
         """The key is good no more."""
         self._revoked = True
