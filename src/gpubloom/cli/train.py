@@ -55,10 +55,11 @@ def train(
         int | None, typer.Option(min=0, help="Train on this GPU only.", rich_help_panel=_SETTINGS)
     ] = None,
     processes: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            min=1,
-            help="So many train together, each with batch_size rows: a GPU each, or a share of the cores.",
+            metavar="N|auto",
+            help="So many train together, each with batch_size rows: a GPU each, or a share of the cores. "
+            "auto: as many as are fastest here. [default: one for each GPU]",
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
@@ -124,7 +125,7 @@ def start(
     from gpubloom import __version__
     from gpubloom.cli.child_process import must_have_torch
     from gpubloom.cli.train_config import build_config
-    from gpubloom.plan import detect_hardware, estimate_tokens, plan, run_files
+    from gpubloom.plan import detect_hardware, estimate_tokens, plan_on, run_files
 
     config = build_config(
         flags=flags,
@@ -134,7 +135,7 @@ def start(
         folder=Path.cwd(),
         defaults=defaults or {},
     )
-    expected = plan(config, detect_hardware(), tokens_per_epoch=estimate_tokens(config.data))
+    expected = plan_on(detect_hardware(), config, tokens_per_epoch=estimate_tokens(config.data))
     must_have_torch()
     try:
         run_dir = _new_folder(place, config)

@@ -39,7 +39,7 @@ def calibrated(hardware: Hardware, device: torch.device, *, threads: int, fresh:
     if kept is not None:
         # A cache that cannot be written costs a second at the next start, nothing else.
         with contextlib.suppress(OSError):
-            _write_whole(kept, json.dumps(measured) + "\n")
+            write_whole(kept, json.dumps(measured) + "\n")
     return _with(hardware, measured)
 
 
@@ -166,16 +166,22 @@ def _cache_file(hardware: Hardware, device: torch.device, threads: int) -> Path 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     parts = [_VERSION, hardware.name, name, device.index or 0, hardware.cpu_cores, threads, torch.__version__]
     key = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:24]
+    folder = cache_folder()
+    return None if folder is None else folder / f"machine-{key}.json"
+
+
+def cache_folder() -> Path | None:
+    """Where figures of this machine are kept; None where nothing can be."""
     root = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(root) if root else Path.home() / ".cache") / "gpubloom"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError:
         return None
-    return folder / f"machine-{key}.json"
+    return folder
 
 
-def _write_whole(file: Path, text: str) -> None:
+def write_whole(file: Path, text: str) -> None:
     temporary = file.with_suffix(f".{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(file)

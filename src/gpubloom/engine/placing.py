@@ -18,7 +18,7 @@ from gpubloom.engine.memory.pinned import PinningRefused
 from gpubloom.engine.memory.process import resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.engine.parallel import ALONE, Group
-from gpubloom.plan import DoesNotFit, Hardware, Plan, TrainConfig, detect_hardware, plan
+from gpubloom.plan import DoesNotFit, Hardware, Plan, TrainConfig, detect_hardware, plan, share_of
 
 _COMPILE_PROCESSES = 4
 _WORTH_COMPILING_SECONDS = 90.0
@@ -96,7 +96,7 @@ def place(config: TrainConfig, model: Model, steps: int | None = None, group: Gr
     if not can_compile:
         # Layers that are not compiled keep more activations: the plan must know.
         config = config.model_copy(update={"compile": "off"})
-    hardware = _share(hardware, group)
+    hardware = share_of(hardware, group.local_size)
     found = plan(config, hardware, shape=model.shape)
     if config.compile == "auto" and steps is not None:
         config, found = _without_compiling_if_short(config, hardware, model, found, steps)
@@ -126,18 +126,6 @@ def _own_device(config: TrainConfig, group: Group) -> str:
     if group.size == 1 or not uses_gpu(config.device):
         return config.device
     return f"cuda:{group.local_rank}"
-
-
-def _share(hardware: Hardware, group: Group) -> Hardware:
-    """What one of several processes on this machine may take of its memory and cores."""
-    if group.local_size == 1:
-        return hardware
-    return hardware.model_copy(
-        update={
-            "host_memory_bytes": hardware.host_memory_bytes // group.local_size,
-            "cpu_cores": max(1, hardware.cpu_cores // group.local_size),
-        }
-    )
 
 
 def _load(

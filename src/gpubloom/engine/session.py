@@ -4,6 +4,7 @@ What training is, it does not know; train.py and `python -m gpubloom.engine` fil
 """
 
 import argparse
+import hashlib
 import os
 import signal
 import sys
@@ -12,13 +13,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn, Self
 
-import torch
 from pydantic import ValidationError
 
-from gpubloom.engine.checkpoint import checkpoint_folder
+from gpubloom.engine.checkpoint import checkpoint_folder, list_checkpoints
 from gpubloom.engine.hardware import uses_gpu
-from gpubloom.engine.parallel import Companions, Group, join
+from gpubloom.engine.parallel import Group, GroupLost, PortInUse, Seat, join
+from gpubloom.engine.parallel.companions import local_members
+from gpubloom.engine.parallel.conductor import Conductor
+from gpubloom.engine.parallel.crew import Crew, choose_crew, limit_threads, shared_out
+from gpubloom.engine.parallel.seat import LOST, end_with, leave_last_words
 from gpubloom.plan import TrainConfig, explain
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
 
@@ -71,41 +76,132 @@ class Session:
             self.group.agree(None)
 
 
+@dataclass(frozen=True)
+class _Opening:
+    """What is known before anything is reported."""
+
+    config: TrainConfig
+    run_dir: Path
+    seat: Seat
+    resuming: bool
+    lock: RunLock | None
+    choice: str | None
+
+
+@dataclass
+class _RestartWhenLost:
+    """Ends this process calmly when another one is lost and all will be started again: no failure yet."""
+
+    seat: Seat
+    reporter: Reporter
+    group: Group
+    sentence: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, *rest: object
+    ) -> bool:
+        if isinstance(problem, GroupLost) and self.seat.restarts_left:
+            self.sentence = str(problem)
+            self.reporter.log(self.sentence, level="warning")
+            self.reporter.finish("preempted", self.sentence)
+            return True
+        if isinstance(problem, Exception):
+            self.group.tell_of(problem)
+        return False
+
+
 @contextmanager
 def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iterator[Session]:
-    """Opens the run in `home`, or a repetition of it elsewhere; ends the process with 2 on wrong input."""
-    options = _parse(arguments)
+    """Opens the run in `home`, or a repetition of it elsewhere; ends the process with 2 on wrong input.
+
+    Where several processes train, the one that a person started conducts them instead, and ends with them.
+    """
     signals = Signals()
     try:
-        config = TrainConfig.read(home / "config.json")
-        run_dir = _place(home, options.into, config)
-        lock = None
-        if leads := os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK") == "0":
-            _must_be_allowed(run_dir, config, resuming=options.resume)
-            lock = RunLock.acquire(run_dir)
+        opening = _open(home, sys.argv[1:] if arguments is None else list(arguments))
+        config, seat = opening.config, opening.seat
         # Before the Reporter, which records a SIGTERM and then calls the handler it found.
         signals.install()
         with ExitStack() as stack:
-            reporter = stack.enter_context(Reporter(run_dir, lock=lock))
-            reporter.phase("load")
-            environment = dict(os.environ)
-            if leads and config.processes > 1 and "WORLD_SIZE" not in environment:
-                script = [str(home / "train.py"), *(sys.argv[1:] if arguments is None else arguments)]
-                attempt = {"BLOOM_RUN_DIR": str(run_dir), "BLOOM_ATTEMPT": str(reporter.attempt or 1)}
-                others = Companions(config.processes, script, {**environment, **attempt})
-                environment.update(stack.enter_context(others).environment)
-            group = join(environment, on_gpu=uses_gpu(config.device))
+            # The leader finds out whether the run may be trained; until then nobody else touches it.
+            reporter = stack.enter_context(_reporter(opening)) if seat.leads else None
+            run = hashlib.sha256(config.to_json().encode()).hexdigest()
+            group = join(os.environ, on_gpu=uses_gpu(config.device), run=run)
+            reporter = reporter or stack.enter_context(_reporter(opening))
             stack.callback(group.leave)
             if group.size > 1 and not uses_gpu(config.device):
-                torch.set_num_threads(max(1, torch.get_num_threads() // group.local_size))
-            yield Session(run_dir, config, reporter, options.resume, group, signals)
+                limit_threads(group.local_size)
+            own = shared_out(config, group.size)
+            with _RestartWhenLost(seat, reporter, group) as lost:
+                yield Session(opening.run_dir, own, reporter, opening.resuming, group, signals)
     except ValidationError as problem:
         _refuse(explain(problem, TrainConfig))
     except (ValueError, RunInUseError) as problem:
         # Once steps run, a ValueError is a bug and not an answer to wrong input.
         if signals.patient:
             raise
+        if isinstance(problem, PortInUse) and "BLOOM_CONDUCTOR" in os.environ:
+            _give_up(str(problem))
         _refuse(str(problem))
+    except Exception as problem:
+        leave_last_words(f"{type(problem).__name__}: {problem}", os.environ)
+        raise
+    if lost.sentence is not None:
+        _give_up(lost.sentence)
+
+
+def _open(home: Path, arguments: Sequence[str]) -> _Opening:
+    """Ends the process where it only conducts others."""
+    if conductor := os.environ.get("BLOOM_CONDUCTOR"):
+        end_with(int(conductor))
+    options = _parse(arguments)
+    config = TrainConfig.read(home / "config.json")
+    run_dir = _place(home, options.into, config)
+    seat = Seat.read(os.environ)
+    resuming = options.resume or seat.restarts > 0
+    lock, crew = None, Crew()
+    if "WORLD_SIZE" in os.environ:
+        # A contradiction between both is said before anybody waits for others.
+        shared_out(config, seat.size)
+    if seat.leads:
+        _must_be_allowed(run_dir, config, resuming=resuming)
+        if "WORLD_SIZE" not in os.environ:
+            crew = choose_crew(config)
+            if crew.processes > 1:
+                sys.exit(_conduct([str(home / "train.py"), *arguments], crew, config, run_dir))
+        lock = RunLock.acquire(run_dir)
+    return _Opening(config, run_dir, seat, resuming, lock, crew.reason)
+
+
+def _conduct(script: Sequence[str], crew: Crew, config: TrainConfig, run_dir: Path) -> int:
+    checkpoints = checkpoint_folder(config, run_dir)
+
+    def newest() -> str | None:
+        found = list_checkpoints(checkpoints)
+        return found[-1].name if found else None
+
+    return Conductor(
+        lambda restarts: local_members(script, crew.processes, crew.threads, restarts),
+        newest,
+        (run_dir / "model").exists,
+        {**os.environ, "BLOOM_CREW_REASON": crew.reason or ""},
+    ).conduct()
+
+
+def _reporter(opening: _Opening) -> Reporter:
+    """Begins with what was decided before this process began."""
+    reporter = Reporter(opening.run_dir, lock=opening.lock)
+    reporter.phase("load")
+    if opening.seat.leads:
+        if choice := opening.choice or os.environ.get("BLOOM_CREW_REASON"):
+            reporter.describe({"processes_reason": choice})
+            reporter.log(f"processes: {choice}")
+        if restart := os.environ.get("BLOOM_RESTART_REASON"):
+            reporter.log(restart, level="warning")
+    return reporter
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -137,6 +233,13 @@ def _must_be_allowed(run_dir: Path, config: TrainConfig, *, resuming: bool) -> N
             raise ValueError(f"{taken} exists: continue that run with --resume, or choose another folder.")
 
 
-def _refuse(sentence: str) -> None:
+def _give_up(sentence: str) -> NoReturn:
+    """Ends so that all processes are started again."""
+    leave_last_words(sentence, os.environ)
+    sys.exit(LOST)
+
+
+def _refuse(sentence: str) -> NoReturn:
+    leave_last_words(sentence, os.environ)
     sys.stderr.write(f"{sentence}\n")
     sys.exit(2)

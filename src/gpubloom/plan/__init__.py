@@ -22,6 +22,7 @@ from gpubloom.plan.hardware import Calibration, Gpu, Hardware, detect_hardware
 from gpubloom.plan.named_shapes import SHAPES, named_config, named_shape
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.planner import Memory, Phase, Plan, plan, predict
+from gpubloom.plan.processes import plan_on, processes_on, share_of
 from gpubloom.plan.refusal import DoesNotFit
 from gpubloom.plan.request import shape_of
 from gpubloom.plan.run_files import run_files
@@ -61,7 +62,10 @@ __all__ = [
     "named_config",
     "named_shape",
     "plan",
+    "plan_on",
     "predict",
+    "processes_on",
     "run_files",
     "shape_of",
+    "share_of",
 ]

@@ -257,12 +257,11 @@ class TrainConfig(Part):
     batch_size: int = Field(
         32, ge=1, le=limits.MAX_BATCH_SIZE, description="Rows per process and micro-batch."
     )
-    processes: int = Field(
-        1,
-        ge=1,
-        le=limits.MAX_PROCESSES,
-        description="That many train together on this machine, each with rows of its own: a GPU each, or a "
-        "share of the CPU's cores.",
+    processes: Annotated[int, Field(ge=1, le=limits.MAX_PROCESSES)] | Literal["auto"] | None = Field(
+        None,
+        description="That many train together, each with rows of its own: a GPU each, or a share of the "
+        "CPU's cores. By default one for each GPU of the machine, or one on a CPU; auto: on a CPU as many as "
+        "a short measurement finds fastest, which then share the rows of batch_size.",
     )
     accumulation: int = Field(1, ge=1, le=limits.MAX_ACCUMULATION, description="Micro-batches per step.")
     learning_rate: float | None = Field(
@@ -296,6 +295,16 @@ class TrainConfig(Part):
     @classmethod
     def _optimizer_by_name(cls, optimizer: object) -> object:
         return {"name": optimizer} if isinstance(optimizer, str) else optimizer
+
+    @field_validator("processes", mode="before")
+    @classmethod
+    def _processes_are_a_number_or_auto(cls, processes: object) -> object:
+        number = int(processes) if isinstance(processes, str) and processes.isdecimal() else processes
+        if number in (None, "auto") or (
+            isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= limits.MAX_PROCESSES
+        ):
+            return number
+        raise ValueError(f"a number from 1 to {limits.MAX_PROCESSES:,}, or auto")
 
     @field_validator("memory", mode="before")
     @classmethod
@@ -342,7 +351,7 @@ class TrainConfig(Part):
 
     @model_validator(mode="after")
     def _several_processes_belong_to_the_engine(self) -> "TrainConfig":
-        if self.processes > 1 and self.backend != "engine":
+        if self.processes not in {None, 1} and self.backend != "engine":
             raise ValueError(
                 f"processes belongs to backend engine; {self.backend} trains in one process here"
             )
@@ -351,7 +360,7 @@ class TrainConfig(Part):
     @model_validator(mode="after")
     def _sizes_fit_together(self) -> "TrainConfig":
         # Raises for shapes that no tokenizer could make possible.
-        tokens = self.batch_size * self.accumulation * self.processes * self.model.tokens_per_row
+        tokens = self.batch_size * self.accumulation * self.said_processes * self.model.tokens_per_row
         if tokens > limits.MAX_TOKENS_PER_STEP:
             raise ValueError(
                 f"a step of {tokens:,} tokens is above the limit of "
@@ -362,6 +371,11 @@ class TrainConfig(Part):
     @property
     def context_length(self) -> int:
         return self.model.tokens_per_row
+
+    @property
+    def said_processes(self) -> int:
+        """The number that was asked for; 1 where the machine decides."""
+        return self.processes if isinstance(self.processes, int) else 1
 
     @property
     def peak_learning_rate(self) -> float:

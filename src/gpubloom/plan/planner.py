@@ -116,7 +116,9 @@ def count_steps(config: TrainConfig, context_length: int, tokens_per_epoch: int 
     if tokens_per_epoch is None:
         return config.max_steps
     windows = max(1, (tokens_per_epoch - 1) // context_length)
-    steps = config.epochs * math.ceil(windows / (config.batch_size * config.accumulation))
+    steps = config.epochs * math.ceil(
+        windows / (config.batch_size * config.accumulation * config.said_processes)
+    )
     return min(steps, config.max_steps or steps)
 
 
@@ -147,8 +149,8 @@ def _answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> 
         gpu=device if gpu is not None else None,
         gpu_reserved_bytes=device.total - costs.GPU_CONTEXT_BYTES if gpu is not None else None,
         host=host,
-        tokens_per_step=work.step_tokens,
-        tokens_per_second=work.step_tokens / step,
+        tokens_per_step=work.step_tokens * asked.config.said_processes,
+        tokens_per_second=work.step_tokens * asked.config.said_processes / step,
         step_seconds=step,
         phases=tuple(_phase(lanes) for lanes in found),
         limited_by=limited_by,
@@ -173,8 +175,11 @@ def _assumptions(asked: Request, tokens_per_epoch: int | None) -> tuple[str, ...
     known = [*asked.timed.rates.assumptions]
     if asked.config.backend != "engine":
         known.append(f"what the engine needs: {asked.config.backend} keeps everything on the device")
-    if asked.gpu is not None and len(asked.hardware.gpus) > 1:
-        known.append(f"one of the {len(asked.hardware.gpus)} GPUs: a run uses one")
+    there, used = len(asked.hardware.gpus), asked.config.said_processes
+    if asked.gpu is not None and there > used:
+        known.append(f"{used} of the {there} GPUs")
+    if used > 1:
+        known.append(f"{used} processes that hardly wait for each other")
     if any(linear.copies > 1 for layer in asked.shape.layers for linear in layer.linears):
         known.append("experts that are equally busy")
     if tokens_per_epoch is not None:

@@ -45,8 +45,8 @@ class Room:
         if time.monotonic() - self._looked < LOOK_EVERY_SECONDS:
             return
         self._looked = time.monotonic()
-        if self._gpus and not free.gpus:
-            taken = Places(gpus=1, gpu_names=free.gpu_names)
+        if free.gpus < self._gpus:
+            taken = Places(gpus=self._gpus, gpu_names=free.gpu_names)
             await self._make(taken, TrainingJob.gpus > 0)
         if not free.beside:
             await self._make(Places(beside=True), TrainingJob.gpus == 0)

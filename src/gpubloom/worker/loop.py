@@ -125,9 +125,9 @@ class WorkerLoop:
         while await self._something_waits():
             cpu = self._provider.reserve(0)
             beside = self._provider.reserve(0, beside=True)
-            gpu = self._provider.reserve(1) if self._provider.gpus else None
+            gpu = self._most_gpus()
             free = Places(
-                gpus=0 if gpu is None else 1,
+                gpus=0 if gpu is None else len(gpu.devices),
                 cpu=cpu is not None,
                 beside=beside is not None,
                 gpu_names=[found.name for found in self._hardware.gpus],
@@ -140,6 +140,9 @@ class WorkerLoop:
                         job = await claim_queued(session, self._claimant, free)
                 if job is not None:
                     kept = gpu if job.gpus else (beside if job.kind in ABOUT_A_MODEL else cpu)
+                    if kept is gpu and gpu is not None and len(gpu.devices) != job.gpus:
+                        # More than it needs: its follower takes what it needs and leaves the rest.
+                        kept = None
             finally:
                 for reservation in (cpu, beside, gpu):
                     if reservation is not None and reservation is not kept:
@@ -148,6 +151,13 @@ class WorkerLoop:
                 await self._room.make(free)
                 return
             self._follow(job, kept)
+
+    def _most_gpus(self) -> Reservation | None:
+        """As many GPUs as are free: a job may want several."""
+        for count in range(len(self._provider.gpus), 0, -1):
+            if (found := self._provider.reserve(count)) is not None:
+                return found
+        return None
 
     async def _something_waits(self) -> bool:
         # A read first: an idle worker takes no write lock.

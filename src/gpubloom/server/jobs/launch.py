@@ -22,7 +22,8 @@ from gpubloom.plan import (
     detect_hardware,
     estimate_tokens,
     find_files,
-    plan,
+    plan_on,
+    processes_on,
 )
 from gpubloom.plan.backends import available_backends
 from gpubloom.server.clock import now
@@ -199,8 +200,12 @@ async def decide(
 
 
 def _launch(config: TrainConfig, machine: Hardware, tokens: int | None) -> Launch:
-    expected = plan(config, machine, tokens_per_epoch=tokens)
-    return Launch(config, expected, machine.name, gpus=0 if expected.device == "cpu" else 1)
+    processes = processes_on(machine, config)
+    if config.device != "cpu":
+        # Said in the config like the device: as many GPUs are kept for the job as it will use.
+        config = config.model_copy(update={"processes": processes})
+    expected = plan_on(machine, config, tokens_per_epoch=tokens)
+    return Launch(config, expected, machine.name, gpus=0 if expected.device == "cpu" else processes)
 
 
 def _differences(before: dict[str, Any], after: dict[str, Any], inside: str = "") -> dict[str, Any]:
