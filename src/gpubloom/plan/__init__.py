@@ -5,16 +5,15 @@ Both towers stand on this package. It knows no torch, no server and no run direc
 
 from gpubloom.plan.config import (
     CheckpointConfig,
-    DataConfig,
     EvalConfig,
     LoraConfig,
     MemoryConfig,
     ModelConfig,
     OptimizerConfig,
     ScheduleConfig,
-    TokenizerConfig,
     TrainConfig,
 )
+from gpubloom.plan.data_config import DataConfig, TokenizerConfig
 from gpubloom.plan.decoder import DecoderShape, LayerShape
 from gpubloom.plan.demo import demo_fields
 from gpubloom.plan.explain import explain

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from gpubloom.plan import limits
-from gpubloom.plan.config import Part, TrainConfig, read_json
+from gpubloom.plan.config import TrainConfig, read_json
 from gpubloom.plan.explain import explain
+from gpubloom.plan.parts import Part
 
 TASK_FILE = "task.json"
 TASK_SCRIPT = "task.py"

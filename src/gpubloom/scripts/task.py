@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from gpubloom.agent.environment import is_secret
-from gpubloom.plan.config import Part
+from gpubloom.plan.parts import Part
 from gpubloom.plan.explain import explain
 
 WORK_FOLDER = "work"
