@@ -13,6 +13,7 @@ from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.tables import JobShare, TrainingJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
+from gpubloom.server.rentals.tables import Budget
 from tests.server.installation import Installation, Server
 from tests.server.routes import PUBLIC, Address, addresses
 
@@ -99,6 +100,9 @@ OWNED: dict[str, Callable[[Installation, User], object]] = {
     "share_id": _a_share,
     "dataset_id": _a_dataset,
     "model_id": _a_model,
+    "budget_id": lambda installation, owner: (
+        installation.add(Budget(id=uuid4(), user_id=owner.id, amount=1.0)).id
+    ),
     "session_id": lambda installation, owner: installation.add_session(owner)[1].id,
     "token_id": lambda installation, owner: installation.add_token(owner)[1].id,
 }

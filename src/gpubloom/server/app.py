@@ -43,7 +43,9 @@ from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.playground.proxy import new_client
 from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, install_problem_handlers
 from gpubloom.server.projects import routes as project_routes
-from gpubloom.server.rentals import tables as _rental_tables  # noqa: F401 - declares them
+from gpubloom.server.rentals import moving, provider_routes
+from gpubloom.server.rentals import routes as rental_routes
+from gpubloom.server.rentals.taking import OfferDesk
 from gpubloom.server.scripts import routes as script_routes
 from gpubloom.server.scripts.routes import MOST_AT_ONCE
 from gpubloom.server.security.body_limit import BodyLimit
@@ -93,6 +95,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.prices = load_prices(settings.prices)
+    # Who takes offers of rented machines.
+    app.state.offer_desk = OfferDesk(settings, app.state.prices)
     # Who still needs a dataset or a model.
     app.state.uses = (find_use,)
     app.state.mailer = Mailer(settings)
@@ -123,6 +127,9 @@ def create_app(settings: Settings) -> FastAPI:
     private.include_router(compare_routes.router)
     private.include_router(script_routes.router)
     private.include_router(offer_routes.router)
+    private.include_router(provider_routes.router)
+    private.include_router(rental_routes.router)
+    private.include_router(moving.router)
     private.include_router(administration_routes.router)
     app.include_router(private)
     # Outside of /api, where OpenAI's clients look; it asks for an API token itself.

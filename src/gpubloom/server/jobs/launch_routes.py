@@ -1,5 +1,7 @@
 """The addresses where a training begins: machines, trainers, the plan, the launch."""
 
+from typing import Any
+
 import anyio.to_thread
 from fastapi import APIRouter
 from pydantic import ValidationError
@@ -14,6 +16,7 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, Principal
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs import service
+from gpubloom.server.jobs.elsewhere import CurrentDesk, TakesOffers, hardware_of, with_estimate
 from gpubloom.server.jobs.inputs import Inputs, find_inputs
 from gpubloom.server.jobs.launch import (
     CannotRun,
@@ -117,12 +120,16 @@ async def _decide(
     *,
     name: str,
     data_path: str | None,
+    place: dict[str, Any] | None = None,
 ) -> Launch:
     async with database.read() as session:
         inputs = await _inputs(session, body, principal, settings)
         machines = [hardware for hardware, _ in await live_machines(session)]
     config = read_config(body.config, settings, name=name, data_path=data_path, inputs=inputs)
-    await check_backend(config)
+    if place is None:
+        await check_backend(config)
+    else:
+        machines = [hardware_of(place)]
     await check_files(config, settings, inputs)
     return await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
 
@@ -142,7 +149,11 @@ def _nearest(refusal: InvalidInput) -> Nearest | None:
 
 @router.post("/training-jobs", status_code=201)
 async def create_job(
-    body: NewJob, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+    body: NewJob,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    desk: CurrentDesk,
 ) -> JobOut:
     """Queue a job for a project, or for a new project that is created in the same transaction."""
     if (body.project_id is None) == (body.project is None):
@@ -155,7 +166,8 @@ async def create_job(
     name = (
         body.name or str(body.config.get("name") or (body.project.name if body.project else "Training"))[:120]
     )
-    launch = await _decide(body, principal, database, settings, name=name, data_path=data_path)
+    place = await _take(body, principal, database, desk)
+    launch = await _decide(body, principal, database, settings, name=name, data_path=data_path, place=place)
     finder = _finder(body.finder or Finder(), launch) if body.kind == "find_learning_rate" else None
     async with database.write() as session:
         if body.project is not None:
@@ -175,8 +187,25 @@ async def create_job(
             host_memory=body.host_memory,
             max_attempts=body.max_attempts,
             finder=finder,
+            place=None if place is None else with_estimate(place, launch.plan.seconds),
+            budget=body.budget,
+            max_hours=body.max_hours,
         )
         return await job_out(session, settings, job, project)
+
+
+async def _take(
+    body: NewJob, principal: Principal, database: Database, desk: TakesOffers
+) -> dict[str, Any] | None:
+    """Where the job goes, if somebody rents a machine for it."""
+    if body.offer is None:
+        return None
+    if body.kind != "train":
+        raise InvalidInput.for_field("offer", "A learning rate is found on a machine of this server.")
+    if body.gpu_type is not None or body.host_memory is not None:
+        raise InvalidInput.for_field("offer", "The offer says which GPU: leave gpuType and hostMemory empty.")
+    async with database.read() as session:
+        return await desk.take(session, principal, body.offer)
 
 
 def _finder(wanted: Finder, launch: Launch) -> FindLearningRateTask:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from gpubloom.offers.prices import PriceKind
 from gpubloom.plan import limits
 from gpubloom.server.jobs.kinds import Kind
 from gpubloom.server.jobs.states import Status, Want
@@ -34,6 +35,20 @@ class Finder(Schema):
     steps: Annotated[int, Field(ge=10, le=1_000)] = 60
 
 
+class OfferTaken(Schema):
+    """Which of the offers somebody takes; `POST /offers` shows them."""
+
+    provider: Annotated[Line, Field(min_length=1, max_length=32)]
+    gpu: Annotated[Line, Field(min_length=1, max_length=100)]
+    gpus: Annotated[int, Field(ge=1, le=1_024)] = 1
+    kind: PriceKind = "on_demand"
+    region: Annotated[Line, Field(min_length=1, max_length=100)] | None = None
+
+
+Dollars = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Hours = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]
+
+
 class NewJob(PlanRequest):
     """A job for a project that exists, or for one that is created with it."""
 
@@ -42,6 +57,9 @@ class NewJob(PlanRequest):
     project: ProjectIn | None = None
     name: Annotated[Line, Field(min_length=1, max_length=120)] | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] = 5
+    offer: OfferTaken | None = Field(None, description="A rented machine; None: a machine of this server.")
+    budget: Dollars | None = Field(None, description="US dollars; it is paused before it costs more.")
+    max_hours: Hours | None = Field(None, description="It is paused after so many billed hours.")
 
 
 class Nearest(Schema):
@@ -135,6 +153,10 @@ class JobOut(Schema):
     plan: dict[str, Any]
     gpu_type: str | None
     host_memory: int | None
+    target: str = Field(description='"local", or the service that it runs at.')
+    place: dict[str, Any] | None = Field(description="The offer that was taken.")
+    budget: float | None
+    max_hours: float | None
     want: Want
     settings: dict[str, Any]
     attempt: int

@@ -95,7 +95,7 @@ async def lock_own_job(
 
 async def queue_position(session: AsyncSession, job: TrainingJob) -> int | None:
     """How many jobs of the same kind of device wait before this one, plus one; None when it does not wait."""
-    if job.status != "queued":
+    if job.status != "queued" or job.target != "local":
         return None
     if job.gpus > 0:
         same_device = TrainingJob.gpus > 0
@@ -105,7 +105,7 @@ async def queue_position(session: AsyncSession, job: TrainingJob) -> int | None:
     before = await session.scalar(
         select(func.count())
         .select_from(TrainingJob)
-        .where(TrainingJob.status == "queued", same_device)
+        .where(TrainingJob.status == "queued", TrainingJob.target == "local", same_device)
         .where(
             or_(
                 TrainingJob.queued_at < job.queued_at,
@@ -128,6 +128,9 @@ async def create_job(
     host_memory: int | None,
     max_attempts: int,
     finder: FindLearningRateTask | None = None,
+    place: dict[str, Any] | None = None,
+    budget: float | None = None,
+    max_hours: float | None = None,
 ) -> TrainingJob:
     """Queue a training, or a short one that finds a learning rate for it."""
     job = TrainingJob(
@@ -144,6 +147,10 @@ async def create_job(
         gpus=launch.gpus,
         host_memory=host_memory,
         max_attempts=max_attempts,
+        target="local" if place is None else place["target"],
+        place=place,
+        budget=budget,
+        max_hours=max_hours,
     )
     return await queue_job(session, principal, job)
 
@@ -153,11 +160,12 @@ async def queue_job(session: AsyncSession, principal: Principal, job: TrainingJo
     job.status, job.position = "queued", 0
     session.add(job)
     await session.flush()
-    await _moved(session, principal, job, "training_job.created")
+    await tell_of_change(session, principal, job, "training_job.created")
     return job
 
 
-async def _moved(session: AsyncSession, principal: Principal, job: TrainingJob, action: str) -> None:
+async def tell_of_change(session: AsyncSession, principal: Principal, job: TrainingJob, action: str) -> None:
+    """In the audit trail, and to whoever watches the job."""
     record(
         session,
         action,
@@ -200,14 +208,15 @@ async def ask(
     job.want = {"pause": "pause", "cancel": "cancel"}.get(action, "run")  # type: ignore[assignment]
     job.control_version += 1
     if action in {"resume", "reopen"}:
-        _queue_again(job)
+        queue_again(job)
     elif job.status in ENDED:
         job.end_time = now()
-    await _moved(session, principal, job, f"training_job.{action}")
+    await tell_of_change(session, principal, job, f"training_job.{action}")
     return job, project
 
 
-def _queue_again(job: TrainingJob) -> None:
+def queue_again(job: TrainingJob) -> None:
+    """It waits for its next attempt; what ended the last one is no longer the case."""
     job.queued_at = now()
     job.end_time = None
     job.error_code = None
@@ -240,8 +249,8 @@ async def extend(
     job.status = status
     job.want = "run"
     job.control_version += 1
-    _queue_again(job)
-    await _moved(session, principal, job, "training_job.extend")
+    queue_again(job)
+    await tell_of_change(session, principal, job, "training_job.extend")
     return job, project
 
 
@@ -255,7 +264,7 @@ async def change_settings(
         raise Conflict(f"A job that is {job.status} has no settings to change.", code="wrong_state")
     job.settings = {**job.settings, **settings}
     job.control_version += 1
-    await _moved(session, principal, job, "training_job.settings")
+    await tell_of_change(session, principal, job, "training_job.settings")
     return job, project
 
 
@@ -267,7 +276,7 @@ async def save_now(session: AsyncSession, principal: Principal, job_id: UUID) ->
         raise Conflict(f"A job that is {job.status} cannot save.", code="wrong_state")
     job.saves += 1
     job.control_version += 1
-    await _moved(session, principal, job, "training_job.save")
+    await tell_of_change(session, principal, job, "training_job.save")
     return job, project
 
 

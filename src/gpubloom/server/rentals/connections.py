@@ -1,0 +1,145 @@
+"""Which services there are, and which of them a person is connected to."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.providers import places
+from gpubloom.providers.base import ProviderError
+from gpubloom.providers.faults import Fault
+from gpubloom.providers.places import PlaceKind
+from gpubloom.providers.rented import RentedPlace
+from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.audit.service import record
+from gpubloom.server.clock import now
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.rentals.schemas import ConnectionOut, StorageReady
+from gpubloom.server.rentals.tables import ProviderCredential
+from gpubloom.server.settings import Settings
+
+# A service that has not answered by then is down for whoever waits.
+_LONGEST_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a service said about credentials: whose they are, or what is wrong."""
+
+    account: str | None
+    fault: Fault | None
+
+    @property
+    def problem(self) -> str | None:
+        return None if self.fault is None else str(self.fault)
+
+
+def find_kind(name: str) -> PlaceKind:
+    """Imports the service's module. NotFound: there is no such service."""
+    try:
+        return places.place(name)
+    except ProviderError as unknown:
+        raise NotFound(str(unknown)) from None
+
+
+def storage_state(settings: Settings) -> StorageReady:
+    """Whether jobs can be sent elsewhere at all."""
+    if settings.storage is not None:
+        return StorageReady(ready=True, reason=None)
+    return StorageReady(
+        ready=False,
+        reason="Jobs elsewhere need a bucket: the operator sets BLOOM_STORAGE_BUCKET, _KEY and _SECRET.",
+    )
+
+
+def connection_out(kind: PlaceKind, credential: ProviderCredential | None) -> ConnectionOut:
+    reason = kind.why_not()
+    return ConnectionOut.model_validate(
+        {
+            "name": kind.name,
+            "title": kind.title,
+            "available": reason is None,
+            "reason": reason,
+            "connected": credential is not None,
+            "account": None if credential is None else credential.account,
+            "checked_at": None if credential is None else credential.checked_at,
+            "problem": None if credential is None else credential.problem,
+            "page": kind.page,
+            "fields": list(kind.fields),
+            "capabilities": kind.capabilities,
+        }
+    )
+
+
+async def credentials_of(session: AsyncSession, user_id: UUID) -> Mapping[str, ProviderCredential]:
+    rows = await session.scalars(select(ProviderCredential).where(ProviderCredential.user_id == user_id))
+    return {row.provider: row for row in rows}
+
+
+async def check(place: RentedPlace) -> Checked:
+    """Ask a service whose credentials these are. Starts nothing, and never raises a Fault."""
+    try:
+        async with asyncio.timeout(_LONGEST_SECONDS):
+            return Checked(await place.check(), None)
+    except Fault as fault:
+        return Checked(None, fault)
+    except TimeoutError:
+        return Checked(None, Fault("timed_out", f"{place.name} did not answer within a minute. Try again."))
+    finally:
+        await place.close()
+
+
+def refuse(fault: Fault) -> Conflict | InvalidInput:
+    """What a person is told whose credentials will not do, or cannot be tried now."""
+    if fault.kind in {"bad_credentials", "refused", "quota"}:
+        return InvalidInput(str(fault), code=fault.kind)
+    return Conflict(str(fault), code=fault.kind)
+
+
+async def store(
+    session: AsyncSession, principal: Principal, provider: str, sealed: str, account: str | None
+) -> ProviderCredential:
+    """Keep credentials that the service knows, in place of earlier ones."""
+    credential = await session.merge(
+        ProviderCredential(
+            user_id=principal.id,
+            provider=provider,
+            sealed=sealed,
+            account=account,
+            problem=None,
+            checked_at=now(),
+            created_at=now(),
+        )
+    )
+    _record(session, principal, provider, "provider_credential.stored")
+    return credential
+
+
+async def note_check(session: AsyncSession, user_id: UUID, provider: str, checked: Checked) -> None:
+    credential = await session.get(ProviderCredential, (user_id, provider))
+    if credential is not None:
+        credential.account = checked.account or credential.account
+        credential.problem = checked.problem
+        credential.checked_at = now()
+
+
+async def forget(session: AsyncSession, principal: Principal, provider: str) -> None:
+    await session.execute(
+        delete(ProviderCredential).where(
+            ProviderCredential.user_id == principal.id, ProviderCredential.provider == provider
+        )
+    )
+    _record(session, principal, provider, "provider_credential.deleted")
+
+
+def _record(session: AsyncSession, principal: Principal, provider: str, action: str) -> None:
+    record(
+        session,
+        action,
+        actor=principal.id,
+        subject=f"provider:{provider}",
+        ip_address=principal.ip_address,
+    )

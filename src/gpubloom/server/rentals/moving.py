@@ -1,0 +1,98 @@
+"""Moves a job that does not run: it goes on elsewhere, or here again, from its newest checkpoint."""
+
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from gpubloom.plan import TrainConfig
+from gpubloom.server.accounts.current import CurrentSettings
+from gpubloom.server.accounts.principal import CurrentPrincipal, Principal
+from gpubloom.server.db.database import Database
+from gpubloom.server.db.session import CurrentDatabase
+from gpubloom.server.jobs.elsewhere import CurrentDesk, hardware_of, with_estimate
+from gpubloom.server.jobs.kinds import SHOWN, name_of
+from gpubloom.server.jobs.launch import decide, live_machines
+from gpubloom.server.jobs.present import job_out
+from gpubloom.server.jobs.schemas import Dollars, Hours, JobOut, OfferTaken
+from gpubloom.server.jobs.service import get_job, lock_own_job, queue_again, tell_of_change
+from gpubloom.server.jobs.states import after
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.problems import Conflict
+from gpubloom.server.schema import Schema
+
+router = APIRouter(prefix="/training-jobs/{job_id}", tags=["training jobs"])
+
+
+class Move(Schema):
+    """Where to; what is left out of the limits stays as it is."""
+
+    offer: OfferTaken | None = Field(None, description="None: a machine of this server.")
+    budget: Dollars | None = None
+    max_hours: Hours | None = None
+
+
+@router.post("/move")
+async def move_job(
+    job_id: UUID,
+    body: Move,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    desk: CurrentDesk,
+) -> JobOut:
+    """Let a job that waits, was paused or was ended go on elsewhere: same job, one timeline."""
+    async with database.read() as session:
+        job, _ = await get_job(session, principal, job_id)
+        _check_can_move(job)
+        place = None if body.offer is None else await desk.take(session, principal, body.offer)
+    changes = await _changes(database, principal, job, place)
+    async with database.write() as session:
+        job, project = await lock_own_job(session, principal, job_id)
+        _check_can_move(job)
+        for name, value in changes.items():
+            setattr(job, name, value)
+        if job.status != "queued":
+            job.status = after("resume", job.status)
+        job.want = "run"
+        job.control_version += 1
+        queue_again(job)
+        if body.budget is not None:
+            job.budget = body.budget
+        if body.max_hours is not None:
+            job.max_hours = body.max_hours
+        await tell_of_change(session, principal, job, "training_job.moved")
+        return await job_out(session, settings, job, project)
+
+
+def _check_can_move(job: TrainingJob) -> None:
+    if job.kind not in SHOWN:
+        raise Conflict(f"A {name_of(job.kind)} runs where its files lie.", code="not_for_this_kind")
+    if job.status != "queued":
+        after("resume", job.status)
+
+
+async def _changes(
+    database: Database, principal: Principal, job: TrainingJob, place: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What differs in the job's row; a training is planned anew for the GPU that it gets."""
+    where = {"target": "local" if place is None else place["target"], "place": place}
+    if place is None:
+        async with database.read() as session:
+            machines = [hardware for hardware, _ in await live_machines(session)]
+    else:
+        machines = [hardware_of(place)]
+    if job.kind != "train":
+        has_gpu = any(machine.gpus for machine in machines)
+        return {**where, "gpus": place["gpus"] if place else int(has_gpu), "gpu_type": None}
+    config = TrainConfig.model_validate({**job.config, "device": "auto"})
+    launch = await decide(machines, config, gpu_type=None, host_memory=None)
+    return {
+        "target": where["target"],
+        "place": None if place is None else with_estimate(place, launch.plan.seconds),
+        "config": launch.config.model_dump(mode="json"),
+        "plan": launch.plan.model_dump(mode="json"),
+        "gpus": launch.gpus if place is None else place["gpus"],
+        "gpu_type": None,
+    }

@@ -1,0 +1,110 @@
+"""The addresses of services: connecting them, and ending what nobody owns there."""
+
+from typing import Annotated
+
+import anyio.to_thread
+from fastapi import APIRouter, Path
+
+from gpubloom.providers import places
+from gpubloom.providers.base import ProviderError
+from gpubloom.server.accounts.current import CurrentSettings
+from gpubloom.server.accounts.principal import CurrentPrincipal, SessionPrincipal
+from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
+from gpubloom.server.problems import Conflict, NotFound
+from gpubloom.server.rentals import connections
+from gpubloom.server.rentals.credentials import open_place, seal, usable
+from gpubloom.server.rentals.reconciling import reconcile
+from gpubloom.server.rentals.schemas import (
+    ConnectionOut,
+    Connections,
+    CredentialsIn,
+    EndedMachine,
+    Reconciled,
+)
+from gpubloom.server.security.rates import Rate
+
+router = APIRouter(prefix="/providers", tags=["providers"])
+
+# Each is a call to somebody else's server with what a stranger may have entered.
+_CHECKS = Rate("provider-checks", limit=30, seconds=15 * 60)
+_RECONCILES = Rate("provider-reconciles", limit=10, seconds=5 * 60)
+
+ProviderName = Annotated[str, Path(max_length=64)]
+
+
+@router.get("")
+async def list_providers(
+    principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
+) -> Connections:
+    """The services that rent out GPUs, what each can do, and whether you are connected."""
+    # In a thread: a service's own library may take a while to import.
+    kinds = await anyio.to_thread.run_sync(lambda: [places.place(name) for name in places.place_names()])
+    known = await connections.credentials_of(session, principal.id)
+    return Connections(
+        items=[connections.connection_out(kind, known.get(kind.name)) for kind in kinds],
+        storage=connections.storage_state(settings),
+    )
+
+
+@router.put("/{provider}/credentials")
+async def connect(
+    provider: ProviderName,
+    body: CredentialsIn,
+    principal: SessionPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+) -> ConnectionOut:
+    """Connect a service: the credentials are tried, sealed and never given back."""
+    kind = await anyio.to_thread.run_sync(connections.find_kind, provider)
+    if (reason := kind.why_not()) is not None:
+        raise Conflict(reason, code="provider_unavailable")
+    values = usable(kind, {field: value.get_secret_value() for field, value in body.values.items()})
+    await _CHECKS.count(database, str(principal.id))
+    checked = await connections.check(kind.open(values))
+    if checked.fault is not None:
+        raise connections.refuse(checked.fault)
+    sealed = await anyio.to_thread.run_sync(seal, settings, principal.id, provider, values)
+    async with database.write() as session:
+        credential = await connections.store(session, principal, provider, sealed, checked.account)
+        return connections.connection_out(kind, credential)
+
+
+@router.delete("/{provider}/credentials", status_code=204)
+async def disconnect(provider: ProviderName, principal: SessionPrincipal, session: WriteSession) -> None:
+    """Forget the credentials. Machines that run are still yours: cancel their jobs first."""
+    await anyio.to_thread.run_sync(connections.find_kind, provider)
+    await connections.forget(session, principal, provider)
+
+
+@router.post("/{provider}/check")
+async def check_provider(
+    provider: ProviderName, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+) -> ConnectionOut:
+    """Ask the service whether the stored credentials are still good."""
+    kind = await anyio.to_thread.run_sync(connections.find_kind, provider)
+    async with database.read() as session:
+        credential = (await connections.credentials_of(session, principal.id)).get(provider)
+    if credential is None:
+        raise NotFound(f"{kind.title} is not connected.")
+    await _CHECKS.count(database, str(principal.id))
+    try:
+        place = await anyio.to_thread.run_sync(
+            open_place, settings, principal.id, provider, credential.sealed
+        )
+    except ProviderError as problem:
+        raise Conflict(str(problem), code="provider_unavailable") from problem
+    checked = await connections.check(place)
+    async with database.write() as session:
+        await connections.note_check(session, principal.id, provider, checked)
+        credential = (await connections.credentials_of(session, principal.id)).get(provider)
+        return connections.connection_out(kind, credential)
+
+
+@router.post("/reconcile")
+async def reconcile_providers(
+    principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+) -> Reconciled:
+    """End the machines at your services that no job of yours owns. Workers do so every few minutes."""
+    await _RECONCILES.count(database, str(principal.id))
+    ended = await reconcile(database, settings, user_id=principal.id)
+    return Reconciled(ended=[EndedMachine.model_validate(each) for each in ended])

@@ -1,0 +1,1 @@
+"""Services, rented machines, what they cost and what they may."""

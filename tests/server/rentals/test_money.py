@@ -1,0 +1,151 @@
+"""What was rented, what it cost, budgets, and where a job goes."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.clock import now
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.rentals.tables import Rental
+from tests.server.installation import Browser, Installation, Server
+from tests.server.jobs.recorded import add_job
+from tests.worker.elsewhere.toy_place import KEY
+
+OFFER = {"provider": "toy", "gpu": "A100"}
+
+
+def _rental(installation: Installation, job: TrainingJob, **changes: Any) -> Rental:
+    fields = {
+        "id": uuid4(),
+        "user_id": job.user_id,
+        "project_id": job.project_id,
+        "job_id": job.id,
+        "job_name": job.name,
+        "attempt": 1,
+        "provider": "toy",
+        "key": uuid4().hex,
+        "gpu": "A100",
+        "gpus": 1,
+        "kind": "on_demand",
+        "hourly": 3.0,
+        "state": "ended",
+        "billed_from": now() - timedelta(seconds=60),
+        "billed_to": now(),
+        "cost": 0.05,
+    }
+    return installation.add(Rental(**{**fields, **changes}))
+
+
+def _connected(renting: Server, member: User) -> Browser:
+    ada = renting.signed_in(member)
+    assert ada.put("/api/providers/toy/credentials", json={"values": {"key": KEY}}).status_code == 200
+    return ada
+
+
+def test_spending_adds_up_ones_own_machines_by_day_month_and_service(
+    renting: Server, installation: Installation, member: User
+) -> None:
+    job = add_job(installation, member)
+    other = add_job(installation, installation.add_user("Eve"))
+    _rental(installation, job, cost=2.0)
+    long_ago = now() - timedelta(days=70)
+    _rental(installation, job, cost=5.0, provider="lambda", billed_from=long_ago, billed_to=long_ago)
+    _rental(installation, job, cost=1.0, state="running", billed_to=None)
+    _rental(installation, other, cost=100.0)
+    ada = renting.signed_in(member)
+    spending = ada.get("/api/spending").json()
+    assert spending["total"] == pytest.approx(8.0)
+    assert spending["thisMonth"] == pytest.approx(3.0, abs=2.0)
+    assert spending["hourlyNow"] == 3.0
+    assert spending["byProvider"] == [{"provider": "lambda", "cost": 5.0}, {"provider": "toy", "cost": 3.0}]
+    assert len(ada.get("/api/rentals").json()["items"]) == 3
+    [running] = ada.get("/api/rentals?running=true").json()["items"]
+    assert (running["state"], running["jobId"]) == ("running", str(job.id))
+
+
+def test_a_budget_is_set_once_for_each_thing_and_says_what_was_spent(
+    renting: Server, installation: Installation, member: User
+) -> None:
+    job = add_job(installation, member)
+    _rental(installation, job, cost=2.0)
+    ada = renting.signed_in(member)
+    for limit in (5, 10.5):
+        for scope in (
+            {"scope": "user", "period": "month"},
+            {"scope": "project", "projectId": str(job.project_id)},
+        ):
+            assert ada.put("/api/budgets", json={**scope, "limit": float(limit)}).status_code == 200
+    ada.put("/api/budgets", json={"scope": "job", "jobId": str(job.id), "limit": 3.0})
+    items = ada.get("/api/budgets").json()["items"]
+    assert [(item["scope"], item["limit"], item["period"]) for item in items] == [
+        ("user", 10.5, "month"),
+        ("project", 10.5, "total"),
+        ("job", 3.0, "total"),
+    ]
+    assert [item["spent"] for item in items[:2]] == [2.0, 2.0]
+    for item in items:
+        assert ada.delete(f"/api/budgets/{item['id']}").status_code == 204
+    assert ada.get("/api/budgets").json()["items"] == []
+    wrong = ada.put("/api/budgets", json={"scope": "user", "jobId": str(job.id), "limit": 1.0})
+    assert wrong.status_code == 422
+
+
+def test_a_job_takes_an_offer_only_where_it_can_be_had(
+    renting: Server, installation: Installation, member: User
+) -> None:
+    ada = renting.signed_in(member)
+    body = {"project": {"name": "P", "modelArchitecture": "transformer", "modelSize": 0.001}, "offer": OFFER}
+    refused = ada.post("/api/training-jobs", json=body)
+    assert refused.json()["detail"] == "Toy is not connected. Enter your credentials for it first."
+    ada = _connected(renting, member)
+    unknown = ada.post("/api/training-jobs", json={**body, "offer": {**OFFER, "gpu": "H100"}})
+    assert unknown.status_code == 422
+    made = ada.post("/api/training-jobs", json={**body, "budget": 4.0, "maxHours": 2.0})
+    assert made.status_code == 201, made.text
+    job = made.json()
+    assert (job["target"], job["budget"], job["maxHours"]) == ("toy", 4.0, 2.0)
+    assert (job["place"]["hourly"], job["place"]["billing"], job["config"]["device"]) == (
+        1.5,
+        "minute",
+        "cuda",
+    )
+    assert job["place"]["estimate"]["low"] < job["place"]["estimate"]["high"]
+    assert job["queuePosition"] is None
+
+
+def test_a_job_that_does_not_run_moves_elsewhere_and_back_as_the_same_job(
+    renting: Server, installation: Installation, member: User
+) -> None:
+    ada = _connected(renting, member)
+    data = installation.home / "uploads" / "a.txt"
+    data.write_text("words " * 1000)
+    config = {"data": {"train_path": str(data)}, "device": "cpu"}
+    job = add_job(installation, member, status="paused", error_code="budget", attempt=3)
+    installation.change(job, config={**job.config, **config})
+    moved = ada.post(f"/api/training-jobs/{job.id}/move", json={"offer": OFFER, "budget": 9.0})
+    assert moved.status_code == 200, moved.text
+    row = moved.json()
+    assert (row["id"], row["status"], row["target"], row["budget"]) == (str(job.id), "queued", "toy", 9.0)
+    assert (row["errorCode"], row["attempt"], row["config"]["device"]) == (None, 3, "cuda")
+    back = ada.post(f"/api/training-jobs/{job.id}/move", json={}).json()
+    assert (back["target"], back["place"], back["budget"]) == ("local", None, 9.0)
+    installation.change(job, status="running")
+    assert ada.post(f"/api/training-jobs/{job.id}/move", json={}).status_code == 409
+    assert installation.actions().count("training_job.moved") == 2
+
+
+def test_without_a_bucket_nothing_can_be_sent_anywhere(
+    installation: Installation, server: Server, member: User
+) -> None:
+    ada = server.signed_in(member)
+    storage = ada.get("/api/providers").json()["storage"]
+    assert storage["ready"] is False
+    assert "BLOOM_STORAGE_BUCKET" in storage["reason"]
+    body = {
+        "project": {"name": "P", "modelArchitecture": "transformer", "modelSize": 0.001},
+        "offer": {"provider": "modal", "gpu": "T4", "kind": "per_second"},
+    }
+    assert ada.post("/api/training-jobs", json=body).json()["detail"] == storage["reason"]
