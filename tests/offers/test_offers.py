@@ -51,6 +51,17 @@ def fresh(**changes: Any) -> PriceRow:
     )
 
 
+def test_a_service_that_tells_its_regions_apart_is_offered_once_and_by_what_it_says_of_the_region() -> None:
+    rows = (fresh(availability="immediate"), fresh(region="us", availability="immediate"))
+    need = Need.of(16, 1)
+    assert one(ask(need, *rows), "lambda", "A10").region is None
+    assert one(ask(need, *rows, region="us"), "lambda", "A10").region == "us"
+    assert "in us, not in eu" in why_not(ask(need, *rows, region="eu"), "lambda", "A10")
+    # What was said of a region long ago does not outweigh what is said of all of them today.
+    old = fresh(region="us", read_on=date(2026, 1, 1), hourly=9.0)
+    assert one(ask(need, rows[0], old, region="us"), "lambda", "A10").hourly.likely == 1.0
+
+
 def test_a_cost_is_the_sum_of_its_parts_and_a_range() -> None:
     found = offers(Need.of(16, 8), prices=shipped_prices(), now=NOW, constraints=ALL)
     assert len(found.offers) > 30

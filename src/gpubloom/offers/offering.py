@@ -28,7 +28,7 @@ def offers(
     asked = constraints or Constraints()
     found: list[Offer] = []
     excluded: list[Excluded] = []
-    for row in in_force(prices.rows, now):
+    for row in _of_region(in_force(prices.rows, now), asked.region):
         facts = _with_free_limits(row, prices.providers[row.provider])
         reason = _unfit(need, row, facts, asked)
         if reason is None:
@@ -68,6 +68,21 @@ def local_rows(hardware: Hardware, now: datetime) -> tuple[PriceRow, ...]:
         )
         for count in sorted({1, len(alike)})
     )
+
+
+def _of_region(rows: Iterable[PriceRow], region: str | None) -> Iterator[PriceRow]:
+    """Each thing to buy once: where a service tells its regions apart, those rows speak for a region that was
+    asked for, and the one for everywhere if none was."""
+    alike: dict[object, list[PriceRow]] = {}
+    for row in rows:
+        alike.setdefault((row.provider, row.gpu, row.gpus, row.kind), []).append(row)
+    for group in alike.values():
+        everywhere = [row for row in group if row.region is None]
+        told = [row for row in group if row.region is not None]
+        # An old row of a region is no better than a new one for everywhere.
+        newest = max((row.read_on for row in everywhere), default=None)
+        told = [row for row in told if newest is None or row.read_on >= newest]
+        yield from (everywhere or told) if region is None else (told or everywhere)
 
 
 def _with_free_limits(row: PriceRow, facts: ProviderFacts) -> ProviderFacts:
