@@ -39,7 +39,10 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def opened(service: WebService) -> RentedPlace:
     name = next(name for name, kind in SERVICES.items() if isinstance(service, kind))
-    return place(name).open(service.credentials)
+    rented = place(name).open(service.credentials)
+    # A launch without an answer is looked for at once.
+    rented._pause_seconds = 0.01  # type: ignore[attr-defined]
+    return rented
 
 
 def wanted(service: WebService, key: str) -> Launch:

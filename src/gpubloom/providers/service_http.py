@@ -24,6 +24,7 @@ from gpubloom.providers.faults import Fault, FaultKind
 
 TIMEOUT_SECONDS = 30.0
 _LONGEST_REMARK = 300
+_CLOCKS_AGREE_WITHIN = timedelta(seconds=5)
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
 
@@ -166,7 +167,8 @@ class ServiceHttp:
 
     def _compare_clocks(self, response: httpx2.Response) -> None:
         moment = _http_date(response.headers.get("date"))
-        if moment is not None:
+        # The header knows whole seconds and the answer took some time: less says nothing about a clock.
+        if moment is not None and abs(moment - self._now() - self._ahead) > _CLOCKS_AGREE_WITHIN:
             self._ahead = moment - self._now()
 
     def _fault(
