@@ -77,6 +77,11 @@ class PartReader(FileSystemReader):
         held = self.contents.state_dict_metadata.items()
         return {name: tuple(each.size) for name, each in held if isinstance(each, TensorStorageMetadata)}
 
+    def dtype(self, name: str) -> torch.dtype:
+        held = self.contents.state_dict_metadata[name]
+        assert isinstance(held, TensorStorageMetadata)
+        return held.properties.dtype
+
     def read_into(self, places: Mapping[str, Tensor], processes: Any = None) -> None:
         """Fills tensors, or parts of them, by name; with `processes` all of them at the same time."""
         try:

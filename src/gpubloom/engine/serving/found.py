@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from gpubloom.engine import adapters_on_disk
-from gpubloom.engine.checkpoint import checkpoint_folder, list_checkpoints
+from gpubloom.engine.checkpoint import checkpoint_folder, is_divided, list_checkpoints
 from gpubloom.engine.export import CONFIG_FILE, has_weights, is_own
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.config import read_json
@@ -72,13 +72,25 @@ def _folder(path: Path) -> Path:
     for folder in (path, path / "model"):
         if has_weights(folder) or (folder / adapters_on_disk.WEIGHTS_FILE).is_file():
             return folder
+        _must_be_safetensors(folder)
     config = _train_config(path)
     if config is None:
         raise ValueError(f"{path} is neither a run directory nor a model folder.")
     checkpoints = list_checkpoints(checkpoint_folder(config, path.resolve()))
     if not checkpoints:
         raise ValueError(f"{path} has no checkpoint yet; wait for the first one.")
+    _must_be_safetensors(checkpoints[-1])
     return checkpoints[-1]
+
+
+def _must_be_safetensors(folder: Path) -> None:
+    """Other forms of a model are known, but only one is loaded."""
+    names = (f"{stem}.{ending}" for stem in ("model", "adapter_model") for ending in ("pt", "json"))
+    if is_divided(folder) or any((folder / name).is_file() for name in names):
+        raise ValueError(
+            f"{folder} is in a form that is not loaded as it is: "
+            f"`bloom convert {folder} NEW --to safetensors` makes a model folder of it."
+        )
 
 
 def _run_of(folder: Path) -> tuple[Path | None, TrainConfig | None]:

@@ -65,6 +65,10 @@ def tensor_name(model: BlockModel, block: BlockSpec, tensor: TensorSpec, part: P
     return f"{prefix}{model.parameter_name(block, tensor)}{_SUFFIX[part]}"
 
 
+def is_moment(name: str) -> bool:
+    return name.endswith(tuple(filter(None, _SUFFIX.values())))
+
+
 def weight_stretches(model: BlockModel, prefix: str = "") -> list[Stretch]:
     """Every trained tensor by its name in a model folder, in forward order."""
     return _stretches(model, WEIGHTS, prefix)
