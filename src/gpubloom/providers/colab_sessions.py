@@ -104,7 +104,7 @@ class ColabSessions:
         if gpu is None or launch.gpus != 1:
             raise Fault(
                 "refused",
-                f"Colab has no session with {launch.gpus}× {launch.gpu}; one T4, L4, G4, A100 or H100 it has.",
+                f"Colab has no session with {launch.gpus}× {launch.gpu}; it has T4, L4, G4, A100, H100.",
             )
         async with self._launching:
             if launch.key not in await self._sessions():
