@@ -14,6 +14,7 @@ from gpubloom.agent import JobSpec
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.faults import Fault
 from gpubloom.providers.rented import Instance, Launch
+from gpubloom.providers.skypilot_task import region_of
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.storage import Bundle, StorageError, Store, send_bundle
 from gpubloom.worker.patient_calls import Pace, PatientCalls
@@ -93,13 +94,19 @@ class Departure:
                 gpus=int(place["gpus"]),
                 command=sent.command,
                 start_address=sent.address,
-                region=place.get("region"),
+                region=self._region(),
                 spot=place.get("kind") == "spot",
                 disk_gb=int(place.get("disk_gb") or 50),
                 packages=luggage.packages,
                 longest_seconds=self._renting.longest_seconds,
             )
         return None
+
+    def _region(self) -> str | None:
+        place = self._job.place or {}
+        if self._job.target == "skypilot":
+            return region_of(str(place["provider"]), place.get("region"))
+        return place.get("region")
 
     def _time_limit(self, affordable_seconds: float) -> float | None:
         """The agent's own: it stops there even when nobody is left to tell it."""

@@ -12,6 +12,12 @@ from tests.worker.elsewhere.renter import Renter
 from tests.worker.elsewhere.toy_place import SERVICE, ToyService
 
 
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> str:
+    """One database, unless a test asks for another: machines take long, and little of this is about rows."""
+    return str(getattr(request, "param", "sqlite"))
+
+
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     server = S3Server(tmp_path_factory.mktemp("s3"))

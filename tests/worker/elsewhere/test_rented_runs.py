@@ -1,30 +1,148 @@
 """Jobs on rented machines: they arrive, cost what they cost, end as asked, and leave nothing running."""
 
 import asyncio
+import json
+import math
 
 import pytest
 
+from gpubloom.providers.faults import Fault
+from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.rentals.reconciling import reconcile
 from tests.worker.elsewhere.renter import Renter
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.xdist_group("s3")
 
 
+def _finished(renter: Renter, *jobs: object) -> list[TrainingJob]:
+    """Let a worker follow jobs to their ends."""
+
+    async def scenario() -> list[TrainingJob]:
+        async with renter.worker():
+            ends = ("completed", "failed", "paused", "cancelled")
+            return [await renter.until(job, *ends) for job in jobs]  # type: ignore[arg-type]
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True
+)
 def test_a_job_runs_elsewhere_and_its_run_arrives_here(renter: Renter) -> None:
     job_id = renter.rent(toy={"steps": 40, "seconds": 0.02})
-
-    async def scenario() -> TrainingJob:
-        async with renter.worker():
-            return await renter.until(job_id, "completed", "failed")
-
-    job = asyncio.run(scenario())
+    [job] = _finished(renter, job_id)
     assert job.status == "completed", job.error_message
     assert sorted(renter.losses(job_id)) == list(range(1, 41))
     assert renter.weights(job_id) == sum(range(1, 41))
     assert not renter.service.running
-    # One dollar a second: what is told is what the service would bill.
+    # One dollar for each second that was begun: what is told is what the service would bill.
     [rental] = renter.rentals(job_id)
-    assert rental.cost == pytest.approx(renter.service.billed_seconds(), rel=0.01, abs=1.0)
-    assert job.summary["cost"]["so_far"] == pytest.approx(rental.cost)
-    assert not job.summary["cost"]["running"]
+    assert rental.state == "ended"
+    assert rental.cost == pytest.approx(math.ceil(renter.service.billed_seconds()), rel=0.01)
+    cost = job.summary["cost"]
+    assert (cost["so_far"], cost["billed_seconds"], cost["running"]) == (rental.cost, rental.cost, False)
+    assert cost["estimated"] == {"low": 1.0, "likely": 2.0, "high": 4.0}
+
+
+def test_what_passes_is_waited_for_and_a_lost_answer_rents_no_second_machine(renter: Renter) -> None:
+    renter.service.faults["submit"] = [
+        Fault("no_capacity", "All of them are rented."),
+        Fault("rate_limited", "Too many requests.", retry_after_seconds=0.1),
+        Fault("unavailable", "It is being repaired."),
+    ]
+    renter.service.cuts = {"submit"}
+    job_id = renter.rent(toy={"steps": 10})
+    said: set[str] = set()
+
+    async def scenario() -> TrainingJob:
+        async with renter.worker():
+            while (job := await asyncio.to_thread(renter.job, job_id)).status in {"queued", "provisioning"}:
+                said.add(str(job.summary.get("waiting")))
+                await asyncio.sleep(0.05)
+            return await renter.until(job_id, "completed", "failed")
+
+    job = asyncio.run(scenario())
+    assert job.status == "completed", job.error_message
+    assert any("All of them are rented." in each for each in said)
+    assert "waiting" not in job.summary
+    assert len(renter.service.rented) == 1
+    assert renter.service.calls.count("submit") == 5
+
+
+@pytest.mark.parametrize("kind_of_fault", ["quota", "bad_credentials", "refused"])
+def test_what_does_not_pass_fails_the_job_with_the_services_sentence(
+    renter: Renter, kind_of_fault: str
+) -> None:
+    renter.service.faults["submit"] = [Fault(kind_of_fault, "You may have none.")]  # type: ignore[arg-type]
+    [job] = _finished(renter, renter.rent())
+    assert (job.status, job.error_code, job.error_message) == ("failed", kind_of_fault, "You may have none.")
+    assert [rental.state for rental in renter.rentals()] == ["ended"]
+    assert not renter.service.rented
+
+
+def test_at_its_budget_a_job_is_warned_paused_after_a_checkpoint_and_its_machine_given_back(
+    renter: Renter,
+) -> None:
+    job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02, "save_every": 50}, budget=14.0)
+    [job] = _finished(renter, job_id)
+    assert (job.status, job.error_code) == ("paused", "budget")
+    assert "$14.00" in (job.error_message or "")
+    assert not renter.service.running
+    # It was asked four seconds before, and saved when it was asked.
+    saved = json.loads((renter.run_dir(job_id) / "checkpoints/latest.json").read_text())
+    assert saved["step"] == max(renter.losses(job_id))
+    [rental] = renter.rentals(job_id)
+    assert 9.0 <= rental.cost <= 16.0
+    warned = [mark["percent"] for mark in job.summary["marks"] if mark["kind"] == "budget"]
+    assert warned == sorted(set(warned))
+    assert warned[0] == 50
+    assert renter.installation.actions().count("budget.warning") == len(warned)
+    # The agent has the same limit: it would have stopped even with nobody here.
+    spec = json.loads(next(renter.service.folder.glob("*/job/attempt-1/job.json")).read_text())
+    assert 0 < spec["time_limit_seconds"] <= 14.0
+
+
+def test_cancel_ends_the_run_and_the_machine(renter: Renter) -> None:
+    job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02})
+
+    async def scenario() -> TrainingJob:
+        async with renter.worker():
+            await renter.at_step(job_id, 3)
+            await renter.change(job_id, status="cancelling", want="cancel")
+            return await renter.until(job_id, "cancelled", "failed")
+
+    job = asyncio.run(scenario())
+    assert job.status == "cancelled"
+    assert not renter.service.running
+    assert [rental.state for rental in renter.rentals(job_id)] == ["ended"]
+
+
+def test_reconciling_ends_what_no_job_owns_and_nothing_else(renter: Renter) -> None:
+    job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02})
+
+    async def scenario() -> list[str]:
+        database = Database(renter.settings.database)
+        async with renter.worker():
+            await renter.at_step(job_id, 1)
+            own = renter.service.only()
+            kept = await reconcile(database, renter.settings)
+            strange = own.launch.key.replace("bloom-", "bloom-0000000f-", 1)[:60]
+            others = [own.launch.key[:-1] + "9", "bloom-00000000-" + own.launch.key.split("-", 2)[2], strange]
+            for number, key in enumerate(others):
+                renter.service.add_stray(f"stray-{number}", key)
+            ended = await reconcile(database, renter.settings)
+            await renter.change(job_id, status="cancelling", want="cancel")
+            await renter.until(job_id, "cancelled")
+        await database.close()
+        assert kept == []
+        return [each.instance_id for each in ended]
+
+    # Attempt 9 of this job never was; the others carry another installation's name, or none.
+    assert asyncio.run(scenario()) == ["stray-0"]
+    assert sorted(name for name, each in renter.service.rented.items() if each.machine.running) == [
+        "stray-1",
+        "stray-2",
+    ]
+    assert "rental.orphan_ended" in renter.installation.actions()

@@ -62,6 +62,13 @@ class ToyService:
         attempt = rented.launch.key.rpartition("-a")[2]
         return rented.machine.folder / "job" / f"attempt-{attempt}" / "run"
 
+    def add_stray(self, name: str, key: str) -> None:
+        """A machine that somebody started, under some key."""
+        machine = Machine(self.folder / name, ["sleep", "600"])
+        machine.start()
+        launch = Launch(key=key, gpu="T4", gpus=1, command="sleep 600", start_address="http://127.0.0.1/")
+        self.rented[name] = Rented(launch, machine)
+
     def take_away(self, rented: Rented) -> None:
         """What happens to spot machines."""
         rented.state = "lost"
