@@ -2,7 +2,7 @@ import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { askJson } from "./ask";
 import { answerOf, api } from "./client";
 import { queryClient } from "./query-client";
-import type { Curves, Extension, Job, JobStatus, LiveSettings, NewJob, PlanRequest } from "./types";
+import type { Curves, Extension, Job, JobStatus, LiveSettings, ModelFiles, Move, NewJob, PlanRequest } from "./types";
 
 /** States in which nothing happens until somebody asks for it. */
 const RESTING: readonly JobStatus[] = ["completed", "failed", "cancelled", "paused"];
@@ -63,9 +63,20 @@ export const scriptQuery = (id: string) =>
     queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/script", { params: at(id), signal })),
   });
 
+const inPath = (path: string) => path.split("/").map(encodeURIComponent).join("/");
+
+/** What a script wrote or changed in its folder. */
+export const artifactsQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["jobs", "artifacts", id],
+    queryFn: ({ signal }) => askJson<ModelFiles>("GET", `/api/training-jobs/${id}/artifacts`, undefined, signal),
+  });
+
+export const artifactsArchiveAddress = (id: string) => `/api/training-jobs/${id}/artifacts/archive`;
+export const artifactAddress = (id: string, path: string) => `/api/training-jobs/${id}/artifacts/files/${inPath(path)}`;
+
 export const archiveAddress = (id: string) => `/api/training-jobs/${id}/model/archive`;
-export const modelFileAddress = (id: string, path: string) =>
-  `/api/training-jobs/${id}/model/files/${path.split("/").map(encodeURIComponent).join("/")}`;
+export const modelFileAddress = (id: string, path: string) => `/api/training-jobs/${id}/model/files/${inPath(path)}`;
 
 export const planQuery = (body: PlanRequest) =>
   queryOptions({
@@ -124,7 +135,5 @@ export async function deleteJob(id: string) {
   void forgetLists();
 }
 
-export type Move = { offer: { provider: string; gpu: string; gpus: number; kind: string; region: string | null } | null; budget: number | null; maxHours: number | null };
-
 /** From its newest checkpoint, on another machine; no offer is this one. */
-export const moveJob = async (id: string, body: Move) => keep(await askJson<Job>("POST", `/api/training-jobs/${id}/move`, body));
+export const moveJob = async (id: string, body: Move) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/move", { params: at(id), body })));

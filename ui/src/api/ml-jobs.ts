@@ -10,8 +10,8 @@ export type ScriptTemplate = {
   description: string;
   files: { path: string; text: string }[];
   arguments: string[];
-  datasets?: string[];
-  gpu?: string | null;
+  datasets: string[];
+  gpu: string | null;
 };
 
 export type NewScriptJob = {
@@ -42,4 +42,10 @@ export async function startScript(body: NewScriptJob): Promise<StartedScript> {
   const started = await askJson<StartedScript>("POST", "/api/ml-jobs", body);
   void forgetLists();
   return started;
+}
+
+/** A notebook that runs the same script in Colab, as the text of its file. */
+export async function colabNotebook(body: { script: string; files: Record<string, string>; arguments: string[]; entry: string; name: string | null }): Promise<string> {
+  const { notebook } = await askJson<{ notebook: string }>("POST", "/api/scripts/colab-notebook", body);
+  return notebook;
 }

@@ -1,89 +1,44 @@
 /** Services that rent out GPUs: which are connected, what runs there, what it costs, how much it may. */
 import { queryOptions } from "@tanstack/react-query";
-import { askJson } from "./ask";
+import { answerOf, api } from "./client";
 import { queryClient } from "./query-client";
+import type { components } from "./schema";
 
-export type Capability = { can: boolean; reason: string | null };
-export type CredentialField = { name: string; title: string; secret: boolean; required: boolean; hint: string };
-export type Provider = {
-  name: string;
-  title: string;
-  available: boolean;
-  reason: string | null;
-  connected: boolean;
-  account: string | null;
-  checkedAt: string | null;
-  problem: string | null;
-  page: string | null;
-  fields: CredentialField[];
-  capabilities: {
-    runsUnattended: Capability;
-    consoleLogs: Capability;
-    livePrices: Capability;
-    severalGpus: Capability;
-    severalNodes: Capability;
-    spot: Capability;
-    longestSeconds: number | null;
-  };
-};
-export type Providers = { items: Provider[]; storage: { ready: boolean; reason: string | null } };
-export type Rental = {
-  id: string;
-  jobId: string;
-  jobName: string;
-  provider: string;
-  gpu: string;
-  gpus: number;
-  region: string | null;
-  state: string;
-  hourly: number;
-  billedSeconds: number;
-  cost: number;
-  startedAt: string | null;
-  endedAt: string | null;
-  page: string | null;
-};
-export type Spending = { currency: string; today: number; thisMonth: number; total: number; hourlyNow: number; byProvider: { provider: string; cost: number }[] };
-export type Budget = {
-  id: string;
-  scope: "user" | "project" | "job";
-  projectId: string | null;
-  jobId: string | null;
-  name: string;
-  limit: number;
-  period: "total" | "month";
-  spent: number;
-  warned: number[];
-};
-export type NewBudget = { scope: Budget["scope"]; projectId?: string; jobId?: string; limit: number; period: Budget["period"] };
+type Schemas = components["schemas"];
+
+export type Provider = Schemas["ConnectionOut"];
+export type Rental = Schemas["RentalOut"];
+export type Spending = Schemas["SpendingOut"];
+export type Budget = Schemas["BudgetOut"];
+export type NewBudget = Schemas["BudgetIn"];
 
 const MOVING_EVERY = 10_000;
 
 export const providersQuery = queryOptions({
   queryKey: ["providers"],
-  queryFn: ({ signal }) => askJson<Providers>("GET", "/api/providers", undefined, signal),
+  queryFn: ({ signal }) => answerOf(api.GET("/api/providers", { signal })),
 });
 
 export const rentalsQuery = (running: boolean) =>
   queryOptions({
     queryKey: ["rentals", { running }],
-    queryFn: ({ signal }) => askJson<{ items: Rental[] }>("GET", `/api/rentals?running=${running}`, undefined, signal),
+    queryFn: ({ signal }) => answerOf(api.GET("/api/rentals", { params: { query: { running } }, signal })),
     refetchInterval: MOVING_EVERY,
   });
 
 export const spendingQuery = queryOptions({
   queryKey: ["spending"],
-  queryFn: ({ signal }) => askJson<Spending>("GET", "/api/spending", undefined, signal),
+  queryFn: ({ signal }) => answerOf(api.GET("/api/spending", { signal })),
   refetchInterval: MOVING_EVERY,
 });
 
 export const budgetsQuery = queryOptions({
   queryKey: ["budgets"],
-  queryFn: ({ signal }) => askJson<{ items: Budget[] }>("GET", "/api/budgets", undefined, signal),
+  queryFn: ({ signal }) => answerOf(api.GET("/api/budgets", { signal })),
   refetchInterval: MOVING_EVERY,
 });
 
-const at = (name: string) => `/api/providers/${encodeURIComponent(name)}`;
+const at = (provider: string) => ({ path: { provider } });
 
 async function changed<T>(answer: Promise<T>): Promise<T> {
   const found = await answer;
@@ -92,19 +47,20 @@ async function changed<T>(answer: Promise<T>): Promise<T> {
 }
 
 /** What is sent is never given back by any address. */
-export const connectProvider = (name: string, values: Record<string, string>) => changed(askJson<Provider>("PUT", `${at(name)}/credentials`, { values }));
-export const disconnectProvider = (name: string) => changed(askJson<null>("DELETE", `${at(name)}/credentials`));
-export const checkProvider = (name: string) => changed(askJson<Provider>("POST", `${at(name)}/check`));
+export const connectProvider = (name: string, values: Record<string, string>) =>
+  changed(answerOf(api.PUT("/api/providers/{provider}/credentials", { params: at(name), body: { values } })));
+export const disconnectProvider = (name: string) => changed(answerOf(api.DELETE("/api/providers/{provider}/credentials", { params: at(name) })));
+export const checkProvider = (name: string) => changed(answerOf(api.POST("/api/providers/{provider}/check", { params: at(name) })));
 
 const forgetBudgets = () => queryClient.invalidateQueries({ queryKey: budgetsQuery.queryKey });
 
 export async function setBudget(body: NewBudget): Promise<Budget> {
-  const budget = await askJson<Budget>("PUT", "/api/budgets", body);
+  const budget = await answerOf(api.PUT("/api/budgets", { body }));
   await forgetBudgets();
   return budget;
 }
 
 export async function removeBudget(id: string) {
-  await askJson<null>("DELETE", `/api/budgets/${id}`);
+  await answerOf(api.DELETE("/api/budgets/{budget_id}", { params: { path: { budget_id: id } } }));
   await forgetBudgets();
 }

@@ -41,6 +41,7 @@ const STEP_CHARTS: ChartLook[] = [
   small("Learning rate", "train/learning_rate", BLUE, { range: { from: 0 } }),
   small("Gradient norm", "train/grad_norm", VIOLET, { range: { from: 0 }, smoothed: true }),
   small("Tokens per second", "train/tokens_per_second", TEAL, { range: { from: 0 }, smoothed: true, format: countText }),
+  small("Time of a step", "train/step_seconds", AMBER, { range: { from: 0 }, smoothed: true, format: secondsText }),
   small("Accuracy in evaluation", "eval/accuracy", GREEN, {
     format: share,
     lines: [{ name: "eval/accuracy", label: "accuracy", colour: GREEN, dots: true }],

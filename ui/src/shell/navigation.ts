@@ -1,7 +1,7 @@
-import { Activity, Database, FolderKanban, GitCompareArrows, LayoutDashboard, type LucideIcon, MessagesSquare, Package, Save, Settings, Sparkles } from "lucide-react";
+import { Activity, Database, FolderKanban, GitCompareArrows, LayoutDashboard, type LucideIcon, MessagesSquare, Package, ServerCog, Save, Settings, Sparkles, SquareTerminal } from "lucide-react";
 
 type Destination = {
-  to: "/dashboard" | "/projects" | "/jobs" | "/finetune" | "/datasets" | "/models" | "/checkpoints" | "/compare" | "/playground" | "/settings";
+  to: "/dashboard" | "/projects" | "/jobs" | "/finetune" | "/script" | "/datasets" | "/models" | "/checkpoints" | "/compare" | "/playground" | "/providers" | "/settings";
   text: string;
   icon: LucideIcon;
 };
@@ -20,12 +20,17 @@ export const navigation: { title: string | null; items: Destination[] }[] = [
     title: "Studio",
     items: [
       { to: "/finetune", text: "Fine-tune", icon: Sparkles },
+      { to: "/script", text: "Run a script", icon: SquareTerminal },
       { to: "/datasets", text: "Datasets", icon: Database },
       { to: "/models", text: "Models", icon: Package },
       { to: "/checkpoints", text: "Checkpoints", icon: Save },
       { to: "/compare", text: "Compare runs", icon: GitCompareArrows },
       { to: "/playground", text: "Playground", icon: MessagesSquare },
     ],
+  },
+  {
+    title: "Compute",
+    items: [{ to: "/providers", text: "Providers", icon: ServerCog }],
   },
   {
     title: "Account",

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { authSearch, compareSearch, playgroundSearch, projectsSearch, settingsSearch } from "./search-params";
+import { authSearch, compareSearch, playgroundSearch, projectsSearch, providersSearch, scriptSearch, settingsSearch } from "./search-params";
 
 it("drops what it does not know", () => {
   expect(authSearch({ tab: "x", next: 5, error: "" })).toEqual({});
@@ -27,4 +27,9 @@ it("reads the runs of a comparison however they were written, each once and not 
 it("talks to one thing at a time", () => {
   expect(playgroundSearch({ job: "j", checkpoint: "c", model: "m" })).toEqual({ job: "j", checkpoint: "c" });
   expect(playgroundSearch({ checkpoint: "c", model: "m" })).toEqual({ model: "m" });
+});
+
+it("remembers which service is to be connected, and for whom", () => {
+  expect(providersSearch({ connect: "lambda", back: "/script", more: 1 })).toEqual({ connect: "lambda", back: "/script" });
+  expect(scriptSearch({ project: 5 })).toEqual({});
 });

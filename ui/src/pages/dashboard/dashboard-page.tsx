@@ -3,6 +3,7 @@ import { Link } from "@tanstack/react-router";
 import { Sparkles } from "lucide-react";
 import { totalsQuery } from "@/api/jobs";
 import { projectsQuery } from "@/api/projects";
+import { spendingQuery } from "@/api/providers";
 import { Button } from "@/components/button";
 import { Loaded } from "@/components/loaded";
 import { Skeleton } from "@/components/skeleton";
@@ -13,6 +14,7 @@ import { NewJobLink } from "@/pages/jobs/new-job-link";
 import { PageHeader } from "@/shell/page-header";
 import { usePageTitle } from "@/shell/use-page-title";
 import { durationText } from "@/text/duration";
+import { moneyText } from "@/text/money";
 import { GettingStarted } from "./getting-started";
 import { ProjectCard } from "./project-card";
 import { RecentJobs } from "./recent-jobs";
@@ -31,6 +33,7 @@ export function DashboardPage() {
   const user = useCurrentUser();
   const projects = useQuery(projectsQuery({ limit: RECENT }));
   const totals = useQuery(totalsQuery);
+  const spending = useQuery(spendingQuery);
   const hasProjects = projects.data !== undefined && projects.data.total > 0;
 
   return (
@@ -57,6 +60,8 @@ export function DashboardPage() {
           { name: "Completed", value: figure(totals, (data) => data.completed) },
           { name: "Failed", value: figure(totals, (data) => data.failed) },
           { name: "Training time", value: figure(totals, (data) => durationText(data.trainingSeconds)) },
+          // Who rents nothing is not asked to look at money.
+          ...(spending.data && spending.data.total > 0 ? [{ name: "Spent this month", value: moneyText(spending.data.thisMonth), unit: spending.data.hourlyNow > 0 ? `${moneyText(spending.data.hourlyNow)} an hour now` : undefined }] : []),
         ]}
       />
       <RunningNow />

@@ -24,7 +24,7 @@ export function GettingStarted() {
   return (
     <Card>
       <CardHeader title="Getting started" />
-      <ol className="grid gap-6 pb-1 xl:grid-cols-3">
+      <ol className="grid gap-6 pb-1 sm:grid-cols-2 2xl:grid-cols-4">
         <Step number={1} title="See it work">
           <p>A small model on text that every machine has. It needs no data, no GPU and a few minutes.</p>
           <DemoButton />
@@ -38,7 +38,13 @@ export function GettingStarted() {
             <CreateProjectButton look="outline" />
           </div>
         </Step>
-        <Step number={3} title="Let scripts in">
+        <Step number={3} title="Run your own script">
+          <p>Any training folder, as it is: here or on a GPU that is rented by the minute. What it needs and costs is shown first.</p>
+          <Button asChild>
+            <Link to="/script">Run a script</Link>
+          </Button>
+        </Step>
+        <Step number={4} title="Let scripts in">
           <p>An API token lets a script talk to this server in your name, with only the rights you give it.</p>
           <Button asChild>
             <Link to="/settings" search={{ tab: "tokens" }}>

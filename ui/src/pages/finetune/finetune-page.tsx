@@ -37,7 +37,7 @@ export function FinetunePage() {
     model: models.data?.items.find(({ id }) => id === values.modelId),
     dataset: datasets.data?.items.find(({ id }) => id === values.datasetId),
   });
-  const { form, values, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, start, bodyOf } = useJobForm({
+  const { form, values, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, setTaken, start, bodyOf } = useJobForm({
     values: startingValues(search.project ?? NEW_PROJECT, { config: FINETUNE_CONFIG, projectName: "Fine-tuning", datasetId: search.dataset, modelId: search.model }),
     config: FINETUNE_CONFIG,
     rules: finetuneRules,
@@ -131,7 +131,7 @@ export function FinetunePage() {
                 />
               </div>
             </Card>
-            <WhereCard />
+            <WhereCard answer={planned.answer.data} onTake={setTaken} />
           </div>
           <PlanCard planned={planned} missing={missing} onTake={take} />
           {/* On a phone the button at the top has long scrolled away when the form is filled in. */}

@@ -25,7 +25,7 @@ export function speaking(config: Json): Json {
 /** What was set, by group. What was left to the defaults of a preset says nothing and is left out. */
 function factsOf(group: Json, prefix = ""): [string, string][] {
   return Object.entries(group).flatMap(([name, value]): [string, string][] => {
-    if (value === null) return [];
+    if (value === null || (Array.isArray(value) && value.length === 0)) return [];
     if (isGroup(value)) return factsOf(value, `${prefix}${words(name)} `);
     return [[`${prefix}${words(name)}`, valueText(value)]];
   });
@@ -35,7 +35,7 @@ export function ConfigCard({ config }: { config: Job["config"] }) {
   const [asJson, setAsJson] = useState(false);
   const json = JSON.stringify(config, null, 2);
   const entries = Object.entries(speaking(config));
-  const groups = entries.filter(([, value]) => isGroup(value)) as [string, Json][];
+  const groups = entries.filter(([, value]) => isGroup(value) && Object.keys(value).length > 0) as [string, Json][];
   const general = Object.fromEntries(entries.filter(([, value]) => !isGroup(value)));
   return (
     <Card>

@@ -62,6 +62,9 @@ function waiting(job: Job, machinesSeen: boolean | undefined): Finding {
   if (machinesSeen === false) {
     return { key: "no-worker", tone: "attention", title: "Waiting for a worker.", text: "No worker is running, so nothing starts yet. Start one with “bloom up” on the machine that should train; the job starts by itself." };
   }
+  if (job.target !== "local") {
+    return { key: "queued", tone: "plain", title: "In the queue.", text: "A machine is rented for it in a moment." };
+  }
   const ahead = (job.queuePosition ?? 1) - 1;
   const text = ahead === 0 ? "It is next: it starts as soon as a device is free." : `${counted(ahead, "job")} ${ahead === 1 ? "is" : "are"} ahead of it.`;
   return { key: "queued", tone: "plain", title: "In the queue.", text };

@@ -18,6 +18,7 @@ import { ProgressBar } from "@/pages/jobs/progress-bar";
 import { PageHeader } from "@/shell/page-header";
 import { usePageTitle } from "@/shell/use-page-title";
 import { ActionButtons } from "./action-buttons";
+import { ArtifactsCard } from "./artifacts-card";
 import { CheckpointsCard } from "./checkpoints-card";
 import { ConfigCard } from "./config-card";
 import { CostCard } from "./cost-card";
@@ -108,7 +109,11 @@ function JobFound({ job }: { job: Job }) {
         <div className="min-w-0 lg:col-span-7">
           <OutputCard job={job} />
         </div>
-        {job.kind === "train" && (
+        {job.kind === "script" ? (
+          <div className="min-w-0 lg:col-span-12">
+            <ArtifactsCard job={job} />
+          </div>
+        ) : (
           <>
             <div className="min-w-0 lg:col-span-6">
               <EvaluationCard job={job} />

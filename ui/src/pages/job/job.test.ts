@@ -5,7 +5,7 @@ import { actionsFor } from "./job-actions";
 import { countWrong, groupLines } from "./log-groups";
 
 const job = (change: Partial<Job>): Job =>
-  ({ status: "running", hasModel: false, summary: {}, plan: {}, config: {}, settings: {}, queuePosition: null, errorCode: null, errorMessage: null, ...change }) as Job;
+  ({ target: "local", status: "running", hasModel: false, summary: {}, plan: {}, config: {}, settings: {}, queuePosition: null, errorCode: null, errorMessage: null, ...change }) as Job;
 
 describe("what can be asked of a job", () => {
   const possible: Record<string, JobStatus[]> = {
@@ -72,6 +72,7 @@ describe("findings", () => {
   it("tell a job that waits for its turn from one that waits for a worker", () => {
     expect(findingsOf(job({ status: "queued", queuePosition: 3 }), true)[0]?.text).toBe("2 jobs are ahead of it.");
     expect(keys(findingsOf(job({ status: "queued", queuePosition: 1 }), false))).toEqual(["no-worker"]);
+    expect(findingsOf(job({ status: "queued", queuePosition: 3, target: "lambda" }), true)[0]?.text).toContain("rented");
   });
 
   it("name what was lost and what was refused", () => {

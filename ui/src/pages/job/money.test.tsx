@@ -1,10 +1,11 @@
 // @vitest-environment jsdom
 import { QueryClientProvider } from "@tanstack/react-query";
-import { cleanup, render, screen, waitFor } from "@testing-library/react";
+import { cleanup, configure, render, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { readCost } from "@/api/job-cost";
 import { queryClient } from "@/api/query-client";
+import type { Requirements } from "@/api/scripts";
 import type { Job } from "@/api/types";
 import { serveFrom } from "@/test-server";
 import { CostCard } from "./cost-card";
@@ -12,8 +13,11 @@ import { findingsOf } from "./findings";
 import { MoveDialog } from "./move-dialog";
 import { moveNeeds } from "./move-needs";
 
+// Waiting ends with what is waited for; this only bounds it on a busy machine.
+configure({ asyncUtilTimeout: 10_000 });
+
 const cost = { so_far: 8.25, hourly: 1.1, estimated: { low: 9, likely: 12, high: 18 }, limit: 10, provider: "lambda", gpu: "A10", gpus: 2, region: "us-east-1", kind: "on_demand", billed_seconds: 27_000, running: true, detail: null, page: "https://cloud.example/1", warnings: [50, 80] };
-const job = (change: Partial<Job>): Job => ({ id: "j", kind: "script", status: "running", hasModel: false, summary: {}, plan: {}, config: {}, errorCode: null, errorMessage: null, queuePosition: null, ...change }) as Job;
+const job = (change: Partial<Job>): Job => ({ id: "j", kind: "script", target: "local", budget: null, maxHours: null, status: "running", hasModel: false, summary: {}, plan: {}, place: null, config: {}, errorCode: null, errorMessage: null, queuePosition: null, ...change }) as Job;
 const serveNothing = () => serveFrom(({ path }) => ({ body: path === "/api/machines" ? { items: [] } : path === "/api/providers" ? { items: [], storage: { ready: true, reason: null } } : { need: {}, offers: [], excluded: [], archetype: null, usual: null } }));
 const within = (element: React.ReactNode) => render(<QueryClientProvider client={queryClient}>{element}</QueryClientProvider>);
 
@@ -61,17 +65,17 @@ describe("findings about money", () => {
 
 describe("going on elsewhere", () => {
   it("begins with what the job is known to need, and with the time that is left", () => {
-    const plan = { requirements: { gpu_memory_gb: { value: 10.5 }, duration_hours: { value: 4 } } };
-    expect(moveNeeds(job({ plan, summary: { step: 50, totalSteps: 100 } }))).toEqual({ memoryGb: 10.5, hours: 2 });
+    const found = { gpuMemoryGb: { value: 10.5 }, durationHours: { value: 4 } } as Requirements;
+    expect(moveNeeds(job({ summary: { step: 50, totalSteps: 100 } }), found)).toEqual({ memoryGb: 10.5, hours: 2 });
     const planned = { device: "cuda", memory_total_bytes: 8 * 2 ** 30, memory_limit_bytes: 1e10, memory: { weights: 8 * 2 ** 30 }, seconds: 7200 };
-    expect(moveNeeds(job({ kind: "train", plan: planned }))).toEqual({ memoryGb: 8, hours: 2 });
-    expect(moveNeeds(job({}))).toEqual({ memoryGb: null, hours: null });
+    expect(moveNeeds(job({ kind: "train", plan: planned }), undefined)).toEqual({ memoryGb: 8, hours: 2 });
+    expect(moveNeeds(job({ place: { memory_gb: 24 } }), undefined)).toEqual({ memoryGb: 24, hours: null });
   });
 
   it("sends the place and the limits, and closes", async () => {
     const sent = serveNothing();
     const onClose = vi.fn();
-    within(<MoveDialog job={job({ status: "paused", summary: { cost } })} onClose={onClose} />);
+    within(<MoveDialog job={job({ kind: "train", status: "paused", budget: 10 })} onClose={onClose} />);
     expect(screen.getByText(/Say how much memory/)).toBeDefined();
     const budget = screen.getByRole("textbox", { name: /^Budget/ });
     await userEvent.clear(budget);

@@ -1,23 +1,34 @@
 /** What a job that goes on elsewhere needs there, as far as its own record says. */
-import { number, record } from "@/api/free-json";
+import { useQuery } from "@tanstack/react-query";
+import { number, record, texts } from "@/api/free-json";
 import { progressOf } from "@/api/job-summary";
+import { scriptQuery } from "@/api/jobs";
 import { readPlan } from "@/api/plan";
+import { type Requirements, requirementsQuery } from "@/api/scripts";
 import type { Job } from "@/api/types";
+import type { KnownNeeds } from "@/pages/offers/use-rented-place";
 
 const GIB = 2 ** 30;
 const HOUR = 3600;
+/** A script that needs no GPU still gets one elsewhere; any will do. */
+const LEAST_GB = 1;
 
-export type MoveNeeds = { memoryGb: number | null; hours: number | null };
+const left = (hours: number, job: Pick<Job, "summary" | "status">) => Math.max(0.01, Number((hours * (1 - (progressOf(job) ?? 0))).toPrecision(2)));
 
-/** Of a training from its plan, of a script from what was found in it; hours are those that are left. */
-export function moveNeeds(job: Pick<Job, "plan" | "summary" | "status">): MoveNeeds {
+/** Of a training from its plan, of a script from what is found in it; hours are those that are left. */
+export function moveNeeds(job: Pick<Job, "plan" | "place" | "summary" | "status">, found: Requirements | undefined): KnownNeeds {
   const plan = readPlan(job.plan);
-  const found = record(record(job.plan).requirements);
-  const value = (name: string) => number(record(found[name]).value);
-  const [memory] = plan?.memories ?? [];
-  const hours = plan ? (plan.seconds === null ? null : plan.seconds / HOUR) : value("duration_hours");
-  return {
-    memoryGb: memory ? Math.ceil((memory.total / GIB) * 10) / 10 : value("gpu_memory_gb"),
-    hours: hours === null ? null : Math.max(0.01, Number((hours * (1 - (progressOf(job) ?? 0))).toPrecision(2))),
-  };
+  if (plan !== null) {
+    const [memory] = plan.memories;
+    return { memoryGb: memory ? Math.ceil((memory.total / GIB) * 10) / 10 : null, hours: plan.seconds === null ? null : left(plan.seconds / HOUR, job) };
+  }
+  if (found) return { memoryGb: Math.max(LEAST_GB, found.gpuMemoryGb.value), hours: left(found.durationHours.value, job) };
+  return { memoryGb: number(record(job.place).memory_gb), hours: null };
+}
+
+export function useMoveNeeds(job: Job): KnownNeeds {
+  const script = useQuery({ ...scriptQuery(job.id), enabled: job.kind === "script" });
+  const request = script.data ? { script: script.data.script, files: {}, arguments: texts(job.config.arguments) } : null;
+  const found = useQuery(requirementsQuery(request));
+  return moveNeeds(job, found.data);
 }

@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { text } from "@/api/free-json";
 import { scriptQuery } from "@/api/jobs";
 import type { Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
@@ -11,22 +12,23 @@ import { SkeletonRows } from "@/components/skeleton";
 export function ScriptCard({ job }: { job: Job }) {
   const [shown, setShown] = useState(false);
   const script = useQuery({ ...scriptQuery(job.id), enabled: shown });
+  const name = (job.kind === "script" && text(job.config.entry)) || "train.py";
   return (
     <Card>
       <CardHeader title="Script">
         <div className="flex items-center gap-2">
           <button type="button" aria-expanded={shown} onClick={() => setShown(!shown)} className="rounded-md px-2 py-1 text-xs text-violet-soft underline-offset-3 hover:underline">
-            {shown ? "Hide train.py" : "Show train.py"}
+            {shown ? `Hide ${name}` : `Show ${name}`}
           </button>
-          {script.data && <CopyButton text={script.data.script} label="Copy train.py" />}
+          {script.data && <CopyButton text={script.data.script} label={`Copy ${name}`} />}
         </div>
       </CardHeader>
-      <p className="text-sm text-dim">The job runs this script beside its config.json. By hand it gives the same result.</p>
+      <p className="text-sm text-dim">{job.kind === "script" ? "The job runs this script as it was sent, in a folder of its own." : "The job runs this script beside its config.json. By hand it gives the same result."}</p>
       {shown && (
         <Loaded query={script} skeleton={<SkeletonRows rows={6} />}>
-          {({ script: text }) => (
+          {({ script: source }) => (
             // Wrapped: what scrolls sideways is out of reach for a keyboard.
-            <pre className="mt-3 rounded-control border border-line bg-rail p-3 font-mono text-xs break-words whitespace-pre-wrap text-[#c3cad5]">{text}</pre>
+            <pre className="mt-3 rounded-control border border-line bg-rail p-3 font-mono text-xs break-words whitespace-pre-wrap text-[#c3cad5]">{source}</pre>
           )}
         </Loaded>
       )}

@@ -38,7 +38,7 @@ export const NewJobPage = () => <NewJob />;
 
 function NewJob({ project }: { project?: Project }) {
   usePageTitle("New training job");
-  const { form, values, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, start } = useJobForm({
+  const { form, values, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, setTaken, start } = useJobForm({
     values: startingValues(project?.id ?? NEW_PROJECT),
     config: STARTING_CONFIG,
     rules: jobRules,
@@ -91,7 +91,7 @@ function NewJob({ project }: { project?: Project }) {
                 <JsonEditor text={json} mistake={mistake} onChange={typeJson} />
               </TabPanel>
             </Tabs>
-            <WhereCard />
+            <WhereCard answer={planned.answer.data} onTake={setTaken} />
           </div>
           <PlanCard planned={planned} missing={missing} onTake={take} />
           {/* On a phone the button at the top has long scrolled away when the form is filled in. */}

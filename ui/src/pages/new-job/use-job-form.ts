@@ -11,6 +11,7 @@ import { type JobFormValues, NEW_PROJECT, gpuTypeOf, idsOf, jobFailure, newJobBo
 import { parseNumber } from "@/forms/number-rules";
 import type { z } from "@/forms/zod";
 import type { PlanRequest } from "@/api/types";
+import type { Taken } from "./rent-fold";
 import { usePlan } from "./use-plan";
 
 export type Mode = "form" | "json";
@@ -33,6 +34,7 @@ export function useJobForm(begin: JobFormStart) {
   const [base, setBase] = useState(begin.config);
   const [json, setJson] = useState("");
   const [failures, setFailures] = useState<string[]>([]);
+  const [taken, setTaken] = useState<Taken | null>(null);
   const form = useForm<JobFormValues>({
     resolver: zodResolver(begin.rules as never) as never,
     defaultValues: begin.values,
@@ -85,7 +87,7 @@ export function useJobForm(begin: JobFormStart) {
       if (mistake !== null) return;
       setFailures([]);
       try {
-        const job = await createJob(bodyOf(checked));
+        const job = await createJob({ ...bodyOf(checked), ...taken });
         toast(`Job “${job.name}” is queued.`);
         await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.projectId, jobId: job.id } });
       } catch (error) {
@@ -113,5 +115,5 @@ export function useJobForm(begin: JobFormStart) {
     );
   }
 
-  return { form, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, start, bodyOf, show };
+  return { form, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, setTaken, start, bodyOf, show };
 }

@@ -1,14 +1,18 @@
 import { useQuery } from "@tanstack/react-query";
 import { useFormContext, useWatch } from "react-hook-form";
 import { machinesQuery } from "@/api/jobs";
+import type { PlanAnswer } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { type JobFormValues, OTHER_GPU } from "@/forms/job-rules";
 import { SelectField, TextField } from "@/forms/text-field";
 import { bytesText } from "@/text/numbers";
 import { useFieldError } from "./config-fields";
+import { RentFold, type Taken } from "./rent-fold";
 
-/** The device and the memory the job asks for. */
-export function WhereCard() {
+type WhereCardProps = { answer: PlanAnswer | undefined; onTake: (taken: Taken | null) => void };
+
+/** The device and the memory the job asks for, or a machine that is rented for it. */
+export function WhereCard(rent: WhereCardProps) {
   const machines = useQuery(machinesQuery);
   const { register } = useFormContext<JobFormValues>();
   const gpu = useWatch<JobFormValues, "gpu">({ name: "gpu" });
@@ -40,6 +44,7 @@ export function WhereCard() {
           help={largest > 0 ? `The largest machine here has ${bytesText(largest)}.` : undefined}
         />
       </div>
+      <RentFold {...rent} />
     </Card>
   );
 }

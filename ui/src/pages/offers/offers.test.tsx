@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider, createMemoryHistory, createRootRoute, createRoute, createRouter } from "@tanstack/react-router";
-import { cleanup, render, screen } from "@testing-library/react";
+import { cleanup, configure, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it } from "vitest";
 import type { Provider } from "@/api/providers";
@@ -14,6 +14,9 @@ import { localCautions } from "./local-card";
 import { LOCAL, bestOfEach, keyOf, offerLine } from "./offer-words";
 import { PlacePicker } from "./place-picker";
 import { resolve, usePlaces } from "./use-places";
+
+// Waiting ends with what is waited for; this only bounds it on a busy machine.
+configure({ asyncUtilTimeout: 10_000 });
 
 const span = (likely: number) => ({ low: likely / 2, likely, high: likely * 2 });
 const cost = { compute: span(2), storage: span(0), network: span(0), startUp: span(0.1), total: span(2.1) };
@@ -48,7 +51,7 @@ const offer = (change: Partial<Offer>): Offer => ({
 const provider = (name: string, connected: boolean): Provider => {
   const yes = { can: true, reason: null };
   const capabilities = { runsUnattended: yes, consoleLogs: yes, livePrices: yes, severalGpus: yes, severalNodes: yes, spot: yes, longestSeconds: null };
-  return { name, title: name, available: true, reason: null, connected, account: null, checkedAt: null, problem: null, page: null, fields: [], capabilities };
+  return { name, title: name, available: true, reason: null, connected, account: null, checkedAt: null, problem: null, page: "https://cloud.example", fields: [], capabilities };
 };
 
 const modal = offer({ provider: "modal", title: "Modal", recommended: true, reasons: ["Starting fast counts."], kind: "per_second", stale: true, cautions: ["Cores cost extra."] });

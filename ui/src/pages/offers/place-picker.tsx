@@ -1,11 +1,12 @@
 import { Link } from "@tanstack/react-router";
-import { useId, useState } from "react";
+import { type ReactNode, useId, useState } from "react";
 import type { Provider } from "@/api/providers";
 import type { Offer, Offers } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Loaded } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { SkeletonRows } from "@/components/skeleton";
+import { ConnectDialog } from "@/pages/providers/connect-dialog";
 import { moneyRange } from "@/text/money";
 import { counted } from "@/text/numbers";
 import { ExcludedList } from "./excluded-list";
@@ -19,14 +20,16 @@ type PlacePickerProps = {
   places: Places;
   /** What the job asks of a GPU; null: none is needed. */
   memoryGb: number | null;
-  /** Where “Connect” comes back to. */
-  back: string;
+  /** Where “Connect” comes back to; without it a dialog asks for the key, and nothing that was typed is left. */
+  back?: string;
+  /** What can be done at a service, by its name, while it is not connected. */
+  instead?: Record<string, ReactNode>;
   /** Said while there is nothing to ask for offers with. */
   waiting: string;
 };
 
 /** This machine and every service that could run a job, as cards of which one is chosen. */
-export function PlacePicker({ places, memoryGb, back, waiting }: PlacePickerProps) {
+export function PlacePicker({ places, memoryGb, back, instead = {}, waiting }: PlacePickerProps) {
   const group = useId();
   return (
     <fieldset className="grid min-w-0 gap-2">
@@ -34,12 +37,12 @@ export function PlacePicker({ places, memoryGb, back, waiting }: PlacePickerProp
       <LocalCard group={group} places={places} memoryGb={memoryGb} />
       {places.storage && !places.storage.ready && (
         <Notice tone="attention" className="text-sm">
-          Rented machines need a bucket first. {places.storage.reason}
+          {places.storage.reason}
         </Notice>
       )}
       {places.asked ? (
         <Loaded query={places.offers} skeleton={<SkeletonRows rows={3} className="h-16" />}>
-          {(found) => <OfferList group={group} found={found} places={places} back={back} />}
+          {(found) => <OfferList group={group} found={found} places={places} back={back} instead={instead} />}
         </Loaded>
       ) : (
         <p className="text-sm text-dim">{waiting}</p>
@@ -48,9 +51,9 @@ export function PlacePicker({ places, memoryGb, back, waiting }: PlacePickerProp
   );
 }
 
-type OfferListProps = { group: string; found: Offers; places: Places; back: string };
+type OfferListProps = { group: string; found: Offers; places: Places; back?: string; instead: Record<string, ReactNode> };
 
-function OfferList({ group, found, places, back }: OfferListProps) {
+function OfferList({ group, found, places, back, instead }: OfferListProps) {
   const [all, setAll] = useState(false);
   const best = bestOfEach(found.offers);
   const { chosen } = places;
@@ -64,7 +67,7 @@ function OfferList({ group, found, places, back }: OfferListProps) {
         </Notice>
       )}
       {shown.map((offer) => (
-        <OneOffer key={keyOf(offer)} group={group} offer={offer} checked={keyOf(offer) === chosenKey} onChoose={() => places.pick(keyOf(offer))} provider={connectionOf(places.connections, offer)} back={back} />
+        <OneOffer key={keyOf(offer)} group={group} offer={offer} checked={keyOf(offer) === chosenKey} onChoose={() => places.pick(keyOf(offer))} provider={connectionOf(places.connections, offer)} back={back} instead={instead[offer.provider]} />
       ))}
       {found.offers.length === 0 && <p className="text-sm text-dim">No service has a machine for this. Below is why.</p>}
       <div className="flex flex-wrap items-start justify-between gap-2">
@@ -79,9 +82,9 @@ function OfferList({ group, found, places, back }: OfferListProps) {
   );
 }
 
-type OneOfferProps = { group: string; offer: Offer; checked: boolean; onChoose: () => void; provider: Provider | undefined; back: string };
+type OneOfferProps = { group: string; offer: Offer; checked: boolean; onChoose: () => void; provider: Provider | undefined; back?: string; instead: ReactNode };
 
-function OneOffer({ group, offer, checked, onChoose, provider, back }: OneOfferProps) {
+function OneOffer({ group, offer, checked, onChoose, provider, back, instead }: OneOfferProps) {
   const assumed = offer.assumed.includes("price");
   return (
     <OfferCard
@@ -96,17 +99,29 @@ function OneOffer({ group, offer, checked, onChoose, provider, back }: OneOfferP
       reasons={offer.reasons}
       cautions={cautionsOf(offer)}
       details={<OfferDetails offer={offer} />}
-      action={provider && !provider.connected && <ConnectLink provider={provider} back={back} />}
+      action={provider && !provider.connected && (instead ?? <ConnectService provider={provider} back={back} />)}
     />
   );
 }
 
-function ConnectLink({ provider, back }: { provider: Provider; back: string }) {
+function ConnectService({ provider, back }: { provider: Provider; back?: string }) {
+  const [asking, setAsking] = useState(false);
   if (!provider.available) return <p className="max-w-sm text-right text-dim">{provider.reason}</p>;
+  const text = `Connect ${provider.title}`;
+  if (back === undefined) {
+    return (
+      <>
+        <Button size="small" onClick={() => setAsking(true)}>
+          {text}
+        </Button>
+        {asking && <ConnectDialog provider={provider} onClose={() => setAsking(false)} />}
+      </>
+    );
+  }
   return (
     <Button asChild size="small">
       <Link to="/providers" search={{ connect: provider.name, back }}>
-        Connect {provider.title}
+        {text}
       </Link>
     </Button>
   );

@@ -27,8 +27,8 @@ export function resolve(picked: string | null, wish: Wish | null, offers: readon
   return best && connectionOf(providers, best)?.connected ? best : LOCAL;
 }
 
-/** Where a job could run, and which of these is chosen. */
-export function usePlaces(asked: OffersRequest | null) {
+/** Where a job could run, and which of these is chosen. `here`: nothing is rented until somebody says so. */
+export function usePlaces(asked: OffersRequest | null, here = false) {
   const providers = useQuery(providersQuery);
   const connections = providers.data?.items ?? [];
   const engines = connections.some(({ name, connected }) => name === ENGINE && connected) ? [ENGINE] : [];
@@ -36,7 +36,7 @@ export function usePlaces(asked: OffersRequest | null) {
   const offers = useQuery(offersQuery(request));
   const machines = useQuery(machinesQuery);
   const [picked, pick] = useState<string | null>(null);
-  const [wish, setWish] = useState<Wish | null>(null);
+  const [wish, setWish] = useState<Wish | null>(here ? { provider: LOCAL, gpu: null } : null);
   const found = request === null ? [] : (offers.data?.offers ?? []);
   const chosen = resolve(picked, wish, found, connections);
   const gone = picked !== null && picked !== LOCAL && chosen !== LOCAL && keyOf(chosen) !== picked;
@@ -59,3 +59,9 @@ export function usePlaces(asked: OffersRequest | null) {
 }
 
 export type Places = ReturnType<typeof usePlaces>;
+
+/** What has to be done before the chosen place can be used, or null. */
+export function missingConnection({ choice, connections }: Pick<Places, "choice" | "connections">): string | null {
+  const service = choice && connectionOf(connections, choice);
+  return service && !service.connected ? `Connect ${service.title} first, or choose another place.` : null;
+}

@@ -1,3 +1,4 @@
+import { ApiProblem } from "@/api/problem";
 import { type Provider, connectProvider } from "@/api/providers";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
@@ -17,6 +18,13 @@ const rulesFor = (provider: Provider) =>
       }),
     ),
   );
+
+/** The server names a field by where it stands in the request. */
+function asFields(error: unknown): never {
+  if (!(error instanceof ApiProblem)) throw error;
+  const fieldErrors = error.fieldErrors.map(({ field, message }) => ({ field: field.replace(/^values\./, ""), message }));
+  throw new ApiProblem(error.message, { status: error.status, code: error.code, fieldErrors });
+}
 
 /** Takes what a service asks for, and tries it before it is kept. */
 export function ConnectDialog({ provider, onClose }: { provider: Provider; onClose: () => void }) {
@@ -38,7 +46,7 @@ function ConnectForm({ provider, onClose }: { provider: Provider; onClose: () =>
     defaultValues: Object.fromEntries(provider.fields.map(({ name }) => [name, ""])),
     submit: async (values) => {
       const filled = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ""));
-      const { account, title } = await connectProvider(provider.name, filled);
+      const { account, title } = await connectProvider(provider.name, filled).catch(asFields);
       toast(account ? `${title} is connected as ${account}.` : `${title} is connected.`);
       onClose();
     },

@@ -25,7 +25,7 @@ export function ProvidersPage() {
       <PageHeader title="Providers" note="Where jobs run besides this machine. You pay the service; GPU Bloom counts along.">
         {back && (
           <Button asChild look="primary">
-            <Link to={safeNextPath(back)}>Back to the script</Link>
+            <Link to={safeNextPath(back)}>{back === "/script" ? "Back to the script" : "Go back"}</Link>
           </Button>
         )}
       </PageHeader>
@@ -33,9 +33,7 @@ export function ProvidersPage() {
       {providers.data && !providers.data.storage.ready && (
         <Notice tone="attention" className="mt-3.5">
           <b className="mr-2 font-[570]">No bucket yet.</b>
-          <span className="text-dim">
-            Jobs elsewhere bring their files and checkpoints through an S3-compatible bucket. {providers.data.storage.reason}
-          </span>
+          <span className="text-dim">{providers.data.storage.reason} Any S3-compatible one will do: files and checkpoints travel through it.</span>
         </Notice>
       )}
       <section aria-labelledby="services" className="mt-5">

@@ -22,11 +22,14 @@ export function RentalsCard() {
     {
       header: "Job",
       lead: true,
-      cell: ({ jobId, jobName }) => (
-        <Link to="/jobs/$jobId" params={{ jobId }} className="font-[570] break-words underline-offset-3 hover:text-violet-soft hover:underline">
-          {jobName}
-        </Link>
-      ),
+      cell: ({ jobId, jobName }) =>
+        jobId === null ? (
+          jobName
+        ) : (
+          <Link to="/jobs/$jobId" params={{ jobId }} className="font-[570] break-words underline-offset-3 hover:text-violet-soft hover:underline">
+            {jobName}
+          </Link>
+        ),
     },
     { header: "Machine", cell: (rental) => [placeName(rental.provider), gpuText(rental), rental.region].filter(Boolean).join(" · ") },
     { header: "State", cell: ({ state }) => <Badge tone={state === "running" ? "good" : "teal"}>{state}</Badge> },

@@ -14,11 +14,11 @@ import { CodeEditor, type Jump } from "./code-editor";
 import { filesDropped } from "./dropped-files";
 import { FileList } from "./file-list";
 import { FirstChoice } from "./first-choice";
-import { type Draft, fromTemplate, withFiles, withText, withWritten, withoutFile } from "./script-draft";
-import { type Brought, canStart, isText, readFile, sizeOf, travels, withoutTop } from "./script-files";
+import { type Draft, startedOver, withFiles, withText, withWritten, withoutFile } from "./script-draft";
+import { type Brought, canStart, folderName, isText, readFile, sizeOf, travels, withoutTop } from "./script-files";
 
 /** Data belongs into a dataset or a bucket; a job's folder is its programs and what is small. */
-const MOST_BYTES = 8_000_000;
+const MOST_BYTES = 20_000_000;
 
 type FilesCardProps = {
   draft: Draft;
@@ -42,7 +42,8 @@ export function FilesCard({ draft, onChange, onTemplate, marked, jump, mistake }
     if (size > MOST_BYTES) return setFailure(`${bytesText(size)} are too many for a job’s folder: it takes ${bytesText(MOST_BYTES)}. Leave out data and weights; a dataset or an address in the script brings them.`);
     setFailure(null);
     const files = await Promise.all(wanted.map(readFile));
-    onChange((before) => withFiles(before, files));
+    const name = folderName(brought);
+    onChange((before) => ({ ...withFiles(before, files), name: before.name || name }));
     const behind = brought.length - wanted.length;
     toast(`${counted(files.length, "file")} added${behind > 0 ? `, ${behind} hidden or made anew left out` : ""}.`);
   }
@@ -99,7 +100,7 @@ export function FilesCard({ draft, onChange, onTemplate, marked, jump, mistake }
         onOpenChange={setLeaving}
         title="Start over?"
         action="Remove all files"
-        onConfirm={async () => onChange((before) => ({ ...fromTemplate(before, { name: "", title: "", provider: "", description: "", files: [], arguments: [] }) }))}
+        onConfirm={async () => onChange(startedOver)}
       >
         The files on this page are removed from it, with what you changed in them. On your disk nothing happens.
       </ConfirmDialog>

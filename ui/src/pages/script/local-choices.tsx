@@ -5,15 +5,19 @@ import type { Draft } from "./script-draft";
 
 type LocalChoicesProps = { places: Places; draft: Draft; onChange: (change: Partial<Draft>) => void };
 
-/** On this machine a script runs shut in; what it may do besides is said here. */
+/** On this machine a script runs shut in; only an admin can let it out. */
 export function LocalChoices({ places, draft, onChange }: LocalChoicesProps) {
   const user = useCurrentUser();
   if (places.chosen !== LOCAL) return null;
   return (
     <div className="mt-3 grid gap-2 border-t border-line pt-3 text-sm">
       <p className="text-dim">Here it runs in a sandbox: it sees its own folder, not the files of others, and no network.</p>
-      <Choice checked={draft.network} onChange={(network) => onChange({ network })} text="Let it use the network, to fetch models or data" />
-      {user.role === "admin" && <Choice checked={draft.confirmed} onChange={(confirmed) => onChange({ confirmed })} text="Run it without the sandbox where there is none: I know what this script does" />}
+      {user.role === "admin" && (
+        <>
+          <Choice checked={draft.network} onChange={(network) => onChange({ network })} text="Let it use the network; it then reaches whatever this machine reaches" />
+          <Choice checked={draft.confirmed} onChange={(confirmed) => onChange({ confirmed })} text="If no sandbox can be built here, run it without: it can then do all that the server can" />
+        </>
+      )}
     </div>
   );
 }

@@ -59,11 +59,13 @@ export function withoutFile(draft: Draft, path: string): Draft {
 
 export const withText = (draft: Draft, path: string, text: string): Draft => ({ ...draft, files: draft.files.map((file) => (file.path === path ? { path, text } : file)) });
 
-/** A template takes the place of all files, and leaves limits and names as they are. */
+/** A template takes the place of all files, and leaves limits as they are. */
 export function fromTemplate(draft: Draft, template: ScriptTemplate): Draft {
   const empty = { ...draft, files: [], entry: null, active: null, overruled: EMPTY.overruled };
-  return { ...withFiles(empty, template.files), arguments: commandText(template.arguments), datasets: (template.datasets ?? []).join(", ") };
+  return { ...withFiles(empty, template.files), name: template.title, arguments: commandText(template.arguments), datasets: template.datasets.join(", ") };
 }
+
+export const startedOver = (draft: Draft): Draft => ({ ...EMPTY, project: draft.project, budget: draft.budget, maxHours: draft.maxHours });
 
 export const entryText = ({ files, entry }: Pick<Draft, "files" | "entry">): string | null => {
   const file = files.find(({ path }) => path === entry);

@@ -14,12 +14,17 @@ const ENTRIES = ["train.py", "main.py", "run.py", "finetune.py"];
 
 export const travels = (path: string) => !path.split("/").some((part) => part.startsWith(".") || LEFT_OUT.has(part)) && !path.endsWith(".pyc");
 
+/** The folder that everything came in; "" for single files. */
+export function folderName(brought: readonly Brought[]): string {
+  const tops = new Set(brought.map(({ path }) => path.slice(0, Math.max(0, path.indexOf("/")))));
+  const [top = ""] = tops;
+  return tops.size === 1 ? top : "";
+}
+
 /** A chosen folder puts its own name before every path; the script knows nothing of it. */
 export function withoutTop(brought: readonly Brought[]): Brought[] {
-  const tops = new Set(brought.map(({ path }) => path.slice(0, path.indexOf("/") + 1)));
-  const [top] = tops;
-  if (tops.size !== 1 || !top) return [...brought];
-  return brought.map(({ path, file }) => ({ path: path.slice(top.length), file }));
+  const top = folderName(brought);
+  return top === "" ? [...brought] : brought.map(({ path, file }) => ({ path: path.slice(top.length + 1), file }));
 }
 
 export async function readFile({ path, file }: Brought): Promise<ScriptFile> {

@@ -16,6 +16,7 @@ import { useDraft } from "./kept-draft";
 import { LocalChoices } from "./local-choices";
 import { markedLines } from "./need-words";
 import { NeedsCard } from "./needs-card";
+import { NotebookButton } from "./notebook-button";
 import { RunCard } from "./run-card";
 import { fromTemplate } from "./script-draft";
 import { overrule, useNeeds } from "./use-needs";
@@ -47,7 +48,7 @@ export function ScriptPage() {
 
   function take(template: ScriptTemplate) {
     change((before) => fromTemplate(before, template));
-    places.prefer(template.provider, template.gpu ?? null);
+    places.prefer(template.provider, template.gpu);
   }
 
   function show({ line, file }: Evidence) {
@@ -84,7 +85,7 @@ export function ScriptPage() {
           <>
             <Card>
               <CardHeader title="Where to run" note="prices are estimates, in US dollars" />
-              <PlacePicker places={places} memoryGb={memoryOf(asked?.requirements)} back="/script" waiting="Offers follow once the script can be read." />
+              <PlacePicker places={places} memoryGb={memoryOf(asked?.requirements)} back="/script" waiting="Offers follow once the script can be read." instead={{ colab: <NotebookButton draft={draft} /> }} />
               <LocalChoices places={places} draft={draft} onChange={(said) => change((before) => ({ ...before, ...said }))} />
             </Card>
             <RunCard draft={draft} mistakes={mistakes} onChange={(said) => change((before) => ({ ...before, ...said }))} />

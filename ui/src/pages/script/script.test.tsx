@@ -13,7 +13,7 @@ import { entryOf, readFile, travels, withoutTop } from "./script-files";
 import { overrule } from "./use-needs";
 
 const file = (path: string, text = "x = 1") => ({ path, text });
-const template = { name: "t", title: "T", provider: "local", description: "", files: [file("train.py"), file("model.py")], arguments: ["--name=a b"], datasets: ["shakespeare"] };
+const template = { name: "t", title: "T", provider: "local", description: "", files: [file("train.py"), file("model.py")], arguments: ["--name=a b"], datasets: ["shakespeare"], gpu: null };
 
 const read = (content: BlobPart) => readFile({ path: "f", file: new File([content], "f") });
 
@@ -61,7 +61,7 @@ describe("what is put together", () => {
       files: [file("model.py"), file("train.py")],
       entry: "train.py",
       arguments: ["--name=a b"],
-      name: null,
+      name: "T",
       project_id: null,
       provider: "lambda",
       offer: place,

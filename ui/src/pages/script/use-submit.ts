@@ -3,7 +3,7 @@ import { useState } from "react";
 import { startScript } from "@/api/ml-jobs";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import { toast } from "@/components/toasts";
-import { type Places, connectionOf } from "@/pages/offers/use-places";
+import { type Places, missingConnection } from "@/pages/offers/use-places";
 import { forgetDraft } from "./kept-draft";
 import { type Draft, type DraftMistakes, jobBody, mistakesIn } from "./script-draft";
 
@@ -22,9 +22,9 @@ export function useSubmit(draft: Draft, places: Places) {
 
   async function submit() {
     setTried(true);
-    const provider = places.choice && connectionOf(places.connections, places.choice);
     if (Object.keys(mistakes).length > 0) return setFailures([]);
-    if (provider && !provider.connected) return setFailures([`Connect ${provider.title} first, or choose another place below.`]);
+    const missing = missingConnection(places);
+    if (missing) return setFailures([missing]);
     setPending(true);
     setFailures([]);
     try {

@@ -1,0 +1,109 @@
+// @vitest-environment jsdom
+import { QueryClientProvider } from "@tanstack/react-query";
+import { cleanup, configure, render, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import type { ReactNode } from "react";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import type { Budget, Provider } from "@/api/providers";
+import { queryClient } from "@/api/query-client";
+import { serveFrom } from "@/test-server";
+import { BudgetsCard } from "./budgets-card";
+import { capabilityRows } from "./capability-words";
+import { ConnectDialog } from "./connect-dialog";
+import { ProviderCard } from "./provider-card";
+
+// Waiting ends with what is waited for; this only bounds it on a busy machine.
+configure({ asyncUtilTimeout: 10_000 });
+
+const yes = { can: true, reason: null };
+const capabilities = { runsUnattended: { can: false, reason: "Somebody has to open the notebook." }, consoleLogs: yes, livePrices: yes, severalGpus: yes, severalNodes: yes, spot: yes, longestSeconds: 86_400 };
+const provider = (change: Partial<Provider> = {}): Provider => ({
+  name: "lambda",
+  title: "Lambda",
+  available: true,
+  reason: null,
+  connected: false,
+  account: null,
+  checkedAt: null,
+  problem: null,
+  page: "https://cloud.example/keys",
+  fields: [
+    { name: "api_key", title: "API key", secret: true, required: true, hint: "Under Settings." },
+    { name: "region", title: "Region", secret: false, required: false, hint: "" },
+  ],
+  capabilities,
+  ...change,
+});
+const show = (element: ReactNode) => render(<QueryClientProvider client={queryClient}>{element}</QueryClientProvider>);
+
+afterEach(() => {
+  cleanup();
+  queryClient.clear();
+});
+
+it("says what a service cannot do, and why", () => {
+  const [first, ...others] = capabilityRows(capabilities);
+  expect(first).toEqual({ text: "runs jobs by itself", can: false, reason: "Somebody has to open the notebook." });
+  expect(others.at(-1)?.text).toBe("1 d at a time");
+});
+
+describe("connecting", () => {
+  it("sends what was entered and nothing that was left empty", async () => {
+    const sent = serveFrom(() => ({ body: provider({ connected: true, account: "ada" }) }));
+    const onClose = vi.fn();
+    show(<ConnectDialog provider={provider()} onClose={onClose} />);
+    const key = screen.getByLabelText<HTMLInputElement>("API key");
+    expect(key.type).toBe("password");
+    await userEvent.type(key, " secret ");
+    await userEvent.click(screen.getByRole("button", { name: "Connect" }));
+    await waitFor(() => expect(onClose).toHaveBeenCalled());
+    expect(sent[0]).toEqual({ method: "PUT", path: "/api/providers/lambda/credentials", body: { values: { api_key: "secret" } } });
+  });
+
+  it("shows a refusal at its field, or the service's sentence above", async () => {
+    let body: object = { detail: "No.", code: "invalid", errors: [{ field: "values.api_key", message: "It has characters that credentials do not have." }] };
+    serveFrom(() => ({ status: 422, body }));
+    show(<ConnectDialog provider={provider()} onClose={() => undefined} />);
+    await userEvent.click(screen.getByRole("button", { name: "Connect" }));
+    expect(await screen.findByText("Enter: API key.")).toBeDefined();
+    await userEvent.type(screen.getByLabelText("API key"), "ü");
+    await userEvent.click(screen.getByRole("button", { name: "Connect" }));
+    expect(await screen.findByText("It has characters that credentials do not have.")).toBeDefined();
+    body = { detail: "Lambda does not know this key.", code: "bad_credentials" };
+    await userEvent.type(screen.getByLabelText("API key"), "x");
+    await userEvent.click(screen.getByRole("button", { name: "Connect" }));
+    expect((await screen.findByRole("alert")).textContent).toBe("Lambda does not know this key.");
+  });
+});
+
+it("names the account, what is wrong, and what can be done about it", async () => {
+  const sent = serveFrom(() => ({ status: 204 }));
+  show(<ProviderCard provider={provider({ connected: true, account: "ada@example.org", problem: "The key was revoked." })} opened={false} />);
+  expect(screen.getByText(/As ada@example.org/)).toBeDefined();
+  expect(screen.getByText("The key was revoked.")).toBeDefined();
+  await userEvent.click(screen.getByRole("button", { name: "Disconnect Lambda" }));
+  await userEvent.click(within(screen.getByRole("alertdialog")).getByRole("button", { name: "Disconnect" }));
+  await waitFor(() => expect(sent.map(({ method, path }) => `${method} ${path}`)).toContain("DELETE /api/providers/lambda/credentials"));
+});
+
+it("offers no key where a service cannot be used, and says why", () => {
+  show(<ProviderCard provider={provider({ available: false, reason: "SkyPilot is not installed." })} opened />);
+  expect(screen.queryByRole("button")).toBeNull();
+  expect(screen.getByText("SkyPilot is not installed.")).toBeDefined();
+});
+
+it("sets a budget for everything or for one project", async () => {
+  const budget: Budget = { id: "b", scope: "project", projectId: "p", jobId: null, name: "Contracts", limit: 20, period: "total", spent: 17, warned: [50, 80] };
+  const sent = serveFrom(({ method, path }) => ({ body: path === "/api/projects" ? { items: [{ id: "p", name: "Contracts" }], total: 1 } : method === "PUT" ? budget : { items: [budget] } }));
+  show(<BudgetsCard />);
+  expect((await screen.findByRole("progressbar")).getAttribute("aria-valuenow")).toBe("85");
+  await userEvent.click(screen.getByRole("button", { name: "Set a budget" }));
+  const form = within(screen.getByRole("form", { name: "Budget" }));
+  await userEvent.click(form.getByRole("button", { name: "Set budget" }));
+  expect(await form.findByText("Enter an amount, such as 50.")).toBeDefined();
+  await form.findByRole("option", { name: "Contracts" });
+  await userEvent.selectOptions(form.getByLabelText("For"), "Contracts");
+  await userEvent.type(form.getByLabelText("Amount, in US dollars"), "50");
+  await userEvent.click(form.getByRole("button", { name: "Set budget" }));
+  await waitFor(() => expect(sent.find(({ method }) => method === "PUT")?.body).toEqual({ scope: "project", projectId: "p", limit: 50, period: "month" }));
+});
