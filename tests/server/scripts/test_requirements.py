@@ -81,3 +81,26 @@ def test_a_script_becomes_a_notebook_and_comes_back(ada: Browser) -> None:
     refused = ada.post("/api/scripts/from-notebook", json={"notebook": "{}"})
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["field"] == "notebook"
+
+
+def test_a_script_becomes_a_notebook_for_colab(ada: Browser) -> None:
+    body = {
+        "script": "import torch\nprint('trained')\n",
+        "files": {"model.py": "width = 3\n"},
+        "arguments": ["--steps=3"],
+        "name": "a job",
+    }
+    answer = ada.post("/api/scripts/colab-notebook", json=body)
+    assert answer.status_code == 200, answer.text
+    text = answer.json()["notebook"]
+    nbformat.validate(nbformat.reads(text, as_version=4))
+    for part in (
+        "drive.mount",
+        "%pip install --quiet torch",
+        "%%writefile model.py",
+        "['train.py', '--steps=3']",
+    ):
+        assert part in text.replace('\\"', '"'), part
+    refused = ada.post("/api/scripts/colab-notebook", json={**body, "packages": ["a; rm -rf /"]})
+    assert refused.status_code == 422
+    assert "is no package" in refused.text

@@ -1480,6 +1480,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/scripts/colab-notebook": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make Colab Notebook
+         * @description A notebook that runs a script in Colab: Drive, packages, a look for a GPU, the script, its results.
+         */
+        post: operations["make_colab_notebook_api_scripts_colab_notebook_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/prices": {
         parameters: {
             query?: never;
@@ -2298,6 +2318,41 @@ export interface components {
             resumesWith: string | null;
             /** Resumearguments */
             resumeArguments: string[];
+        };
+        /**
+         * ColabNotebookIn
+         * @description A script for Colab. `packages`: null takes what it seems to need.
+         */
+        ColabNotebookIn: {
+            /** Script */
+            script: string;
+            /**
+             * Files
+             * @default {}
+             */
+            files: {
+                [key: string]: string;
+            };
+            /**
+             * Arguments
+             * @default []
+             */
+            arguments: string[];
+            /**
+             * Entry
+             * @default train.py
+             */
+            entry: string;
+            /** Packages */
+            packages?: string[] | null;
+            /** Name */
+            name?: string | null;
+            /**
+             * Gpu
+             * @default T4
+             * @enum {string}
+             */
+            gpu: "T4" | "L4" | "A100" | "H100";
         };
         /** ColumnOut */
         ColumnOut: {
@@ -7709,6 +7764,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ScriptText"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    make_colab_notebook_api_scripts_colab_notebook_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ColabNotebookIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotebookText"];
                 };
             };
             /** @description A problem */

@@ -23,6 +23,15 @@ class ScriptIn(Schema):
     arguments: list[Word] = Field([], max_length=100)
 
 
+class ColabNotebookIn(ScriptIn):
+    """A script for Colab. `packages`: null takes what it seems to need."""
+
+    entry: FileName = "train.py"
+    packages: list[Word] | None = Field(None, max_length=100)
+    name: Annotated[str, Field(min_length=1, max_length=100), Storable] | None = None
+    gpu: Literal["T4", "L4", "A100", "H100"] = "T4"
+
+
 class ScriptText(Schema):
     """A script."""
 
