@@ -97,7 +97,7 @@ def send_piece(path: str, content: bytes, offset: int) -> int:
     except _UNREACHABLE as error:
         raise PieceLost(f"The connection to {credentials.server} broke ({error}).") from error
     if response.status_code in {408, 409, 502, 503}:
-        raise PieceLost(_detail(response))
+        raise PieceLost(detail_of(response))
     _refuse_errors(response)
     return int(response.headers["Upload-Offset"])
 
@@ -110,14 +110,15 @@ def _headers(credentials: Credentials) -> dict[str, str]:
 
 def _refuse_errors(response: httpx2.Response) -> None:
     if response.is_error:
-        fail(_detail(response), code=2 if response.status_code in {400, 404, 409, 413, 422} else 1)
+        fail(detail_of(response), code=2 if response.status_code in {400, 404, 409, 413, 422} else 1)
 
 
 def _fail_unreachable(credentials: Credentials, error: Exception) -> NoReturn:
     fail(f"{credentials.server} does not answer ({error}). Is the server running? BLOOM_SERVER names it.")
 
 
-def _detail(response: httpx2.Response) -> str:
+def detail_of(response: httpx2.Response) -> str:
+    """What the server says about a failure."""
     try:
         problem = response.json()
         return "\n".join(

@@ -23,6 +23,7 @@ from gpubloom.cli import (
     openapi,
     plan,
     projects,
+    providers,
     requirements,
     sample,
     serve,
@@ -62,6 +63,7 @@ app.command("finetune")(finetune.finetune)
 app.command("plan")(plan.plan)
 app.command("requirements")(requirements.requirements)
 app.command("offers")(offers.offers)
+app.add_typer(providers.app, name="providers")
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
 app.command("watch")(watch.watch)

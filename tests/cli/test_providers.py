@@ -1,0 +1,114 @@
+"""`bloom providers` against a real server, and a stand-in of a service."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.live_server import LiveServer, live_server
+from tests.providers.services.replicate_service import ReplicateService
+
+Bloom = Callable[..., subprocess.CompletedProcess[str]]
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[ReplicateService]:
+    with ReplicateService() as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, service: ReplicateService) -> Iterator[LiveServer]:
+    home = tmp_path_factory.mktemp("server") / "home"
+    with live_server(home, **service.environment) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def token(server: LiveServer) -> str:
+    with httpx2.Client(base_url=server.address) as client:
+        account = {"name": "Ada", "email": "ada@example.com", "password": PASSWORD}
+        secret = server.setup_link.partition("token=")[2]
+        csrf = client.post("/api/auth/setup", json={"token": secret, **account}).json()["csrfToken"]
+        created = client.post(
+            "/api/me/tokens",
+            json={"name": "cli", "scopes": ["read", "write"]},
+            headers={"X-CSRF-Token": csrf},
+        )
+        return str(created.json()["token"])
+
+
+@pytest.fixture
+def bloom(server: LiveServer, token: str, tmp_path: Path) -> Bloom:
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "gpubloom.cli", "providers", *arguments],
+            env={
+                **os.environ,
+                "BLOOM_SERVER": server.address,
+                "BLOOM_TOKEN": token,
+                "XDG_CONFIG_HOME": str(tmp_path / "config"),
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_service_is_connected_checked_and_disconnected(
+    bloom: Bloom, service: ReplicateService, tmp_path: Path
+) -> None:
+    listed = bloom("list")
+    assert listed.returncode == 0, listed.stderr
+    assert "replicate   not connected" in listed.stdout
+    values = tmp_path / "values.json"
+    values.write_text(json.dumps({**service.credentials, "api_key": "r8_wrong"}))
+    refused = bloom("connect", "replicate", "--file", str(values), BLOOM_PASSWORD=PASSWORD)
+    assert refused.returncode == 2
+    assert "does not accept the credentials" in refused.stderr
+    assert "r8_wrong" not in refused.stderr + refused.stdout
+    values.write_text(json.dumps(service.credentials))
+    # A token alone is not enough: it might have leaked.
+    assert bloom("connect", "replicate", "--file", str(values), BLOOM_PASSWORD="guess").returncode == 2
+    connected = bloom("connect", "replicate", "--file", str(values), BLOOM_PASSWORD=PASSWORD)
+    assert connected.stdout == "Replicate: connected (somebody)\n", connected.stderr
+    assert "connected (somebody)" in bloom("list").stdout
+    assert service.api_key not in bloom("list", "--json").stdout
+    assert bloom("check", "replicate").returncode == 0
+    service.revoke()
+    checked = bloom("check", "replicate")
+    assert checked.returncode == 1
+    assert "does not accept the credentials" in checked.stdout
+    gone = bloom("disconnect", "replicate", BLOOM_PASSWORD=PASSWORD)
+    assert gone.stdout == "replicate is not connected any more.\n", gone.stderr
+    assert "replicate   not connected" in bloom("list").stdout
+
+
+def test_what_cannot_be_connected_is_said(bloom: Bloom) -> None:
+    unknown = bloom("connect", "nowhere")
+    assert unknown.returncode == 2
+    assert "There is no service 'nowhere'; there are: modal" in unknown.stderr
+    colab = bloom("connect", "colab")
+    assert colab.returncode == 2
+    assert "--notebook" in colab.stderr
+
+
+def test_the_model_for_replicate_is_written_into_a_new_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gpubloom.cli", "providers", "replicate-model", "model"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "cog push" in done.stdout
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["cog.yaml", "train.py"]
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "is not empty" in again.stderr
