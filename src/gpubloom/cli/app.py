@@ -8,6 +8,7 @@ from gpubloom.cli import (
     chat,
     compare,
     config,
+    convert,
     data,
     database,
     datasets,
@@ -73,6 +74,7 @@ app.command("sample")(sample.sample)
 app.command("chat")(chat.chat)
 app.command("eval")(evaluate.evaluate)
 app.command("export")(export.export)
+app.command("convert")(convert.convert)
 app.command("find-lr")(find_lr.find_lr)
 app.command("mirror")(mirror.mirror)
 app.add_typer(tensorboard.app, name="tensorboard")

@@ -1,0 +1,48 @@
+"""`bloom convert` as a person types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from gpubloom.cli.app import app
+from tests.tiny_models import make_tiny_model
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("cli") / "tiny")
+
+
+def test_a_model_is_converted_and_told_of(model: Path, tmp_path: Path) -> None:
+    told = RUNNER.invoke(app, ["convert", str(model), str(tmp_path / "new"), "--to", "torch", "--json"])
+    assert told.exit_code == 0, told.output
+    written = json.loads(told.output)
+    tensors = torch.load(tmp_path / "new" / "model.pt", weights_only=True)
+    assert written["tensors"] == len(tensors) > 5
+    assert (written["source_form"], written["can_continue"]) == ("safetensors", False)
+    assert (tmp_path / "new" / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
+
+
+def test_wrong_input_is_one_sentence_and_nothing_is_written(model: Path, tmp_path: Path) -> None:
+    for source, target, expected in (
+        (tmp_path / "nowhere", tmp_path / "new", "There is no folder"),
+        (model, model, "exists already: choose a new folder."),
+    ):
+        told = RUNNER.invoke(app, ["convert", str(source), str(target), "--to", "json"])
+        assert told.exit_code == 2
+        assert told.stderr.startswith("bloom convert: ")
+        assert expected in told.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_child_refuses_is_one_sentence(model: Path, tmp_path: Path) -> None:
+    told = RUNNER.invoke(app, ["convert", str(model), str(tmp_path / "new"), "--to", "sharded"])
+    assert told.exit_code == 2
+    assert "without the state of a training run" in told.stderr
+    assert len(told.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
