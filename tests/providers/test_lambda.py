@@ -18,9 +18,8 @@ from gpubloom.providers.places import place
 from gpubloom.providers.rented import InstanceState, Launch
 from gpubloom.providers.service_http import Pace, ServiceHttp
 from tests.providers.launches import ADDRESS, launch, until
-from tests.providers.services.lambda_service import SPEC, LambdaService
-from tests.providers.services.spec import misfits, published
-from tests.providers.services.web import Clock, Exchange, Reply, Trouble
+from tests.providers.services.lambda_service import LambdaService
+from tests.providers.services.web import Clock, Trouble
 
 # Longer than any answer takes on a busy machine, shorter than a test may wait for none.
 IMPATIENT_SECONDS = 2.0
@@ -365,20 +364,3 @@ def test_launches_wait_for_their_turn(service: LambdaService) -> None:
 def test_without_a_key_nothing_is_opened() -> None:
     with pytest.raises(Fault, match="needs an API key"):
         place("lambda").open({"api_key": " "})
-
-
-def test_the_published_description_is_really_asked(service: LambdaService) -> None:
-    spec = published(SPEC)
-    if spec is None:
-        pytest.skip("the published description of Lambda's API is not here (BLOOM_SPECS)")
-    asyncio.run(submit(service, launch()))
-    good = service.calls("launch")[0]
-    assert list(misfits(spec, "https://cloud.lambda.ai", good)) == []
-    request = replace(good.request, body={**good.request.body, "region_name": 7})
-    for wrong, part in (
-        (Exchange(request, good.reply), "request"),
-        (Exchange(good.request, Reply(200, {"data": {"ids": []}})), "answer"),
-    ):
-        found = list(misfits(spec, "https://cloud.lambda.ai", wrong))
-        assert len(found) == 1
-        assert part in found[0]

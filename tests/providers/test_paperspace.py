@@ -283,6 +283,21 @@ def test_a_machine_that_is_switched_off_is_lost_and_still_to_be_deleted() -> Non
         asyncio.run(look())
 
 
+def test_a_machine_that_was_promised_and_cannot_be_had_is_lost_with_the_reason() -> None:
+    with PaperspaceService(boot_seconds=3600) as service:
+
+        async def story() -> None:
+            async with opened(service) as rented:
+                identifier = (await rented.submit(wanted())).id
+                assert (await rented.status(identifier)).state == "starting"
+                service.fail_start(identifier, "out of capacity")
+                now = await rented.status(identifier)
+                assert now.state == "lost"
+                assert now.detail == "Paperspace could not start the machine: out of capacity."
+
+        asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     ("state", "age", "meaning"),
     [

@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from gpubloom.offers import PriceRow
@@ -122,7 +122,15 @@ class Paperspace:
         machine = await self._api.machine(instance_id)
         if machine is None:
             return Instance(instance_id, "", "ended", "Paperspace does not know the machine any more.")
-        return self._instance(machine)
+        found = self._instance(machine)
+        if found.state != "starting":
+            return found
+        # A machine is promised before there is one: that none was free comes out only afterwards.
+        failed = [event for event in await self._api.events(instance_id) if event.start_failed]
+        if not failed:
+            return found
+        reason = failed[0].error or "it does not say why"
+        return replace(found, state="lost", detail=f"Paperspace could not start the machine: {reason}.")
 
     async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
         """Always empty: see `capabilities.console_logs`."""

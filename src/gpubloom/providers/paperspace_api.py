@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from gpubloom.providers.faults import Fault, FaultKind
-from gpubloom.providers.paperspace_machines import Changed, Machine, Page, Script, Session, Template
+from gpubloom.providers.paperspace_machines import Changed, Event, Machine, Page, Script, Session, Template
 from gpubloom.providers.service_http import ServiceHttp
 
 Item = TypeVar("Item")
@@ -44,6 +44,10 @@ class PaperspaceApi:
             if fault.kind != "gone":
                 raise
             return None
+
+    async def events(self, machine_id: str) -> Sequence[Event]:
+        """What was done to a machine."""
+        return await self._all("/machine-events", Page[Event], {"machineId": machine_id})
 
     async def make_machine(self, body: Mapping[str, object]) -> Machine:
         answer = await self._http.call("POST", "/machines", body=body, launch=True)
@@ -82,9 +86,11 @@ class PaperspaceApi:
             if fault.kind != "gone":
                 raise
 
-    async def _all(self, path: str, page: type[Page[Item]]) -> Sequence[Item]:
+    async def _all(
+        self, path: str, page: type[Page[Item]], only: Mapping[str, str] | None = None
+    ) -> Sequence[Item]:
         found: list[Item] = []
-        query: dict[str, str | int] = {"limit": _PAGE_SIZE}
+        query: dict[str, str | int] = {"limit": _PAGE_SIZE, **(only or {})}
         while True:
             answer = await self._http.read("GET", path, page, query=query)
             found += answer.items

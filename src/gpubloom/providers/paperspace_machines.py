@@ -70,6 +70,18 @@ class Machine(_Said):
         return is_ours(self.name)
 
 
+class Event(_Said):
+    """Something that was to be done to a machine, and what became of it."""
+
+    name: str
+    state: str
+    error: str | None = None
+
+    @property
+    def start_failed(self) -> bool:
+        return self.name in ("create", "start") and self.state in ("error", "cancelled")
+
+
 class Changed(_Said):
     data: Machine
 

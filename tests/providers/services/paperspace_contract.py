@@ -56,20 +56,29 @@ class Machine(CamelSaid):
     dt_deleted: datetime | None
 
 
+class Page(CamelSaid):
+    has_more: bool
+    next_page: str | None = None
+
+
 class Event(CamelSaid):
     id: str
     name: str
     state: Literal["new", "in progress", "done", "error", "cancelled"]
 
 
+class PastEvent(Event):
+    error: str | None
+    machine_id: str | None
+
+
+class Events(Page):
+    items: list[PastEvent]
+
+
 class Changed(CamelSaid):
     data: Machine
     event: Event
-
-
-class Page(CamelSaid):
-    has_more: bool
-    next_page: str | None = None
 
 
 class Machines(Page):
@@ -128,6 +137,7 @@ _CALLS: Calls = [
     (r"GET /machines/[^/]+", None, Machine),
     (r"POST /machines", NewMachine, Changed),
     (r"DELETE /machines/[^/]+", None, Changed),
+    (r"GET /machine-events", None, Events),
     (r"GET /startup-scripts", None, Scripts),
     (r"POST /startup-scripts", NewScript, Script),
     (r"DELETE /startup-scripts/[^/]+", None, Script),

@@ -49,6 +49,12 @@ class PaperspaceService(WebService):
         self.scripts: dict[str, dict[str, Any]] = {}
         # Regions that have nothing free.
         self.full: set[str] = set()
+        self._failed: dict[str, str] = {}
+
+    def fail_start(self, instance_id: str, error: str) -> None:
+        """The machine was promised, and cannot be had after all."""
+        self._failed[instance_id] = error
+        self.instances[instance_id].machine.vanish()
 
     def check(self, exchange: Exchange) -> Iterator[str]:
         return paperspace_misfits(exchange)
@@ -79,6 +85,8 @@ class PaperspaceService(WebService):
                 return _page(request, [self._shown(rental) for rental in self.running])
             case "POST /machines":
                 return self._make_machine(request.body)
+            case "GET /machine-events":
+                return _page(request, [self._made(request.query["machineId"])])
             case "GET /startup-scripts":
                 return _page(request, [self._shown_script(script) for script in self.scripts.values()])
             case "POST /startup-scripts":
@@ -120,6 +128,11 @@ class PaperspaceService(WebService):
         rental = self.instances[instance_id]
         end = self.clock() if rental.ended_at is None else rental.ended_at
         return end - rental.launched_at
+
+    def _made(self, machine_id: str) -> dict[str, Any]:
+        error = self._failed.get(machine_id)
+        state = "done" if error is None else "error"
+        return {"id": "event1", "name": "create", "state": state, "error": error, "machineId": machine_id}
 
     def _state(self, rental: Rental) -> str:
         if rental.machine.started_at is None:
