@@ -26,6 +26,7 @@ from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.jobs import (
+    artifact_routes,
     checkpoint_routes,
     command_routes,
     launch_routes,
@@ -36,6 +37,8 @@ from gpubloom.server.jobs import (
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.inputs import find_use
 from gpubloom.server.jobs.stream import JobStreams
+from gpubloom.server.ml_jobs import routes as ml_job_routes
+from gpubloom.server.ml_jobs.schemas import FOLDERS
 from gpubloom.server.models import routes as brought_model_routes
 from gpubloom.server.offers import routes as offer_routes
 from gpubloom.server.playground import openai_routes
@@ -88,7 +91,7 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(SecurityHeaders, secure=settings.secure),
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
-            Middleware(BodyLimit, unlimited=UPLOADS),
+            Middleware(BodyLimit, larger=FOLDERS, unlimited=UPLOADS),
             Middleware(SessionCookie, settings=settings),
         ],
         responses={"4XX": {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "A problem"}},
@@ -122,10 +125,12 @@ def create_app(settings: Settings) -> FastAPI:
     private.include_router(task_routes.router)
     private.include_router(checkpoint_routes.router)
     private.include_router(model_routes.router)
+    private.include_router(artifact_routes.router)
     private.include_router(share_routes.router)
     private.include_router(playground_routes.router)
     private.include_router(compare_routes.router)
     private.include_router(script_routes.router)
+    private.include_router(ml_job_routes.router)
     private.include_router(offer_routes.router)
     private.include_router(provider_routes.router)
     private.include_router(rental_routes.router)

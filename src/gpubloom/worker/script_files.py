@@ -8,15 +8,18 @@ from pathlib import Path
 
 from gpubloom.agent.progress.saved_files import Saved, find_saved
 from gpubloom.agent.spec import JobSpec
+from gpubloom.datasets.downloading import FetchProblem
+from gpubloom.datasets.named import prepare_named
 from gpubloom.providers.base import ProviderError, Reservation
 from gpubloom.providers.devices import CPU, CPU_BESIDE
 from gpubloom.providers.sandbox import Limits, Sandbox, why_no_sandbox
 from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
-from gpubloom.server.jobs.script_files import read_brought, was_brought
+from gpubloom.server.jobs.script_files import note_brought, read_brought, was_brought
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.traincard import ControlFile
 
 _HOME_FOLDER = "home"
+_DATA_FOLDER = "data"
 
 
 def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Reservation) -> JobSpec:
@@ -31,6 +34,7 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
     control = ControlFile(run_dir)
     if control.read().want != "run":
         control.want("run")
+    _bring_datasets(run_dir, home, task)
     added, note = resume_words(run_dir, task, job.attempt)
     command: tuple[str, ...] = (sys.executable, task.entry, *task.arguments, *added)
     limit = None if job.max_hours is None else job.max_hours * 3600
@@ -57,6 +61,16 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
         folder=WORK_FOLDER,
         note=note,
     )
+
+
+def _bring_datasets(run_dir: Path, home: Path, task: ScriptTask) -> None:
+    """From the cache, or from where they lie in the world: the script itself may have no network."""
+    for name in task.datasets:
+        try:
+            prepared = prepare_named(name, run_dir / WORK_FOLDER / _DATA_FOLDER, home=home)
+        except FetchProblem as problem:
+            raise ProviderError(f"The dataset {name} could not be brought: {problem}") from problem
+        note_brought(run_dir, prepared.files)
 
 
 def resume_words(run_dir: Path, task: ScriptTask, attempt: int) -> tuple[tuple[str, ...], str]:

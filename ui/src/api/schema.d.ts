@@ -1272,6 +1272,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/training-jobs/{job_id}/artifacts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Artifacts
+         * @description The files that a script wrote or changed, while it runs as well; of other jobs there are none.
+         */
+        get: operations["list_artifacts_api_training_jobs__job_id__artifacts_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/artifacts/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Artifacts
+         * @description All of them as one tar archive; a broken download continues with a Range header.
+         */
+        get: operations["download_artifacts_api_training_jobs__job_id__artifacts_archive_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/artifacts/files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Artifact
+         * @description One of them, by the name that the list gives.
+         */
+        get: operations["download_artifact_api_training_jobs__job_id__artifacts_files__path__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/training-jobs/{job_id}/shares": {
         parameters: {
             query?: never;
@@ -1494,6 +1554,86 @@ export interface paths {
          * @description A notebook that runs a script in Colab: Drive, packages, a look for a GPU, the script, its results.
          */
         post: operations["make_colab_notebook_api_scripts_colab_notebook_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/ml-jobs/templates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Templates
+         * @description Folders to start from; each runs as it is.
+         */
+        get: operations["list_templates_api_ml_jobs_templates_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/ml-jobs/quote": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Quote
+         * @description Where a job would run, why there, and what it would cost. Nothing is started or stored.
+         */
+        post: operations["quote_api_ml_jobs_quote_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/ml-jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Submit
+         * @description Queue somebody's own script: where they say, or where it is best, with what that will cost.
+         */
+        post: operations["submit_api_ml_jobs_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/ml-jobs/{job_id}/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Status
+         * @description How far a job is, what it printed last, and what it has cost.
+         */
+        get: operations["read_status_api_ml_jobs__job_id__status_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -3380,6 +3520,33 @@ export interface components {
             step: number;
         };
         /**
+         * MlJobStatus
+         * @description `logs`: the newest lines. `estimated_total`: likely cost of the whole job, where that is known.
+         */
+        MlJobStatus: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Provider */
+            provider: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
+            progress: components["schemas"]["Progress"];
+            /** Logs */
+            logs: string[];
+            /** Cost So Far */
+            cost_so_far: number;
+            /** Estimated Total */
+            estimated_total: number | null;
+            /** Error */
+            error: string | null;
+        };
+        /**
          * ModelCard
          * @description A model as OpenAI clients list it; `name` and `ready` are ours.
          */
@@ -4231,6 +4398,21 @@ export interface components {
             /** Name */
             name: string;
         };
+        /** Progress */
+        Progress: {
+            /** Step */
+            step: number | null;
+            /** Total Steps */
+            total_steps: number | null;
+            /** Epoch */
+            epoch: number | null;
+            /** Total Epochs */
+            total_epochs: number | null;
+            /** Loss */
+            loss: number | null;
+            /** Eta Seconds */
+            eta_seconds: number | null;
+        };
         /**
          * ProjectIn
          * @description What a person says about a project.
@@ -4351,6 +4533,18 @@ export interface components {
             provider: string;
             /** Cost */
             cost: number;
+        };
+        /**
+         * Quote
+         * @description Where a job would run; `offer` is what to send to get just that, null for this server's machine.
+         */
+        Quote: {
+            /** Provider */
+            provider: string;
+            offer: components["schemas"]["TakenOffer"] | null;
+            estimated_cost: components["schemas"]["SpanOut"];
+            /** Reasons */
+            reasons: string[];
         };
         /**
          * Reconciled
@@ -4775,6 +4969,24 @@ export interface components {
             byProvider: components["schemas"]["ProviderSpending"][];
         };
         /**
+         * StartedMlJob
+         * @description `reasons`: why it runs there, and what is good to know.
+         */
+        StartedMlJob: {
+            /**
+             * Job Id
+             * Format: uuid
+             */
+            job_id: string;
+            /** Provider */
+            provider: string;
+            estimated_cost: components["schemas"]["SpanOut"];
+            /** Status Url */
+            status_url: string;
+            /** Reasons */
+            reasons: string[];
+        };
+        /**
          * StorageReady
          * @description Whether there is a bucket for jobs elsewhere; without one nothing can be sent.
          */
@@ -4783,6 +4995,58 @@ export interface components {
             ready: boolean;
             /** Reason */
             reason: string | null;
+        };
+        /**
+         * TakenOffer
+         * @description Which of the offers somebody takes.
+         */
+        TakenOffer: {
+            /** Provider */
+            provider: string;
+            /** Gpu */
+            gpu: string;
+            /**
+             * Gpus
+             * @default 1
+             */
+            gpus: number;
+            /**
+             * Kind
+             * @default on_demand
+             * @enum {string}
+             */
+            kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+            /** Region */
+            region?: string | null;
+        };
+        /** TemplateFileOut */
+        TemplateFileOut: {
+            /** Path */
+            path: string;
+            /** Text */
+            text: string;
+        };
+        /**
+         * TemplateOut
+         * @description A folder that runs as it is; `provider`: where its values are meant for.
+         */
+        TemplateOut: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /** Provider */
+            provider: string;
+            /** Description */
+            description: string;
+            /** Files */
+            files: components["schemas"]["TemplateFileOut"][];
+            /** Arguments */
+            arguments: string[];
+            /** Datasets */
+            datasets: string[];
+            /** Gpu */
+            gpu: string | null;
         };
         /**
          * UserOut
@@ -7380,6 +7644,103 @@ export interface operations {
             };
         };
     };
+    list_artifacts_api_training_jobs__job_id__artifacts_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelFiles"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_artifacts_api_training_jobs__job_id__artifacts_archive_get: {
+        parameters: {
+            query?: never;
+            header?: {
+                Range?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    download_artifact_api_training_jobs__job_id__artifacts_files__path__get: {
+        parameters: {
+            query?: never;
+            header?: {
+                Range?: string | null;
+            };
+            path: {
+                path: string;
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     list_shares_api_training_jobs__job_id__shares_get: {
         parameters: {
             query?: never;
@@ -7798,6 +8159,438 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NotebookText"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_templates_api_ml_jobs_templates_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TemplateOut"][];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    quote_api_ml_jobs_quote_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Code
+                     * @description One script or notebook, instead of files.
+                     */
+                    code?: string | null;
+                    /**
+                     * Files
+                     * @default []
+                     */
+                    files?: {
+                        /** Path */
+                        path: string;
+                        /** Text */
+                        text?: string | null;
+                        /** Base64 */
+                        base64?: string | null;
+                    }[];
+                    /**
+                     * Entry
+                     * @description The file to run; by default train.py, or the only one.
+                     */
+                    entry?: string | null;
+                    /**
+                     * Arguments
+                     * @description The script's command line.
+                     * @default []
+                     */
+                    arguments?: string[];
+                    /** Name */
+                    name?: string | null;
+                    /**
+                     * Project Id
+                     * @description Without one: the project Scripts, made when needed.
+                     */
+                    project_id?: string | null;
+                    /**
+                     * Provider
+                     * @description A service, `local` for this server's machine; null: the recommended place.
+                     */
+                    provider?: string | null;
+                    offer?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    } | null;
+                    /**
+                     * Wishes
+                     * @description What must hold of a place, and what is weighed.
+                     * @default {
+                     *       "gpus": [],
+                     *       "spot": true,
+                     *       "credits": {},
+                     *       "priority": "balanced"
+                     *     }
+                     */
+                    constraints?: {
+                        /**
+                         * Gpus
+                         * @description Kinds of GPU; empty: any.
+                         * @default []
+                         */
+                        gpus?: string[];
+                        /** Region */
+                        region?: ("us" | "eu" | "asia") | null;
+                        /** Max Cost */
+                        max_cost?: number | null;
+                        /** Max Hourly */
+                        max_hourly?: number | null;
+                        /** Max Hours */
+                        max_hours?: number | null;
+                        /**
+                         * Spot
+                         * @default true
+                         */
+                        spot?: boolean;
+                        /**
+                         * Credits
+                         * @default {}
+                         */
+                        credits?: {
+                            [key: string]: number;
+                        };
+                        /**
+                         * Priority
+                         * @default balanced
+                         * @enum {string}
+                         */
+                        priority?: "price" | "balanced" | "time";
+                    };
+                    requirements?: {
+                        /** Gpu Memory Gb */
+                        gpu_memory_gb?: number | null;
+                        /** Duration Hours */
+                        duration_hours?: number | null;
+                        /** Gpus */
+                        gpus?: number | null;
+                        /** Interactive */
+                        interactive?: boolean | null;
+                        /** Multi Node */
+                        multi_node?: boolean | null;
+                    } | null;
+                    /**
+                     * Packages
+                     * @description What pip installs on a rented machine; null: what the script seems to need.
+                     */
+                    packages?: string[] | null;
+                    /**
+                     * Environment
+                     * @description Variables of the script; stored in plain text, so no secrets.
+                     * @default {}
+                     */
+                    environment?: {
+                        [key: string]: string;
+                    };
+                    /**
+                     * Datasets
+                     * @description Named datasets, put into data/NAME beside the script.
+                     * @default []
+                     */
+                    datasets?: string[];
+                    /** Budget */
+                    budget?: number | null;
+                    /** Max Hours */
+                    max_hours?: number | null;
+                    /**
+                     * Network
+                     * @description Here only, and for admins: the machine's own network.
+                     * @default false
+                     */
+                    network?: boolean;
+                    /**
+                     * Confirmed
+                     * @description An admin's word to run it here where no sandbox can be built.
+                     * @default false
+                     */
+                    confirmed?: boolean;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Quote"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    submit_api_ml_jobs_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Code
+                     * @description One script or notebook, instead of files.
+                     */
+                    code?: string | null;
+                    /**
+                     * Files
+                     * @default []
+                     */
+                    files?: {
+                        /** Path */
+                        path: string;
+                        /** Text */
+                        text?: string | null;
+                        /** Base64 */
+                        base64?: string | null;
+                    }[];
+                    /**
+                     * Entry
+                     * @description The file to run; by default train.py, or the only one.
+                     */
+                    entry?: string | null;
+                    /**
+                     * Arguments
+                     * @description The script's command line.
+                     * @default []
+                     */
+                    arguments?: string[];
+                    /** Name */
+                    name?: string | null;
+                    /**
+                     * Project Id
+                     * @description Without one: the project Scripts, made when needed.
+                     */
+                    project_id?: string | null;
+                    /**
+                     * Provider
+                     * @description A service, `local` for this server's machine; null: the recommended place.
+                     */
+                    provider?: string | null;
+                    offer?: {
+                        /** Provider */
+                        provider: string;
+                        /** Gpu */
+                        gpu: string;
+                        /**
+                         * Gpus
+                         * @default 1
+                         */
+                        gpus?: number;
+                        /**
+                         * Kind
+                         * @default on_demand
+                         * @enum {string}
+                         */
+                        kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+                        /** Region */
+                        region?: string | null;
+                    } | null;
+                    /**
+                     * Wishes
+                     * @description What must hold of a place, and what is weighed.
+                     * @default {
+                     *       "gpus": [],
+                     *       "spot": true,
+                     *       "credits": {},
+                     *       "priority": "balanced"
+                     *     }
+                     */
+                    constraints?: {
+                        /**
+                         * Gpus
+                         * @description Kinds of GPU; empty: any.
+                         * @default []
+                         */
+                        gpus?: string[];
+                        /** Region */
+                        region?: ("us" | "eu" | "asia") | null;
+                        /** Max Cost */
+                        max_cost?: number | null;
+                        /** Max Hourly */
+                        max_hourly?: number | null;
+                        /** Max Hours */
+                        max_hours?: number | null;
+                        /**
+                         * Spot
+                         * @default true
+                         */
+                        spot?: boolean;
+                        /**
+                         * Credits
+                         * @default {}
+                         */
+                        credits?: {
+                            [key: string]: number;
+                        };
+                        /**
+                         * Priority
+                         * @default balanced
+                         * @enum {string}
+                         */
+                        priority?: "price" | "balanced" | "time";
+                    };
+                    requirements?: {
+                        /** Gpu Memory Gb */
+                        gpu_memory_gb?: number | null;
+                        /** Duration Hours */
+                        duration_hours?: number | null;
+                        /** Gpus */
+                        gpus?: number | null;
+                        /** Interactive */
+                        interactive?: boolean | null;
+                        /** Multi Node */
+                        multi_node?: boolean | null;
+                    } | null;
+                    /**
+                     * Packages
+                     * @description What pip installs on a rented machine; null: what the script seems to need.
+                     */
+                    packages?: string[] | null;
+                    /**
+                     * Environment
+                     * @description Variables of the script; stored in plain text, so no secrets.
+                     * @default {}
+                     */
+                    environment?: {
+                        [key: string]: string;
+                    };
+                    /**
+                     * Datasets
+                     * @description Named datasets, put into data/NAME beside the script.
+                     * @default []
+                     */
+                    datasets?: string[];
+                    /** Budget */
+                    budget?: number | null;
+                    /** Max Hours */
+                    max_hours?: number | null;
+                    /**
+                     * Network
+                     * @description Here only, and for admins: the machine's own network.
+                     * @default false
+                     */
+                    network?: boolean;
+                    /**
+                     * Confirmed
+                     * @description An admin's word to run it here where no sandbox can be built.
+                     * @default false
+                     */
+                    confirmed?: boolean;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StartedMlJob"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_status_api_ml_jobs__job_id__status_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MlJobStatus"];
                 };
             };
             /** @description A problem */

@@ -7,7 +7,7 @@ a path: what is outside of the folder stays outside, also when a folder is swapp
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -39,13 +39,21 @@ def write_files(run_dir: Path, files: Mapping[str, bytes]) -> None:
     """Puts the files of a new job where its attempts will run, and writes down what they were."""
     work = run_dir / WORK_FOLDER
     work.mkdir(parents=True)
-    brought: dict[str, tuple[int, int]] = {}
+    written = []
     for name, content in files.items():
         path = work / checked_path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        facts = path.stat()
-        brought[checked_path(name)] = (facts.st_size, facts.st_mtime_ns)
+        written.append(path)
+    note_brought(run_dir, written)
+
+
+def note_brought(run_dir: Path, paths: Iterable[Path]) -> None:
+    """Writes down how files are that no script made."""
+    brought = dict(read_brought(run_dir))
+    for path in paths:
+        facts = path.lstat()
+        brought[path.relative_to(run_dir / WORK_FOLDER).as_posix()] = (facts.st_size, facts.st_mtime_ns)
     replace_file(run_dir / _BROUGHT_FILE, json.dumps(brought) + "\n", durable=True)
 
 

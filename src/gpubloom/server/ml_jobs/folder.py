@@ -1,0 +1,128 @@
+"""From a request to the files of a folder: decoded, every name checked, and the one to run found."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpubloom.scripts import Requirements, ScriptProblem, detect, from_notebook, is_notebook
+from gpubloom.scripts.task import checked_path
+from gpubloom.server.ml_jobs.schemas import NewMlJob
+from gpubloom.server.problems import InvalidInput
+
+_USUAL_NAMES = ("train.py", "main.py", "run.py")
+_READ_ENDINGS = (".py", ".json", ".toml", ".yaml", ".yml")
+_MOST_READ = 50
+_LONGEST_READ = 128 * 1024
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What a person brought. `notes`: what was done to it."""
+
+    files: Mapping[str, bytes]
+    entry: str
+    notes: tuple[str, ...] = ()
+
+
+def read_folder(body: NewMlJob) -> Folder:
+    """InvalidInput: which file is wrong, and why."""
+    if (body.code is None) == (not body.files):
+        raise InvalidInput.for_field("files", "Send code, or files: one of the two.")
+    if body.code is not None:
+        files = {_checked("entry", body.entry or "train.py"): body.code.encode()}
+    else:
+        files = _decoded(body)
+    entry = _checked("entry", body.entry) if body.entry else _found_entry(files)
+    if entry not in files:
+        raise InvalidInput.for_field("entry", f"There is no {entry} among the files.")
+    text = _text(files[entry])
+    if entry.endswith(".ipynb") or (not entry.endswith(".py") and text is not None and is_notebook(text)):
+        return _from_notebook(files, entry)
+    if text is not None and entry.endswith(".py") and is_notebook(text):
+        try:
+            return Folder(
+                {**files, entry: from_notebook(text).encode()}, entry, ("The notebook became a script.",)
+            )
+        except ScriptProblem as problem:
+            raise InvalidInput.for_field("code", str(problem)) from None
+    return Folder(files, entry)
+
+
+def read_requirements(folder: Folder, arguments: list[str]) -> Requirements:
+    """What the script needs. Takes a moment of computing."""
+    text = _text(folder.files[folder.entry])
+    if text is None:
+        raise InvalidInput.for_field("entry", f"{folder.entry} is no text in UTF-8.")
+    beside: dict[str, str] = {}
+    for name, content in folder.files.items():
+        is_read = name.endswith(_READ_ENDINGS) or name.rpartition("/")[2].startswith("requirements")
+        if name == folder.entry or not is_read or len(content) > _LONGEST_READ or len(beside) == _MOST_READ:
+            continue
+        if (other := _text(content)) is not None:
+            beside[name] = other
+    try:
+        return detect(text, files=beside, arguments=arguments)
+    except ScriptProblem as problem:
+        raise InvalidInput.for_field("entry", str(problem)) from None
+
+
+def _decoded(body: NewMlJob) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for number, file in enumerate(body.files):
+        field = f"files.{number}"
+        path = _checked(f"{field}.path", file.path)
+        if path in files:
+            raise InvalidInput.for_field(f"{field}.path", f"{path} is there twice.")
+        if (file.text is None) == (file.base64 is None):
+            raise InvalidInput.for_field(field, f"{path} needs text or base64: one of the two.")
+        try:
+            files[path] = (
+                base64.b64decode(file.base64, validate=True)
+                if file.base64 is not None
+                else (file.text or "").encode()
+            )
+        except (binascii.Error, UnicodeEncodeError):
+            raise InvalidInput.for_field(field, f"The content of {path} cannot be decoded.") from None
+    for path in files:
+        parent = path.rpartition("/")[0]
+        if parent in files:
+            raise InvalidInput.for_field("files", f"{parent} is a file and a folder at once.")
+    return files
+
+
+def _found_entry(files: Mapping[str, bytes]) -> str:
+    for name in _USUAL_NAMES:
+        if name in files:
+            return name
+    scripts = [name for name in files if name.endswith((".py", ".ipynb")) and "/" not in name]
+    if len(scripts) != 1:
+        raise InvalidInput.for_field("entry", "Say which file to run: there is no train.py.")
+    return scripts[0]
+
+
+def _from_notebook(files: Mapping[str, bytes], entry: str) -> Folder:
+    text = _text(files[entry])
+    try:
+        script = from_notebook(text or "")
+    except ScriptProblem as problem:
+        raise InvalidInput.for_field("entry", str(problem)) from None
+    name = f"{entry.rpartition('.')[0] or entry}.py"
+    if name in files:
+        raise InvalidInput.for_field("entry", f"{entry} would become {name}, which is there already.")
+    note = f"{entry} became the script {name}."
+    return Folder({**files, name: script.encode()}, name, (note,))
+
+
+def _checked(field: str, path: str) -> str:
+    try:
+        return checked_path(path)
+    except ValueError as problem:
+        raise InvalidInput.for_field(field, str(problem)) from None
+
+
+def _text(content: bytes) -> str | None:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,179 @@
+"""Where a script job runs: on this server's machine, or on one that is rented for it; and why there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio.to_thread
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.offers import Constraints, Need, Offer, PriceTable, Span, offers
+from gpubloom.plan import Hardware
+from gpubloom.providers.places import place, place_names
+from gpubloom.scripts import Found, Requirements
+from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.clock import now
+from gpubloom.server.jobs.elsewhere import TakesOffers
+from gpubloom.server.jobs.schemas import OfferTaken
+from gpubloom.server.ml_jobs.schemas import NewMlJob, Overruled
+from gpubloom.server.problems import InvalidInput
+
+_FREE = Span.of(0.0)
+_MOST_TRIED = 12
+_GIGABYTE = 1 << 30
+
+
+@dataclass(frozen=True)
+class Placed:
+    """`place` is what a job's row keeps of a rented machine; None: this server's own, with so many GPUs."""
+
+    place: dict[str, Any] | None
+    cost: Span
+    reasons: tuple[str, ...] = ()
+    gpus: int = 0
+
+    @property
+    def provider(self) -> str:
+        return "local" if self.place is None else str(self.place["provider"])
+
+    @property
+    def target(self) -> str:
+        return "local" if self.place is None else str(self.place.get("target") or self.place["provider"])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Somebody's job, what it needs, and who and what there is."""
+
+    body: NewMlJob
+    found: Requirements
+    principal: Principal
+    prices: PriceTable
+    desk: TakesOffers
+    machines: Sequence[Hardware] = field(default=())
+
+
+def overrule(found: Requirements, said: Overruled | None) -> Requirements:
+    """What a person says counts; it is stated then."""
+    if said is None:
+        return found
+    values: dict[str, Any] = {
+        name: Found(value=value, confidence="stated", reason="You said so.")
+        for name, value in said.model_dump(exclude_none=True).items()
+    }
+    return found.model_copy(update=values)
+
+
+async def decide(session: AsyncSession, request: Asked) -> Placed:
+    """InvalidInput: it cannot run where it should, and what to do about it."""
+    body = request.body
+    if body.offer is not None:
+        return await _take(session, request, body.offer.model_dump())
+    if body.provider == "local":
+        return _here(request)
+    if body.provider is not None and body.provider not in request.prices.providers:
+        known = ", ".join(sorted(request.prices.providers))
+        raise InvalidInput.for_field(
+            "provider", f"There is no provider {body.provider!r}; there are: {known}."
+        )
+    if body.provider is None and (request.found.gpus.value == 0 or _machine_for(request) is not None):
+        here = _here(request)
+        return replace(
+            here, reasons=("This server's machine can run it, and that costs nothing.", *here.reasons)
+        )
+    return await _best(session, request)
+
+
+def _here(request: Asked) -> Placed:
+    wanted = request.found.gpus.value
+    machine = _machine_for(request)
+    if wanted == 0:
+        return Placed(None, _FREE, ("It needs no GPU.",))
+    if machine is None:
+        have = "no GPU" if not any(each.gpus for each in request.machines) else "no GPU that is large enough"
+        return Placed(
+            None, _FREE, (f"This server's machine has {have}: the script sees none and runs on the CPU.",)
+        )
+    gpus = min(wanted, len(machine.gpus))
+    fewer = f" It would take {wanted} where there are more." if gpus < wanted else ""
+    name = machine.gpus[0].name
+    return Placed(None, _FREE, (f"It gets {gpus} GPU of this server's machine ({name}).{fewer}",), gpus)
+
+
+def _machine_for(request: Asked) -> Hardware | None:
+    """A machine with a worker whose GPU holds the job."""
+    memory = request.found.gpu_memory_gb.value * _GIGABYTE
+    able = [
+        machine
+        for machine in request.machines
+        if any(gpu.memory_bytes >= 0.9 * memory for gpu in machine.gpus)
+    ]
+    return able[0] if able else None
+
+
+async def _best(session: AsyncSession, request: Asked) -> Placed:
+    """The best offer that can be taken: those of services that are not connected cannot."""
+    made = await anyio.to_thread.run_sync(_offers, request, request.body.provider)
+    able = [offer for offer in made if offer.unattended]
+    if not able:
+        where = f"{request.body.provider} has" if request.body.provider else "There is"
+        raise InvalidInput.for_field(
+            "provider", f"{where} nothing that can run this unattended. Look at the offers for the reasons."
+        )
+    refusals: dict[str, InvalidInput] = {}
+    for offer in able:
+        if offer.provider in refusals or len(refusals) == _MOST_TRIED:
+            continue
+        wanted = {name: getattr(offer, name) for name in OfferTaken.model_fields}
+        try:
+            placed = await _take(session, request, wanted, offer)
+        except InvalidInput as refusal:
+            refusals[offer.provider] = refusal
+            continue
+        skipped = tuple(f"Not {name}: {refusal.detail}" for name, refusal in refusals.items())
+        return replace(placed, reasons=(*placed.reasons, *skipped))
+    first = next(iter(refusals.values()))
+    if request.body.provider is not None:
+        raise first
+    raise InvalidInput.for_field(
+        "provider",
+        f"{first.detail} Connect a service under Providers, or choose provider local.",
+    )
+
+
+async def _take(
+    session: AsyncSession, request: Asked, wanted: dict[str, Any], offer: Offer | None = None
+) -> Placed:
+    taken = OfferTaken.model_validate(wanted)
+    place = await request.desk.take(session, request.principal, taken)
+    if offer is None:
+        made = await anyio.to_thread.run_sync(_offers, request, taken.provider)
+        same = [each for each in made if _is(each, taken)]
+        offer = same[0] if same else None
+    if offer is None:
+        return Placed(place, _FREE, ("What it will cost cannot be told: the offer does not suit the job.",))
+    cost = offer.cost.total
+    estimate = {"low": round(cost.low, 4), "likely": round(cost.likely, 4), "high": round(cost.high, 4)}
+    reasons = offer.reasons or (f"{offer.name} was asked for.",)
+    return Placed({**place, "estimate": estimate}, cost, (*reasons, *offer.cautions))
+
+
+def _engines() -> frozenset[str]:
+    """Those by which further services are reached, where they are set up."""
+    through = {name for name in place_names() if name == "skypilot"}
+    return frozenset(name for name in through if place(name).why_not() is None)
+
+
+def _is(offer: Offer, taken: OfferTaken) -> bool:
+    return (offer.gpu, offer.gpus, offer.kind) == (taken.gpu, taken.gpus, taken.kind) and (
+        taken.region is None or offer.region in {None, taken.region}
+    )
+
+
+def _offers(request: Asked, provider: str | None) -> Sequence[Offer]:
+    asked: Constraints = request.body.constraints.constraints(provider, _engines())
+    try:
+        need = Need.from_requirements(request.found)
+    except ValueError as problem:
+        raise InvalidInput.for_field("requirements", str(problem)) from None
+    return offers(need, prices=request.prices, now=now(), constraints=asked).offers

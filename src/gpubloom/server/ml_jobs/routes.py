@@ -1,0 +1,195 @@
+"""The addresses of script jobs. A folder may have megabytes: read in a thread, once the caller is known."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import UUID
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Request
+from pydantic import ValidationError
+
+from gpubloom.scripts import Requirements
+from gpubloom.scripts.task import ScriptTask
+from gpubloom.scripts.templates import templates
+from gpubloom.server.accounts.current import CurrentSettings
+from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.db.session import CurrentDatabase, ReadSession
+from gpubloom.server.jobs.elsewhere import CurrentDesk
+from gpubloom.server.jobs.files import run_directory
+from gpubloom.server.jobs.launch import live_machines
+from gpubloom.server.jobs.logs import read_output
+from gpubloom.server.jobs.service import get_job
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.ml_jobs import service
+from gpubloom.server.ml_jobs.folder import Folder, read_folder, read_requirements
+from gpubloom.server.ml_jobs.placing import Asked, Placed, decide, overrule
+from gpubloom.server.ml_jobs.schemas import (
+    MlJobStatus,
+    NewMlJob,
+    Progress,
+    Quote,
+    SpanOut,
+    StartedMlJob,
+    TakenOffer,
+    TemplateOut,
+)
+from gpubloom.server.ml_jobs.service import Walls
+from gpubloom.server.offers.routes import CurrentPrices
+from gpubloom.server.problems import MalformedRequest, invalid_fields
+
+router = APIRouter(prefix="/ml-jobs", tags=["script jobs"])
+
+_MOST_LINES = 100
+_OFFER = tuple(TakenOffer.model_fields)
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A description without references: it stands at one address only, so no other has to know its parts."""
+    parts = schema.pop("$defs", {})
+
+    def inline(value: Any) -> Any:
+        if isinstance(value, dict):
+            if "$ref" in value:
+                rest = {name: item for name, item in value.items() if name != "$ref"}
+                return inline({**parts[value["$ref"].rpartition("/")[2]], **rest})
+            return {name: inline(item) for name, item in value.items()}
+        return [inline(item) for item in value] if isinstance(value, list) else value
+
+    described: dict[str, Any] = inline(schema)
+    return described
+
+
+_BODY = {
+    "required": True,
+    "content": {"application/json": {"schema": _inlined(NewMlJob.model_json_schema())}},
+}
+
+
+@router.get("/templates")
+async def list_templates() -> list[TemplateOut]:
+    """Folders to start from; each runs as it is."""
+    return [TemplateOut.model_validate(template) for template in templates()]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job that could be made: everything was checked, nothing was started."""
+
+    body: NewMlJob
+    folder: Folder
+    found: Requirements
+    placed: Placed
+    walls: Walls
+    task: ScriptTask
+
+    @property
+    def reasons(self) -> list[str]:
+        return [*self.placed.reasons, *self.folder.notes]
+
+
+async def _prepare(
+    request: Request,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    prices: CurrentPrices,
+    desk: CurrentDesk,
+) -> Prepared:
+    body, folder = await anyio.to_thread.run_sync(_read, await request.body())
+    found = await anyio.to_thread.run_sync(
+        read_requirements, folder, body.arguments, limiter=request.app.state.script_readers
+    )
+    found = overrule(found, body.requirements)
+    async with database.read() as session:
+        machines = [hardware for hardware, _ in await live_machines(session)]
+        placed = await decide(session, Asked(body, found, principal, prices, desk, machines))
+    walls = await service.check_walls(body, principal, placed)
+    return Prepared(body, folder, found, placed, walls, service.task_of(body, folder, found, walls))
+
+
+CheckedJob = Annotated[Prepared, Depends(_prepare)]
+
+
+@router.post("/quote", openapi_extra={"requestBody": _BODY})
+async def quote(prepared: CheckedJob) -> Quote:
+    """Where a job would run, why there, and what it would cost. Nothing is started or stored."""
+    place = prepared.placed.place
+    return Quote(
+        provider=prepared.placed.provider,
+        offer=None
+        if place is None
+        else TakenOffer.model_validate({name: place.get(name) for name in _OFFER}),
+        estimated_cost=SpanOut.model_validate(prepared.placed.cost),
+        reasons=prepared.reasons,
+    )
+
+
+@router.post("", status_code=201, openapi_extra={"requestBody": _BODY})
+async def submit(
+    prepared: CheckedJob, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+) -> StartedMlJob:
+    """Queue somebody's own script: where they say, or where it is best, with what that will cost."""
+    async with database.write() as session:
+        job = await service.create(
+            session,
+            principal,
+            settings,
+            prepared.body,
+            prepared.folder,
+            prepared.task,
+            prepared.placed,
+            prepared.walls,
+            prepared.found,
+        )
+        return StartedMlJob(
+            job_id=job.id,
+            provider=prepared.placed.provider,
+            estimated_cost=SpanOut.model_validate(prepared.placed.cost),
+            status_url=f"/api/ml-jobs/{job.id}/status",
+            reasons=prepared.reasons,
+        )
+
+
+def _read(content: bytes) -> tuple[NewMlJob, Folder]:
+    try:
+        body = NewMlJob.model_validate_json(content)
+    except ValidationError as error:
+        if any(item["type"] == "json_invalid" for item in error.errors(include_input=False)):
+            raise MalformedRequest("The body is not valid JSON.", code="malformed_json") from None
+        raise invalid_fields(error.errors(include_input=False)) from None
+    return body, read_folder(body)
+
+
+@router.get("/{job_id}/status")
+async def read_status(
+    job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
+) -> MlJobStatus:
+    """How far a job is, what it printed last, and what it has cost."""
+    job, _ = await get_job(session, principal, job_id)
+    output = await anyio.to_thread.run_sync(
+        lambda: read_output(run_directory(settings, job.id), after=None, most_lines=_MOST_LINES)
+    )
+    return _status(job, output.lines)
+
+
+def _status(job: TrainingJob, lines: list[str]) -> MlJobStatus:
+    summary = job.summary
+    cost = summary.get("cost") or {}
+    estimate = cost.get("estimated") or (job.place or {}).get("estimate") or {}
+    loss = ((summary.get("values") or {}).get("train/loss") or {}).get("value")
+    return MlJobStatus(
+        id=job.id,
+        provider=str((job.place or {}).get("provider") or job.target),
+        status=job.status,
+        progress=Progress(
+            step=summary.get("step"),
+            total_steps=summary.get("totalSteps"),
+            epoch=summary.get("epoch"),
+            total_epochs=summary.get("epochs"),
+            loss=loss,
+            eta_seconds=summary.get("etaSeconds"),
+        ),
+        logs=lines,
+        cost_so_far=float(cost.get("so_far") or 0.0),
+        estimated_total=0.0 if job.place is None else estimate.get("likely"),
+        error=job.error_message,
+    )

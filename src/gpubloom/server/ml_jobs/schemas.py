@@ -1,0 +1,181 @@
+"""The JSON of script jobs, in snake_case. Amounts are US dollars."""
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpubloom.offers import Constraints
+from gpubloom.offers.offer import Priority
+from gpubloom.offers.prices import PriceKind
+from gpubloom.server.jobs.states import Status
+from gpubloom.server.schema import Flag, Line, Number, Storable, Whole
+
+MOST_FILES = 2_000
+# The largest request, by address.
+FOLDERS = dict.fromkeys(("/api/ml-jobs", "/api/ml-jobs/quote"), 32 << 20)
+_Name = Annotated[Line, Field(min_length=1, max_length=100)]
+_Path = Annotated[str, Field(min_length=1, max_length=400), Storable]
+_Words = Annotated[list[Annotated[str, Field(max_length=4_000), Storable]], Field(max_length=500)]
+_Dollars = Annotated[Number, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+_Hours = Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False)]
+
+
+class SnakeSchema(BaseModel):
+    """Unknown fields are refused, as everywhere."""
+
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
+
+
+class FileIn(SnakeSchema):
+    """A file of the job's folder, as text or as base64: one of the two."""
+
+    path: _Path
+    text: str | None = None
+    base64: str | None = None
+
+
+class TakenOffer(SnakeSchema):
+    """Which of the offers somebody takes."""
+
+    provider: _Name
+    gpu: _Name
+    gpus: Annotated[Whole, Field(ge=1, le=1_024)] = 1
+    kind: PriceKind = "on_demand"
+    region: _Name | None = None
+
+
+class Wishes(SnakeSchema):
+    """What must hold of a place, and what is weighed."""
+
+    gpus: list[_Name] = Field([], max_length=100, description="Kinds of GPU; empty: any.")
+    region: Literal["us", "eu", "asia"] | None = None
+    max_cost: _Dollars | None = None
+    max_hourly: _Dollars | None = None
+    max_hours: _Hours | None = None
+    spot: Flag = True
+    credits: Annotated[dict[_Name, _Dollars], Field(max_length=100)] = {}
+    priority: Priority = "balanced"
+
+    def constraints(self, provider: str | None, engines: frozenset[str]) -> Constraints:
+        return Constraints(
+            providers=frozenset() if provider is None else frozenset({provider}),
+            engines=engines,
+            gpus=frozenset(self.gpus),
+            region=self.region,
+            max_cost=self.max_cost,
+            max_hourly=self.max_hourly,
+            max_hours=self.max_hours,
+            spot=self.spot,
+            credits=self.credits,
+            priority=self.priority,
+        )
+
+
+class Overruled(SnakeSchema):
+    """What a person knows better than what was read from the script."""
+
+    gpu_memory_gb: Annotated[Number, Field(ge=0, le=100_000, allow_inf_nan=False)] | None = None
+    duration_hours: _Hours | None = None
+    gpus: Annotated[Whole, Field(ge=0, le=1_024)] | None = None
+    interactive: Flag | None = None
+    multi_node: Flag | None = None
+
+
+class NewMlJob(SnakeSchema):
+    """A script, or a folder with one in it, and where it should run."""
+
+    code: Annotated[str, Field(max_length=1_000_000), Storable] | None = Field(
+        None, description="One script or notebook, instead of files."
+    )
+    files: list[FileIn] = Field([], max_length=MOST_FILES)
+    entry: _Path | None = Field(None, description="The file to run; by default train.py, or the only one.")
+    arguments: _Words = Field([], description="The script's command line.")
+    name: Annotated[Line, Field(min_length=1, max_length=120)] | None = None
+    project_id: UUID | None = Field(None, description="Without one: the project Scripts, made when needed.")
+    provider: _Name | None = Field(
+        None, description="A service, `local` for this server's machine; null: the recommended place."
+    )
+    offer: TakenOffer | None = None
+    constraints: Wishes = Wishes()
+    requirements: Overruled | None = None
+    packages: Annotated[list[_Name], Field(max_length=200)] | None = Field(
+        None, description="What pip installs on a rented machine; null: what the script seems to need."
+    )
+    environment: Annotated[dict[str, str], Field(max_length=100)] = Field(
+        {}, description="Variables of the script; stored in plain text, so no secrets."
+    )
+    datasets: Annotated[list[_Name], Field(max_length=20)] = Field(
+        [], description="Named datasets, put into data/NAME beside the script."
+    )
+    budget: _Dollars | None = None
+    max_hours: _Hours | None = None
+    network: Flag = Field(False, description="Here only, and for admins: the machine's own network.")
+    confirmed: Flag = Field(
+        False, description="An admin's word to run it here where no sandbox can be built."
+    )
+
+
+class SpanOut(SnakeSchema):
+    low: float
+    likely: float
+    high: float
+
+
+class StartedMlJob(SnakeSchema):
+    """`reasons`: why it runs there, and what is good to know."""
+
+    job_id: UUID
+    provider: str
+    estimated_cost: SpanOut
+    status_url: str
+    reasons: list[str]
+
+
+class Quote(SnakeSchema):
+    """Where a job would run; `offer` is what to send to get just that, null for this server's machine."""
+
+    provider: str
+    offer: TakenOffer | None
+    estimated_cost: SpanOut
+    reasons: list[str]
+
+
+class Progress(SnakeSchema):
+    step: int | None
+    total_steps: int | None
+    epoch: float | None
+    total_epochs: float | None
+    loss: float | None
+    eta_seconds: float | None
+
+
+class MlJobStatus(SnakeSchema):
+    """`logs`: the newest lines. `estimated_total`: likely cost of the whole job, where that is known."""
+
+    id: UUID
+    provider: str
+    status: Status
+    progress: Progress
+    logs: list[str]
+    cost_so_far: float
+    estimated_total: float | None
+    error: str | None
+
+
+class TemplateFileOut(SnakeSchema):
+    path: str
+    text: str
+
+
+class TemplateOut(SnakeSchema):
+    """A folder that runs as it is; `provider`: where its values are meant for."""
+
+    name: str
+    title: str
+    provider: str
+    description: str
+    files: list[TemplateFileOut]
+    arguments: list[str]
+    datasets: list[str]
+    gpu: str | None

@@ -1,0 +1,173 @@
+"""Makes a job of somebody's folder: the row, the files, and the checks before either."""
+
+import shutil
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+import anyio.to_thread
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.datasets.downloading import FetchProblem
+from gpubloom.datasets.named import known
+from gpubloom.providers.sandbox import why_no_sandbox
+from gpubloom.scripts import Requirements
+from gpubloom.scripts.task import ScriptTask, script_task
+from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.audit.service import record
+from gpubloom.server.jobs import service as jobs
+from gpubloom.server.jobs.files import run_directory
+from gpubloom.server.jobs.script_files import write_files
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.ml_jobs.folder import Folder
+from gpubloom.server.ml_jobs.placing import Placed
+from gpubloom.server.ml_jobs.schemas import NewMlJob
+from gpubloom.server.problems import Forbidden, InvalidInput
+from gpubloom.server.projects.service import get_project, visible_to
+from gpubloom.server.projects.tables import Project
+from gpubloom.server.settings import Settings
+
+_PROJECT = "Scripts"
+
+
+@dataclass(frozen=True)
+class Walls:
+    """How a script runs on this server's machine. `confirmed`: an admin runs it without a sandbox."""
+
+    sandboxed: bool = True
+    confirmed: bool = False
+
+
+async def check_walls(body: NewMlJob, principal: Principal, placed: Placed) -> Walls:
+    """Refuses what only admins may do here, and scripts where no sandbox can be built."""
+    if placed.place is not None:
+        return Walls()
+    is_admin = "admin" in principal.scopes
+    if body.network and not is_admin:
+        raise Forbidden(
+            "On this server's machine only an admin can give a script the network: it reaches whatever the "
+            "machine itself reaches. Bring the data along, name a dataset, or rent a machine.",
+            code="network_for_admins",
+        )
+    reason = await anyio.to_thread.run_sync(why_no_sandbox)
+    if reason is None:
+        return Walls()
+    if is_admin and body.confirmed:
+        return Walls(sandboxed=False, confirmed=True)
+    confirming = "Or confirm" if is_admin else "An admin can confirm"
+    raise Forbidden(
+        f"People's own scripts run on this server's machine in a sandbox only. {reason} {confirming} that "
+        "this one runs without; it can then do all that the server can.",
+        code="no_sandbox",
+    )
+
+
+def task_of(body: NewMlJob, folder: Folder, found: Requirements, walls: Walls) -> ScriptTask:
+    """What the job's row keeps. InvalidInput: which field cannot be."""
+    for name in body.datasets:
+        try:
+            known(name)
+        except FetchProblem as problem:
+            raise InvalidInput.for_field("datasets", str(problem)) from None
+    saves = found.checkpoints.value if found.checkpoints is not None else None
+    packages = [each.value for each in found.packages] if body.packages is None else body.packages
+    fields = {
+        "entry": folder.entry,
+        "arguments": body.arguments,
+        "packages": packages,
+        "environment": body.environment,
+        "network": body.network,
+        "sandboxed": walls.sandboxed,
+        "datasets": body.datasets,
+        "resumes": saves is not None and saves.resumes_with is not None,
+        "resume_arguments": () if saves is None else saves.resume_arguments,
+        "checkpoint_folder": None if saves is None else _inside(saves.folder),
+    }
+    try:
+        return script_task(fields)
+    except ValueError as problem:
+        raise InvalidInput(str(problem)) from None
+
+
+def _inside(folder: str | None) -> str | None:
+    """Where a script saves, if that is below its own folder."""
+    if folder is None or folder.startswith(("/", "~")) or ".." in folder.split("/"):
+        return None
+    return folder.removeprefix("./").strip("/") or None
+
+
+async def project_of(
+    session: AsyncSession, principal: Principal, project_id: UUID | None, found: Requirements
+) -> Project:
+    """The project that was named, or the one that holds scripts; that is made with the first of them."""
+    if project_id is not None:
+        return await get_project(session, principal, project_id)
+    statement = visible_to(principal).where(Project.name == _PROJECT).order_by(Project.created_at).limit(1)
+    if (project := await session.scalar(statement)) is not None:
+        return project
+    parameters = found.parameters.value / 1e9 if found.parameters is not None else 0.001
+    project = Project(
+        id=uuid4(),
+        user_id=principal.id,
+        name=_PROJECT,
+        description="Jobs that run files of your own.",
+        model_architecture="custom",
+        model_size=min(max(parameters, 1e-6), 10_000),
+    )
+    session.add(project)
+    await session.flush()
+    return project
+
+
+async def create(
+    session: AsyncSession,
+    principal: Principal,
+    settings: Settings,
+    body: NewMlJob,
+    folder: Folder,
+    task: ScriptTask,
+    placed: Placed,
+    walls: Walls,
+    found: Requirements,
+) -> TrainingJob:
+    """The row and the files. Files first: a worker may take the job as soon as the row is there."""
+    project = await project_of(session, principal, body.project_id, found)
+    job = TrainingJob(
+        id=uuid4(),
+        project_id=project.id,
+        user_id=principal.id,
+        name=body.name or folder.entry,
+        kind="script",
+        config=task.model_dump(mode="json"),
+        target=placed.target,
+        place=placed.place,
+        gpus=placed.gpus,
+        budget=body.budget,
+        max_hours=body.max_hours,
+        machine=_machine(settings),
+    )
+    run_dir = run_directory(settings, job.id)
+    try:
+        await anyio.to_thread.run_sync(write_files, run_dir, folder.files)
+        await jobs.queue_job(session, principal, job)
+    except BaseException:
+        shutil.rmtree(run_dir, ignore_errors=True)
+        raise
+    if walls.confirmed or task.network:
+        record(
+            session,
+            "script.confirmed",
+            actor=principal.id,
+            subject=f"training_job:{job.id}",
+            ip_address=principal.ip_address,
+            sandboxed=task.sandboxed,
+            network=task.network,
+        )
+    return job
+
+
+def _machine(settings: Settings) -> str | None:
+    """The machine whose workers find the files; its name appears with its first worker."""
+    try:
+        return (settings.home / "machine").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None

@@ -1,0 +1,356 @@
+"""People's own scripts over the API, spelled as was asked for: submit, look, take what came of it."""
+
+import base64
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from gpubloom.plan import Hardware
+from gpubloom.plan.hardware import Gpu
+from gpubloom.server.accounts.tables import User
+from gpubloom.server.clock import now
+from gpubloom.server.jobs.script_files import open_inside
+from gpubloom.server.jobs.tables import TrainingJob, Worker
+from gpubloom.server.ml_jobs import service
+from gpubloom.server.projects.tables import Project
+from tests.server.installation import Browser, Installation, Server
+
+NANOGPT = Path(__file__).parents[2] / "nanogpt_folder"
+on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def _a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing runs here; whether a sandbox can be built is another test's."""
+    monkeypatch.setattr(service, "why_no_sandbox", lambda: None)
+
+
+@pytest.fixture
+def ada(server: Server, member: User) -> Browser:
+    return server.signed_in(member)
+
+
+def folder_files() -> list[dict[str, str]]:
+    files = []
+    for path in sorted(NANOGPT.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            content = base64.b64encode(path.read_bytes()).decode()
+            files.append({"path": path.relative_to(NANOGPT).as_posix(), "base64": content})
+    return files
+
+
+def submit(browser: Browser, **body: Any) -> dict[str, Any]:
+    answer = browser.post("/api/ml-jobs", json={"provider": "local", **body})
+    assert answer.status_code == 201, answer.text
+    started: dict[str, Any] = answer.json()
+    return started
+
+
+def refused(browser: Browser, status: int = 422, **body: Any) -> dict[str, Any]:
+    answer = browser.post("/api/ml-jobs", json={"provider": "local", **body})
+    assert answer.status_code == status, answer.text
+    problem: dict[str, Any] = answer.json()
+    return problem
+
+
+def work(installation: Installation, job_id: str) -> Path:
+    return installation.home / "runs" / job_id / "work"
+
+
+def test_a_folder_becomes_a_job_that_waits_for_a_worker(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    started = submit(ada, files=folder_files(), arguments=["--max_iters=100"], max_hours=2.0, budget=5.0)
+    assert started["provider"] == "local"
+    assert started["estimated_cost"] == {"low": 0, "likely": 0, "high": 0}
+    assert started["status_url"] == f"/api/ml-jobs/{started['job_id']}/status"
+    assert any("runs on the CPU" in reason for reason in started["reasons"])
+    job = installation.get(TrainingJob, UUID(started["job_id"]))
+    assert job is not None
+    assert (job.kind, job.status, job.target, job.gpus, job.user_id) == (
+        "script",
+        "queued",
+        "local",
+        0,
+        member.id,
+    )
+    assert (job.budget, job.max_hours, job.place) == (5.0, 2.0, None)
+    assert job.config["entry"] == "train.py"
+    assert job.config["arguments"] == ["--max_iters=100"]
+    assert job.config["resume_arguments"] == ["--init_from=resume"]
+    assert (job.config["resumes"], job.config["checkpoint_folder"]) == (True, "out")
+    assert job.config["packages"] == ["torch"]
+    assert job.config["sandboxed"] is True
+    there = work(installation, started["job_id"])
+    assert (there / "train.py").read_bytes() == (NANOGPT / "train.py").read_bytes()
+    assert (there / "data/verses/input.txt").is_file()
+    assert [project.name for project in installation.all(Project)] == ["Scripts"]
+    # The second one goes there, too.
+    submit(ada, code="print('hello')")
+    assert len(installation.all(Project)) == 1
+    listed = ada.get("/api/training-jobs").json()
+    assert {item["kind"] for item in listed["items"]} == {"script"}
+
+
+def test_the_status_says_how_far_it_is_what_it_printed_and_what_it_costs(
+    installation: Installation, ada: Browser
+) -> None:
+    started = submit(ada, code="print('hello')", name="mine")
+    job_id = started["job_id"]
+    empty = ada.get(started["status_url"]).json()
+    assert empty == {
+        "id": job_id, "provider": "local", "status": "queued", "logs": [], "cost_so_far": 0.0,
+        "estimated_total": 0.0, "error": None,
+        "progress": dict.fromkeys(("step", "total_steps", "epoch", "total_epochs", "loss", "eta_seconds")),
+    }  # fmt: skip
+    job = installation.get(TrainingJob, UUID(job_id))
+    assert job is not None
+    installation.change(
+        job,
+        status="running",
+        target="lambda",
+        place={"provider": "lambda", "estimate": {"low": 1.0, "likely": 2.5, "high": 6.0}},
+        summary={
+            "step": 5, "totalSteps": 10, "epoch": 1, "epochs": 2, "etaSeconds": 12.5,
+            "values": {"train/loss": {"value": 1.25, "step": 5}}, "cost": {"so_far": 0.75},
+        },
+    )  # fmt: skip
+    logs = installation.home / "runs" / job_id / "logs"
+    logs.mkdir()
+    (logs / "output.log").write_text("Epoch 1/2\nloss: 1.25\n")
+    assert ada.get(started["status_url"]).json() == {
+        "id": job_id, "provider": "lambda", "status": "running", "logs": ["Epoch 1/2", "loss: 1.25"],
+        "cost_so_far": 0.75, "estimated_total": 2.5, "error": None,
+        "progress": {
+            "step": 5, "total_steps": 10, "epoch": 1, "total_epochs": 2, "loss": 1.25, "eta_seconds": 12.5,
+        },
+    }  # fmt: skip
+
+
+def test_what_a_script_made_is_listed_and_downloaded_and_links_lead_nowhere(
+    installation: Installation, ada: Browser
+) -> None:
+    job_id = submit(ada, files=[{"path": "train.py", "text": "x = 1"}, {"path": "data/a.txt", "text": "a"}])[
+        "job_id"
+    ]
+    address = f"/api/training-jobs/{job_id}/artifacts"
+    assert ada.get(address).json()["items"] == []
+    assert ada.get(f"{address}/archive").status_code == 404
+    there = work(installation, job_id)
+    (there / "out").mkdir()
+    (there / "out" / "größe.pt").write_bytes(b"0123456789")
+    (there / "data" / "a.txt").write_text("changed")
+    (there / "out" / ".hidden").write_text("x")
+    secret = installation.home / "secret.key"
+    (there / "link.txt").symlink_to(secret)
+    (there / "folder").symlink_to(installation.home)
+    items = ada.get(address).json()["items"]
+    assert items == [{"path": "data/a.txt", "size": 7}, {"path": "out/größe.pt", "size": 10}]
+    whole = ada.get(f"{address}/files/out/größe.pt")
+    assert (whole.status_code, whole.content) == (200, b"0123456789")
+    part = ada.get(f"{address}/files/out/größe.pt", headers={"Range": "bytes=4-6"})
+    assert (part.status_code, part.content, part.headers["content-range"]) == (206, b"456", "bytes 4-6/10")
+    for name in ("link.txt", "folder/secret.key", "../../../secret.key", "train.py", "out/.hidden"):
+        assert ada.get(f"{address}/files/{name}").status_code == 404, name
+    with tarfile.open(fileobj=io.BytesIO(ada.get(f"{address}/archive").content)) as archive:
+        assert [name.partition("/")[2] for name in archive.getnames()] == ["data/a.txt", "out/größe.pt"]
+    shown = ada.get(f"/api/training-jobs/{job_id}/script").json()
+    assert shown["script"] == "x = 1"
+
+
+def test_a_folder_swapped_for_a_link_while_it_is_read_leads_nowhere(
+    tmp_path: Path,
+) -> None:
+    top = tmp_path / "work"
+    (top / "out").mkdir(parents=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "secret").write_text("secret")
+    (top / "out").rmdir()
+    (top / "out").symlink_to(elsewhere)
+    with pytest.raises(OSError, match="out"):
+        open_inside(top, "out/secret")
+
+
+def test_jobs_of_others_are_not_found(server: Server, ada: Browser, admin: User) -> None:
+    job_id = submit(ada, code="x = 1")["job_id"]
+    other = server.signed_in(admin)
+    for address in (f"/api/ml-jobs/{job_id}/status", f"/api/training-jobs/{job_id}/artifacts"):
+        assert other.get(address).status_code == 404
+    project = ada.get(f"/api/training-jobs/{job_id}").json()["projectId"]
+    assert (
+        other.post(
+            "/api/ml-jobs", json={"code": "x = 1", "provider": "local", "project_id": project}
+        ).status_code
+        == 404
+    )
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("body", "field", "words"),
+    [
+        ({}, "files", "one of the two"),
+        ({"code": "x = 1", "files": [{"path": "a.py", "text": ""}]}, "files", "one of the two"),
+        ({"files": [{"path": "../a.py", "text": ""}]}, "files.0.path", "inside the folder"),
+        ({"files": [{"path": "/etc/a.py", "text": ""}]}, "files.0.path", "inside the folder"),
+        ({"files": [{"path": ".git/config", "text": ""}]}, "files.0.path", "hidden"),
+        ({"files": [{"path": "a.py"}]}, "files.0", "text or base64"),
+        ({"files": [{"path": "a.py", "base64": "%%"}]}, "files.0", "decoded"),
+        ({"files": [{"path": "a.py", "text": ""}, {"path": "a.py", "text": ""}]}, "files.1.path", "twice"),
+        ({"files": [{"path": "a", "text": ""}, {"path": "a/b.py", "text": ""}]}, "files", "at once"),
+        (
+            {"files": [{"path": "a.py", "text": ""}, {"path": "b.py", "text": ""}]},
+            "entry",
+            "which file to run",
+        ),
+        ({"files": [{"path": "a.py", "text": ""}], "entry": "b.py"}, "entry", "no b.py"),
+        ({"code": "x = (1,"}, "entry", "line"),
+        ({"code": "x = 1", "datasets": ["no-such"]}, "datasets", "no-such"),
+        ({"code": "x = 1", "environment": {"HF_TOKEN": "x"}}, None, "secret"),
+        ({"code": "x = 1", "provider": "nobody"}, "provider", "no provider"),
+        ({"code": "x = 1", "colour": "red"}, "colour", "not known"),
+        ({"code": "x = 1", "budget": -1}, "budget", "greater"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_field_and_leaves_nothing(
+    installation: Installation, ada: Browser, body: dict[str, Any], field: str | None, words: str
+) -> None:
+    problem = refused(ada, **body)
+    assert words in problem["detail"]
+    if field is not None:
+        assert problem["errors"][0]["field"] == field
+    assert installation.all(TrainingJob) == []
+    assert not list((installation.home / "runs").glob("*"))
+
+
+@on_sqlite
+def test_a_folder_may_have_megabytes_but_not_any_number(ada: Browser, server: Server) -> None:
+    large = base64.b64encode(bytes(4 << 20)).decode()
+    submit(ada, files=[{"path": "train.py", "text": "x = 1"}, {"path": "data.bin", "base64": large}])
+    too_large = ada.post("/api/ml-jobs", content=b'{"code": "' + b"#" * (33 << 20) + b'"}')
+    assert too_large.status_code == 413
+    assert ada.post("/api/ml-jobs", content=b"{nonsense").status_code == 400
+    # Strangers are turned away before a body is read.
+    assert server.stranger.post("/api/ml-jobs", content=b"#" * (20 << 20)).status_code in {401, 403}
+
+
+@on_sqlite
+def test_a_notebook_becomes_a_script(installation: Installation, ada: Browser) -> None:
+    cells = [{"cell_type": "code", "source": ["!pip install tqdm\n", "x = 1"], "metadata": {}, "outputs": []}]
+    notebook = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    started = submit(ada, files=[{"path": "mine.ipynb", "text": notebook}])
+    job = installation.get(TrainingJob, UUID(started["job_id"]))
+    assert job is not None
+    assert job.config["entry"] == "mine.py"
+    assert job.config["packages"] == ["tqdm"]
+    assert "# magic: !pip install tqdm" in (work(installation, started["job_id"]) / "mine.py").read_text()
+    assert "mine.ipynb became the script mine.py." in started["reasons"]
+
+
+@on_sqlite
+def test_without_a_sandbox_only_an_admin_who_confirms_may_go_on_and_that_is_written_down(
+    installation: Installation, server: Server, ada: Browser, admin: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "why_no_sandbox", lambda: "Bubblewrap is not installed here. Install it.")
+    for browser, confirmed in ((ada, False), (ada, True), (server.signed_in(admin), False)):
+        problem = refused(browser, 403, code="x = 1", confirmed=confirmed)
+        assert problem["code"] == "no_sandbox"
+        assert "Install it." in problem["detail"]
+    # A token without the right to administer is not enough.
+    assert (
+        server.program(admin, "read", "write")
+        .post("/api/ml-jobs", json={"code": "x = 1", "provider": "local", "confirmed": True})
+        .status_code
+        == 403
+    )
+    started = submit(server.signed_in(admin), code="x = 1", confirmed=True)
+    job = installation.get(TrainingJob, UUID(started["job_id"]))
+    assert job is not None
+    assert job.config["sandboxed"] is False
+    assert "script.confirmed" in installation.actions()
+
+
+@on_sqlite
+def test_the_machines_network_is_for_admins(
+    installation: Installation, server: Server, ada: Browser, admin: User
+) -> None:
+    assert refused(ada, 403, code="x = 1", network=True)["code"] == "network_for_admins"
+    submit(server.signed_in(admin), code="x = 1", network=True)
+    assert "script.confirmed" in installation.actions()
+
+
+@on_sqlite
+def test_a_gpu_of_this_machine_is_taken_where_one_is_large_enough(
+    installation: Installation, ada: Browser
+) -> None:
+    gpu = Gpu(name="NVIDIA A10", memory_bytes=24 << 30, flops=1e14, bf16=True)
+    hardware = Hardware(name="here", host_memory_bytes=64 << 30, cpu_cores=8, gpus=(gpu,))
+    installation.add(Worker(name="w", hardware=hardware.model_dump(mode="json"), last_seen_at=now()))
+    script = "import torch\nmodel = torch.nn.Linear(8, 8).cuda()\n"
+    # Nobody says where: what costs nothing is best.
+    started = submit(ada, code=script, provider=None)
+    job = installation.get(TrainingJob, UUID(started["job_id"]))
+    assert job is not None
+    assert (job.target, job.gpus) == ("local", 1)
+    assert any("costs nothing" in reason for reason in started["reasons"])
+    started = submit(ada, code=script, requirements={"gpu_memory_gb": 80})
+    job = installation.get(TrainingJob, UUID(started["job_id"]))
+    assert job is not None
+    assert job.gpus == 0
+    assert any("large enough" in reason for reason in started["reasons"])
+
+
+@on_sqlite
+def test_a_place_that_is_not_connected_is_refused_with_what_to_do(ada: Browser) -> None:
+    script = "import torch\nmodel = torch.nn.Linear(8, 8).cuda()\n"
+    for provider in ("lambda", None):
+        problem = refused(ada, code=script, provider=provider)
+        assert problem["errors"][0]["field"] in {"provider", "offer", "offer.provider"}
+    offer = {"provider": "lambda", "gpu": "A10", "gpus": 1}
+    assert refused(ada, code=script, provider=None, offer=offer)["errors"]
+
+
+@on_sqlite
+def test_pausing_is_refused_where_the_script_could_not_go_on(
+    installation: Installation, ada: Browser
+) -> None:
+    cannot = submit(ada, code="print('hello')")["job_id"]
+    problem = ada.post(f"/api/training-jobs/{cannot}/pause")
+    assert (problem.status_code, problem.json()["code"]) == (409, "cannot_resume")
+    can = submit(ada, files=folder_files())["job_id"]
+    assert ada.post(f"/api/training-jobs/{can}/pause").json()["status"] == "paused"
+    assert ada.post(f"/api/training-jobs/{can}/resume").json()["status"] == "queued"
+    assert ada.post(f"/api/training-jobs/{can}/save").json()["code"] == "not_for_this_kind"
+    assert ada.post(f"/api/training-jobs/{can}/cancel").json()["status"] == "cancelled"
+    assert ada.delete(f"/api/training-jobs/{can}").status_code == 204
+    assert not work(installation, can).exists()
+
+
+@on_sqlite
+def test_templates_can_be_submitted_as_they_are(installation: Installation, ada: Browser) -> None:
+    shown = ada.get("/api/ml-jobs/templates").json()
+    local = next(template for template in shown if template["provider"] == "local")
+    assert set(local) == {
+        "name", "title", "provider", "description", "files", "arguments", "datasets", "gpu",
+    }  # fmt: skip
+    started = submit(ada, files=local["files"], arguments=local["arguments"], name=local["title"])
+    job = installation.get(TrainingJob, UUID(started["job_id"]))
+    assert job is not None
+    assert job.name == local["title"]
+
+
+@on_sqlite
+def test_a_quote_says_where_and_for_how_much_and_starts_nothing(
+    installation: Installation, ada: Browser
+) -> None:
+    quote = ada.post("/api/ml-jobs/quote", json={"files": folder_files(), "provider": "local"})
+    assert quote.status_code == 200, quote.text
+    assert quote.json()["estimated_cost"]["likely"] == 0
+    assert (quote.json()["provider"], quote.json()["offer"]) == ("local", None)
+    assert installation.all(TrainingJob) == []
