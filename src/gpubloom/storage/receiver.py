@@ -16,7 +16,7 @@ from gpubloom.agent.remote.parcels import Parcel
 from gpubloom.storage.applying import RefusedEntryError, RunFolder
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import Mailbox
-from gpubloom.storage.store import Store
+from gpubloom.storage.store import StorageError, Store
 from gpubloom.traincard.layout import RunFiles
 from gpubloom.traincard.whole_files import read_json_object, replace_file
 
@@ -75,6 +75,14 @@ class Receiver:
 
     def once(self) -> Arrival:
         """Applies what has come and answers it. StorageError: the bucket is away. DamagedParcelError."""
+        try:
+            return self._once()
+        except StorageError:
+            # Nobody could be heard meanwhile: afterwards the agent gets its whole promise again.
+            self._answered_at = None
+            raise
+
+    def _once(self) -> Arrival:
         self._tell()
         if not self._ended:
             self._mailbox.renew(self._applied + 1)

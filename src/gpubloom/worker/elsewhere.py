@@ -54,6 +54,7 @@ class Elsewhere:
         self._task: asyncio.Task[None] | None = None
         self._rental: Rental | None = None
         self._spoke = self._must_end = self._over = False
+        self._hears = True
         self._exit: ExitRecord | None = None
         self._refusal: NotStarted | None = None
 
@@ -186,12 +187,19 @@ class Elsewhere:
     async def _receive(self, receiver: Receiver) -> Arrival | None:
         """None: the bucket is away, or what arrived is damaged."""
         try:
-            return await self._calls.in_thread(receiver.once)
+            arrival = await self._calls.in_thread(receiver.once)
         except StorageError as problem:
-            self.log.warning("the bucket does not answer, trying again", reason=str(problem))
+            if self._hears:
+                self.log.warning("the bucket does not answer, trying again", reason=str(problem))
+            self._hears = False
         except DamagedParcelError as problem:
             self.log.error("what arrived cannot be used: the attempt ends", reason=str(problem))
             self._must_end = True
+        else:
+            if not self._hears:
+                self.log.info("the bucket answers again")
+            self._hears = True
+            return arrival
         return None
 
     async def _last_words(self, receiver: Receiver) -> ExitRecord | None:
