@@ -1,19 +1,18 @@
 """`bloom providers` against a real server, and a stand-in of a service."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
+from typer.testing import CliRunner, Result
 
+from gpubloom.cli.app import app
 from tests.live_server import LiveServer, live_server
 from tests.providers.services.replicate_service import ReplicateService
 
-Bloom = Callable[..., subprocess.CompletedProcess[str]]
+Bloom = Callable[..., Result]
 PASSWORD = "correct horse battery"
 
 
@@ -46,21 +45,13 @@ def token(server: LiveServer) -> str:
 
 @pytest.fixture
 def bloom(server: LiveServer, token: str, tmp_path: Path) -> Bloom:
-    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "gpubloom.cli", "providers", *arguments],
-            env={
-                **os.environ,
-                "BLOOM_SERVER": server.address,
-                "BLOOM_TOKEN": token,
-                "XDG_CONFIG_HOME": str(tmp_path / "config"),
-                **environment,
-            },
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+    def run(*arguments: str, **environment: str) -> Result:
+        told = {
+            "BLOOM_SERVER": server.address,
+            "BLOOM_TOKEN": token,
+            "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        }
+        return CliRunner().invoke(app, ["providers", *arguments], env={**told, **environment})
 
     return run
 
@@ -69,25 +60,25 @@ def test_a_service_is_connected_checked_and_disconnected(
     bloom: Bloom, service: ReplicateService, tmp_path: Path
 ) -> None:
     listed = bloom("list")
-    assert listed.returncode == 0, listed.stderr
+    assert listed.exit_code == 0, listed.stderr
     assert "replicate   not connected" in listed.stdout
     values = tmp_path / "values.json"
     values.write_text(json.dumps({**service.credentials, "api_key": "r8_wrong"}))
     refused = bloom("connect", "replicate", "--file", str(values), BLOOM_PASSWORD=PASSWORD)
-    assert refused.returncode == 2
+    assert refused.exit_code == 2
     assert "does not accept the credentials" in refused.stderr
     assert "r8_wrong" not in refused.stderr + refused.stdout
     values.write_text(json.dumps(service.credentials))
     # A token alone is not enough: it might have leaked.
-    assert bloom("connect", "replicate", "--file", str(values), BLOOM_PASSWORD="guess").returncode == 2
+    assert bloom("connect", "replicate", "--file", str(values), BLOOM_PASSWORD="guess").exit_code == 2
     connected = bloom("connect", "replicate", "--file", str(values), BLOOM_PASSWORD=PASSWORD)
     assert connected.stdout == "Replicate: connected (somebody)\n", connected.stderr
     assert "connected (somebody)" in bloom("list").stdout
     assert service.api_key not in bloom("list", "--json").stdout
-    assert bloom("check", "replicate").returncode == 0
+    assert bloom("check", "replicate").exit_code == 0
     service.revoke()
     checked = bloom("check", "replicate")
-    assert checked.returncode == 1
+    assert checked.exit_code == 1
     assert "does not accept the credentials" in checked.stdout
     gone = bloom("disconnect", "replicate", BLOOM_PASSWORD=PASSWORD)
     assert gone.stdout == "replicate is not connected any more.\n", gone.stderr
@@ -96,19 +87,20 @@ def test_a_service_is_connected_checked_and_disconnected(
 
 def test_what_cannot_be_connected_is_said(bloom: Bloom) -> None:
     unknown = bloom("connect", "nowhere")
-    assert unknown.returncode == 2
+    assert unknown.exit_code == 2
     assert "There is no service 'nowhere'; there are: modal" in unknown.stderr
     colab = bloom("connect", "colab")
-    assert colab.returncode == 2
+    assert colab.exit_code == 2
     assert "--notebook" in colab.stderr
 
 
 def test_the_model_for_replicate_is_written_into_a_new_folder(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gpubloom.cli", "providers", "replicate-model", "model"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    command = ["providers", "replicate-model", str(tmp_path / "model"), "--package", "torch==2.9"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.stderr
     assert "cog push" in done.stdout
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["cog.yaml", "train.py"]
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert again.returncode == 2
+    assert "torch==2.9" in (tmp_path / "model" / "cog.yaml").read_text()
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 2
     assert "is not empty" in again.stderr

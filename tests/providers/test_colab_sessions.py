@@ -2,6 +2,7 @@
 
 import asyncio
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.agent import JobSpec
-from gpubloom.providers.colab_program import ColabProgram
+from gpubloom.providers.colab_program import ColabProgram, fault_from
 from gpubloom.providers.colab_sessions import ColabSessions, capabilities
 from gpubloom.providers.faults import Fault, FaultKind
 from gpubloom.providers.places import place
@@ -164,13 +165,17 @@ def test_a_new_session_that_was_not_answered_is_found_and_used(
         ("ValueError: something else", "refused"),
     ],
 )
-def test_what_the_command_says_gets_one_of_our_names(
-    rented: ColabSessions, state: Path, says: str, kind: FaultKind
-) -> None:
-    (state / "fail-new").write_text(f"1 {says}")
-    fault = fault_of(rented)
+def test_what_the_command_says_gets_one_of_our_names(says: str, kind: FaultKind) -> None:
+    fault = fault_from(says, 1)
     assert fault.kind == kind
     assert "Hidden" not in str(fault)
+
+
+def test_a_session_that_is_not_given_leaves_nothing(rented: ColabSessions, state: Path) -> None:
+    (state / "fail-new").write_text("1 [colab] No T4 is available right now.")
+    fault = fault_of(rented)
+    assert (fault.kind, fault.passes) == ("no_capacity", True)
+    assert "No T4 is available right now. Wait, or take another offer." in str(fault)
     assert asyncio.run(rented.list()) == []
 
 
@@ -195,6 +200,12 @@ def test_without_the_command_colab_is_for_people_with_a_notebook(monkeypatch: py
     assert kind.why_not() is None
     assert kind.open({}).capabilities.runs_unattended.can
     assert kind.fields == ()
+    # A process that starts with the command set up says so from its beginning.
+    says = (
+        "from gpubloom.providers.places import place; print(place('colab').capabilities.runs_unattended.can)"
+    )
+    fresh = subprocess.run([sys.executable, "-c", says], capture_output=True, text=True, check=True)
+    assert fresh.stdout == "True\n"
 
 
 def test_a_command_that_is_not_there_is_said() -> None:

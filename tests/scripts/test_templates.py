@@ -140,9 +140,8 @@ def test_the_local_gpt_learns_saves_when_it_is_stopped_and_goes_on(tmp_path: Pat
     assert steps == [last + 1, last + 2]
 
 
-@pytest.mark.parametrize(
-    "place", ["modal", *(pytest.param(name, marks=pytest.mark.long) for name in ("paperspace", "colab"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("place", ["modal", "paperspace", "colab"])
 def test_a_gpt_for_a_rented_gpu_runs_small(place: str, tmp_path: Path) -> None:
     template = NAMED[f"nanogpt-{place}"]
     folder = written(template, tmp_path)

@@ -72,7 +72,7 @@ class ColabProgram:
             raise Fault("timed_out", sentence, uncertain=arguments[0] == "new") from None
         text = output.decode(errors="replace")
         if process.returncode != 0:
-            raise _fault(text, process.returncode or 0)
+            raise fault_from(text, process.returncode or 0)
         return text
 
 
@@ -81,7 +81,8 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("BLOOM_")}
 
 
-def _fault(output: str, code: int) -> Fault:
+def fault_from(output: str, code: int) -> Fault:
+    """What the program printed when it failed, by a name of ours. The signs are read from its sources."""
     refused: FaultKind = "refused"
     kind = next((kind for kind, sign in _SIGNS if sign.search(output)), refused)
     lines = [line.removeprefix("[colab]").strip() for line in output.splitlines() if line.strip()]

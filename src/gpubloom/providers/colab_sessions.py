@@ -34,7 +34,7 @@ _LONGEST_SECONDS = 24 * 3600.0
 _PAGE = "https://colab.research.google.com/"
 _START, _LOG = "/content/.bloom-start", "/content/bloom.log"
 _GPUS = {"t4": "T4", "l4": "L4", "g4": "G4", "a100 40gb": "A100", "a100": "A100", "h100": "H100"}
-_SESSION = re.compile(rf"(?:^\[|\[colab\] Session: |^\s+)({KEY_PREFIX}[A-Za-z0-9-]+)\b", re.MULTILINE)
+_SESSION = re.compile(rf"^\[({KEY_PREFIX}[A-Za-z0-9-]+)\]", re.MULTILINE)
 _NOT_UNATTENDED = (
     "Colab runs what somebody opens there. Make a notebook (`bloom submit --provider colab --notebook "
     "FILE`), or have the operator set up the command colab (BLOOM_COLAB_CLI)."
