@@ -28,6 +28,7 @@ from gpubloom.cli import (
     requirements,
     sample,
     serve,
+    submit,
     tensorboard,
     train,
     up,
@@ -64,6 +65,7 @@ app.command("finetune")(finetune.finetune)
 app.command("plan")(plan.plan)
 app.command("requirements")(requirements.requirements)
 app.command("offers")(offers.offers)
+app.command("submit")(submit.submit)
 app.add_typer(providers.app, name="providers")
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")

@@ -26,7 +26,13 @@ def _line(job: dict[str, Any]) -> str:
     progress = "" if step is None else f"step {step:,}" + (f" of {total:,}" if total else "")
     loss = (summary.get("values") or {}).get("train/loss", {}).get("value")
     seen = "" if loss is None else f"loss {loss:.3f}"
-    return f"{job['id']}  {job['status']:<12} {progress:<22} {seen:<11} {job['name']}".rstrip()
+    where = f"{(job.get('place') or {}).get('provider') or 'local'}{_cost(summary)}"
+    return f"{job['id']}  {job['status']:<12} {progress:<22} {seen:<11} {where:<16} {job['name']}".rstrip()
+
+
+def _cost(summary: dict[str, Any]) -> str:
+    spent = (summary.get("cost") or {}).get("so_far")
+    return "" if spent is None else f" ${spent:.2f}"
 
 
 def _show(job: dict[str, Any], as_json: bool) -> None:
@@ -44,12 +50,17 @@ def _show(job: dict[str, Any], as_json: bool) -> None:
 def list_jobs(
     project: Annotated[UUID | None, typer.Option(help="Only those of this project.")] = None,
     kind: Annotated[
-        str, typer.Option(help="train, find_learning_rate, evaluate, export or serve.")
-    ] = "train",
+        str | None,
+        typer.Option(
+            help="train, script, find_learning_rate, evaluate, export or serve; else the first two."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List your jobs, newest first."""
-    query: dict[str, str | int] = {"limit": 200, "kind": kind}
+    query: dict[str, str | int] = {"limit": 200}
+    if kind is not None:
+        query["kind"] = kind
     if project is not None:
         query["projectId"] = str(project)
     page = _call("GET", "/training-jobs", query=query)
@@ -58,7 +69,7 @@ def list_jobs(
         return
     for job in page["items"]:
         typer.echo(_line(job))
-    if not page["items"] and kind == "train":
+    if not page["items"] and kind is None:
         typer.echo("No training jobs yet. Start one: bloom jobs start PROJECT --config config.json")
 
 
@@ -130,13 +141,14 @@ def logs(
 @app.command()
 def download(
     job_id: JobId,
-    into: Annotated[Path, typer.Argument(help="Folder for the model's files.", file_okay=False)],
+    into: Annotated[Path, typer.Argument(help="Folder for the files.", file_okay=False)],
 ) -> None:
-    """Download the finished model, in Hugging Face layout."""
+    """Download the finished model, in Hugging Face layout, or the files that a script made."""
     from gpubloom.cli.api_client import save_file
 
-    files = _call("GET", f"/training-jobs/{job_id}/model")["items"]
-    for file in files:
+    kind = _call("GET", f"/training-jobs/{job_id}")["kind"]
+    source = f"/training-jobs/{job_id}/{'artifacts' if kind == 'script' else 'model'}"
+    for file in _call("GET", source)["items"]:
         target = into / file["path"]
-        save_file(f"/training-jobs/{job_id}/model/files/{file['path']}", target)
+        save_file(f"{source}/files/{file['path']}", target)
         typer.echo(f"{target}  {file['size']:,} bytes")

@@ -1,0 +1,210 @@
+"""`bloom submit`: sends a folder, script or notebook to a server, which runs it here or on a rented GPU."""
+
+import base64
+import json
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+_LARGEST_BYTES = 22 << 20
+_MOST_FILES = 2_000
+_LEFT_OUT = {"__pycache__", "node_modules", "venv", "wandb", "lightning_logs", "mlruns"}
+_LOOK_SECONDS = 1.0
+_ENDED = {"completed", "failed", "cancelled", "paused"}
+
+
+def submit(
+    path: Annotated[Path, typer.Argument(help="A folder, a script or a notebook.", exists=True)],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="The script's own command line, after --.", show_default=False)
+    ] = None,
+    entry: Annotated[
+        str | None, typer.Option(help="The file to run; by default train.py, or the only script.")
+    ] = None,
+    provider: Annotated[
+        str, typer.Option(help="A service, `local` for the server's machine, or `auto` for the best place.")
+    ] = "auto",
+    gpu: Annotated[str | None, typer.Option(help="A GPU by name, such as A10.")] = None,
+    budget: Annotated[float | None, typer.Option(help="The most it may cost, in dollars.", min=0)] = None,
+    max_hours: Annotated[float | None, typer.Option(help="The longest it may run.", min=0)] = None,
+    name: Annotated[str | None, typer.Option(help="The job's name.")] = None,
+    project: Annotated[
+        str | None, typer.Option(help="The project's id; otherwise the project Scripts.")
+    ] = None,
+    package: Annotated[
+        list[str] | None,
+        typer.Option(help="What pip installs on a rented machine, instead of what the script seems to need."),
+    ] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="A named dataset, put into data/NAME; may be repeated.")
+    ] = None,
+    network: Annotated[
+        bool, typer.Option("--network", help="On the server's machine: give it the network (admins).")
+    ] = False,
+    confirm: Annotated[
+        bool, typer.Option("--without-sandbox", help="An admin's word, where no sandbox can be built.")
+    ] = False,
+    notebook: Annotated[
+        Path | None, typer.Option(help="With --provider colab: write a notebook there, send nothing.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow its output until it ends.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Run your own script as a job: on the server's machine, or on a GPU that is rented for it."""
+    from gpubloom.cli.api_client import call, fail
+
+    try:
+        files, left_out, found_entry = collect(path, entry)
+    except ValueError as problem:
+        fail(f"bloom submit: {problem}", code=2)
+    if notebook is not None:
+        _write_notebook(files, found_entry, arguments or [], package, notebook, name or path.stem)
+        return
+    body = {
+        "files": [_file(name, content) for name, content in files.items()],
+        "entry": found_entry,
+        "arguments": arguments or [],
+        "name": name or (path.resolve().name if path.is_dir() else path.name),
+        "project_id": project,
+        "provider": None if provider == "auto" else provider,
+        "constraints": {"gpus": [] if gpu is None else [gpu]},
+        "packages": package,
+        "datasets": dataset or [],
+        "budget": budget,
+        "max_hours": max_hours,
+        "network": network,
+        "confirmed": confirm,
+    }
+    if left_out and not as_json:
+        typer.echo(f"Left behind: {', '.join(left_out)}", err=True)
+    if not yes:
+        quote = call("POST", "/ml-jobs/quote", body=body)
+        _show_quote(quote)
+        cost = quote["estimated_cost"]
+        if cost["high"] > 0 and not typer.confirm("Rent it?", err=True):
+            raise typer.Exit(1)
+        # What was agreed to, and nothing that became cheaper or dearer since.
+        body["offer"] = quote["offer"]
+    started = call("POST", "/ml-jobs", body=body)
+    if as_json:
+        typer.echo(json.dumps(started, indent=2))
+    else:
+        if yes:
+            _show_quote(started)
+        typer.echo(f"{started['job_id']}  {started['provider']}  {body['name']}")
+    if watch:
+        _watch(started["job_id"])
+
+
+def collect(path: Path, entry: str | None) -> tuple[dict[str, bytes], list[str], str | None]:
+    """The files to send, what stays behind, and the file to run. ValueError: there is too much."""
+    if path.is_file():
+        return {path.name: path.read_bytes()}, [], entry or path.name
+    files: dict[str, bytes] = {}
+    left_out: list[str] = []
+    size = 0
+    for place, folders, names in os.walk(path):
+        here = Path(place).relative_to(path)
+        for folder in sorted(folders):
+            if folder.startswith(".") or folder in _LEFT_OUT or Path(place, folder).is_symlink():
+                left_out.append((here / folder).as_posix() + "/")
+                folders.remove(folder)
+        folders.sort()
+        for name in sorted(names):
+            file = Path(place, name)
+            if name.startswith(".") or file.is_symlink() or not file.is_file():
+                left_out.append((here / name).as_posix())
+                continue
+            size += file.stat().st_size
+            if size > _LARGEST_BYTES or len(files) == _MOST_FILES:
+                raise ValueError(
+                    f"{path} has more than {_LARGEST_BYTES >> 20} MB or {_MOST_FILES:,} files. Keep data out "
+                    "of it: name a dataset with --dataset, or let the script fetch it."
+                )
+            files[(here / name).as_posix()] = file.read_bytes()
+    if not files:
+        raise ValueError(f"there are no files in {path}.")
+    return files, left_out, entry
+
+
+def _file(name: str, content: bytes) -> dict[str, str]:
+    try:
+        return {"path": name, "text": content.decode()}
+    except UnicodeDecodeError:
+        return {"path": name, "base64": base64.b64encode(content).decode()}
+
+
+def _show_quote(quote: dict[str, Any]) -> None:
+    cost = quote["estimated_cost"]
+    offer = quote.get("offer")
+    machine = f" ({offer['gpus']}× {offer['gpu']})" if offer else ""
+    if quote["provider"] == "local":
+        typer.echo("Runs on the server's machine.", err=True)
+    else:
+        typer.echo(
+            f"Runs at {quote['provider']}{machine}, for about ${cost['likely']:.2f} "
+            f"(${cost['low']:.2f} to ${cost['high']:.2f}).",
+            err=True,
+        )
+    for reason in quote["reasons"]:
+        typer.echo(f"  {reason}", err=True)
+
+
+def _write_notebook(
+    files: dict[str, bytes],
+    entry: str | None,
+    arguments: list[str],
+    packages: list[str] | None,
+    target: Path,
+    name: str,
+) -> None:
+    from gpubloom.cli.api_client import fail
+    from gpubloom.providers.colab_notebook import colab_notebook
+    from gpubloom.scripts import ScriptProblem
+
+    texts: dict[str, str | bytes] = {}
+    for path, content in files.items():
+        try:
+            texts[path] = content.decode()
+        except UnicodeDecodeError:
+            texts[path] = content
+    try:
+        made = colab_notebook(texts, entry or "train.py", arguments, packages, name=name)
+        target.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    except (ScriptProblem, KeyError) as problem:
+        fail(f"bloom submit: {problem}", code=2)
+    except OSError as problem:
+        fail(f"bloom submit: {target} cannot be written: {problem.strerror}.", code=2)
+    typer.echo(f"{target} is ready: open it in Colab (File, Upload notebook), choose a GPU, run all cells.")
+
+
+def _watch(job_id: str) -> None:
+    from gpubloom.cli.api_client import call
+
+    position: int | None = None
+    told = ""
+    while True:
+        status = call("GET", f"/ml-jobs/{job_id}/status")
+        query: dict[str, str | int] = {"lines": 2_000}
+        if position is not None:
+            query["after"] = position
+        page = call("GET", f"/training-jobs/{job_id}/logs", query=query)
+        position = page["end"]
+        for line in page["lines"]:
+            typer.echo(line)
+        cost = f", ${status['cost_so_far']:.2f} so far" if status["cost_so_far"] else ""
+        news = f"[{status['status']}{cost}]"
+        if news != told:
+            told = news
+            typer.echo(news, err=True)
+        if status["status"] in _ENDED:
+            break
+        time.sleep(_LOOK_SECONDS)
+    if status["error"]:
+        typer.echo(status["error"], err=True)
+    if status["status"] != "completed":
+        raise typer.Exit(1)

@@ -1,0 +1,164 @@
+"""`bloom submit` against a real server and worker: a folder that knows nothing of us, in the sandbox."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx2
+import nbformat
+import pytest
+
+from gpubloom.cli.submit import collect
+from gpubloom.providers.sandbox import why_no_sandbox
+from tests.live_server import LiveServer, live_server
+
+NANOGPT = Path(__file__).parents[1] / "nanogpt_folder"
+REASON = why_no_sandbox()
+in_a_sandbox = pytest.mark.skipif(REASON is not None, reason=f"no sandbox here: {REASON}")
+pytestmark = pytest.mark.xdist_group("bloom submit")
+
+Bloom = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with live_server(tmp_path_factory.mktemp("submit") / "home", command="up") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def token(server: LiveServer) -> str:
+    with httpx2.Client(base_url=server.address, timeout=30) as client:
+        account = {"name": "Ada", "email": "ada@example.com", "password": "correct horse battery"}
+        secret = server.setup_link.partition("token=")[2]
+        csrf = client.post("/api/auth/setup", json={"token": secret, **account}).json()["csrfToken"]
+        wanted = {"name": "cli", "scopes": ["read", "write"]}
+        return str(client.post("/api/me/tokens", json=wanted, headers={"X-CSRF-Token": csrf}).json()["token"])
+
+
+@pytest.fixture
+def bloom(server: LiveServer, token: str, tmp_path: Path) -> Bloom:
+    def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        own = {
+            "BLOOM_SERVER": server.address,
+            "BLOOM_TOKEN": token,
+            "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "gpubloom.cli", *arguments],
+            env={**os.environ, **own},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=150,
+        )
+
+    return run
+
+
+@in_a_sandbox
+def test_an_unmodified_folder_trains_here_and_its_files_come_back(bloom: Bloom, tmp_path: Path) -> None:
+    done = bloom(
+        "submit", str(NANOGPT), "--provider", "local", "--watch", "--", "--max_iters=60", "--eval_interval=20"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Runs on the server's machine." in done.stderr
+    assert "step 60: train loss" in done.stdout
+    job_id = done.stdout.split()[0]
+    job = json.loads(bloom("jobs", "show", job_id, "--json").stdout)
+    assert (job["status"], job["kind"], job["name"]) == ("completed", "script", "nanogpt_folder")
+    assert (job["summary"]["step"], job["summary"]["totalSteps"]) == (60, 60)
+    assert job["summary"]["values"]["train/loss"]["value"] < 4
+    assert job["summary"]["values"]["eval/loss"]["step"] == 60
+    listed = bloom("jobs", "list").stdout
+    assert re.search(rf"{job_id}  completed .* local .*nanogpt_folder", listed)
+    saved = bloom("jobs", "download", job_id, str(tmp_path / "made"))
+    assert saved.returncode == 0, saved.stderr
+    assert [path.name for path in (tmp_path / "made").rglob("*") if path.is_file()] == ["ckpt.pt"]
+
+
+@in_a_sandbox
+@pytest.mark.long
+def test_a_folder_that_is_paused_and_cancelled_on_the_way(
+    bloom: Bloom, server: LiveServer, token: str
+) -> None:
+    endless = ("--", "--max_iters=1000000", "--eval_interval=25")
+    started = bloom("submit", str(NANOGPT), "--provider", "local", "--json", *endless)
+    job_id = json.loads(started.stdout)["job_id"]
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx2.Client(base_url=server.address, headers=headers, timeout=30) as client:
+
+        def status() -> dict[str, object]:
+            found: dict[str, object] = client.get(f"/api/ml-jobs/{job_id}/status").json()
+            return found
+
+        def until(holds: Callable[[dict[str, object]], bool]) -> dict[str, object]:
+            deadline = time.monotonic() + 100
+            while not holds(now := status()):
+                assert time.monotonic() < deadline, now
+                time.sleep(0.1)
+            return now
+
+        seen = until(lambda now: (now["progress"]["step"] or 0) > 30)  # type: ignore[index]
+        assert seen["progress"]["eta_seconds"] > 0  # type: ignore[index]
+        assert seen["progress"]["total_steps"] == 1_000_000  # type: ignore[index]
+        assert bloom("jobs", "pause", job_id).returncode == 0
+        until(lambda now: now["status"] == "paused")
+        assert bloom("jobs", "resume", job_id).returncode == 0
+        until(lambda now: any("Resuming training from out" in line for line in now["logs"]))  # type: ignore[union-attr]
+        until(lambda now: now["status"] == "running")
+        saved = client.get(f"/api/training-jobs/{job_id}/checkpoints").json()["items"]
+        assert saved[0]["path"] == "work/out/ckpt.pt"
+        assert bloom("jobs", "cancel", job_id).returncode == 0
+        until(lambda now: now["status"] == "cancelled")
+
+
+def test_a_place_that_cannot_be_had_is_a_sentence_and_nothing_is_asked(bloom: Bloom) -> None:
+    refused = bloom("submit", str(NANOGPT), "--provider", "lambda")
+    assert refused.returncode == 2
+    assert "Traceback" not in refused.stderr
+    assert refused.stderr.strip()
+    assert "Rent it?" not in refused.stderr
+    assert "no provider 'nobody'" in bloom("submit", str(NANOGPT), "--provider", "nobody").stderr
+
+
+def test_a_notebook_for_colab_needs_no_server(tmp_path: Path) -> None:
+    target = tmp_path / "job.ipynb"
+    command = [
+        "submit",
+        str(NANOGPT),
+        "--provider",
+        "colab",
+        "--notebook",
+        str(target),
+        "--",
+        "--max_iters=5",
+    ]
+    made = subprocess.run(
+        [sys.executable, "-m", "gpubloom.cli", *command],
+        env={**os.environ, "BLOOM_SERVER": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert made.returncode == 0, made.stderr
+    nbformat.validate(json.loads(target.read_text()))
+    assert "max_iters=5" in target.read_text()
+
+
+def test_hidden_files_links_and_what_tools_leave_stay_behind(tmp_path: Path) -> None:
+    for name in ("train.py", ".env", ".git/config", "__pycache__/a.pyc", "src/model.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    files, left_out, entry = collect(tmp_path, None)
+    assert (sorted(files), entry) == (["src/model.py", "train.py"], None)
+    assert set(left_out) == {".env", ".git/", "__pycache__/", "link"}
+    (tmp_path / "large.bin").write_bytes(bytes(23 << 20))
+    with pytest.raises(ValueError, match="more than 22 MB"):
+        collect(tmp_path, None)
