@@ -36,7 +36,7 @@ def with_body(exchange: Exchange, **changes: Any) -> Exchange:
 
 
 def test_our_words_for_lambda_are_strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    with LambdaService() as service:
+    with LambdaService(boot_seconds=3600) as service:
         good = launched(service, "lambda", "A10", monkeypatch)
     assert list(lambda_misfits(good)) == []
     for wrong in (
@@ -52,7 +52,7 @@ def test_our_words_for_lambda_are_strict(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_our_words_for_paperspace_are_strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    with PaperspaceService() as service:
+    with PaperspaceService(boot_seconds=3600) as service:
         good = launched(service, "paperspace", "RTX A4000", monkeypatch)
     assert list(paperspace_misfits(good)) == []
     machine = good.reply.body["data"]
@@ -71,7 +71,7 @@ def test_the_published_description_of_lambda_is_really_asked(monkeypatch: pytest
     spec = published(SPEC)
     if spec is None:
         pytest.skip(f"{SPEC} is not here; BLOOM_SPECS can name a folder that has it")
-    with LambdaService() as service:
+    with LambdaService(boot_seconds=3600) as service:
         good = launched(service, "lambda", "A10", monkeypatch)
     assert list(misfits(spec, HOST, good)) == []
     for wrong, part in (
@@ -86,7 +86,7 @@ def test_the_published_description_of_lambda_is_really_asked(monkeypatch: pytest
 
 
 def test_a_test_that_breaks_a_contract_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = PaperspaceService()
+    service = PaperspaceService(boot_seconds=3600)
     monkeypatch.setattr(service, "_state", lambda rental: "booting")
     with pytest.raises(AssertionError, match=r"POST /machines → 200: the answer"), service:
         launched(service, "paperspace", "RTX A4000", monkeypatch)

@@ -36,7 +36,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.mark.parametrize(
     ("name", "kind", "gpu"),
-    [("lambda", LambdaService, "A10"), ("paperspace", PaperspaceService, "RTX A4000")],
+    [
+        ("lambda", LambdaService, "A10"),
+        pytest.param("paperspace", PaperspaceService, "RTX A4000", marks=pytest.mark.long),
+    ],
 )
 def test_a_script_runs_there_and_all_it_made_arrives(
     name: str,

@@ -27,6 +27,14 @@ IMPATIENT_SECONDS = 2.0
 
 @pytest.fixture
 def service() -> Iterator[LambdaService]:
+    """Its machines take long to boot: most tests need none that runs."""
+    with LambdaService(boot_seconds=3600) as service:
+        yield service
+
+
+@pytest.fixture
+def quick() -> Iterator[LambdaService]:
+    """Its machines run at once."""
     with LambdaService() as service:
         yield service
 
@@ -59,15 +67,15 @@ def fault_of(service: LambdaService, wanted: Launch | None = None, timeout_secon
 
 
 def test_a_job_runs_on_its_own_machine_until_that_is_ended(
-    service: LambdaService, monkeypatch: pytest.MonkeyPatch
+    quick: LambdaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BLOOM_LAMBDA_URL", service.url)
+    monkeypatch.setenv("BLOOM_LAMBDA_URL", quick.url)
 
     async def story() -> None:
-        rented = place("lambda").open(service.credentials)
+        rented = place("lambda").open(quick.credentials)
         started = await rented.submit(launch())
         assert (started.key, started.state, started.hourly) == ("bloom-5f3c-a1", "starting", 1.29)
-        machine = service.instances[started.id].machine
+        machine = quick.instances[started.id].machine
         until(lambda: (machine.folder / "told").exists())
         assert (machine.folder / "told").read_text() == ADDRESS
         now = await rented.status(started.id)
@@ -79,18 +87,18 @@ def test_a_job_runs_on_its_own_machine_until_that_is_ended(
         assert machine.processes() == []
         # What has ended already is no fault.
         await rented.cancel(started.id)
-        service.forget(started.id)
+        quick.forget(started.id)
         await rented.cancel(started.id)
         assert (await rented.status(started.id)).state == "ended"
         await rented.close()
 
     asyncio.run(story())
-    assert service.running == []
+    assert quick.running == []
 
 
-def test_the_address_lies_in_a_file_that_only_its_owner_reads(service: LambdaService) -> None:
-    identifier = asyncio.run(submit(service, launch()))
-    folder = service.instances[identifier].machine.folder / "bloom"
+def test_the_address_lies_in_a_file_that_only_its_owner_reads(quick: LambdaService) -> None:
+    identifier = asyncio.run(submit(quick, launch()))
+    folder = quick.instances[identifier].machine.folder / "bloom"
     until(lambda: (folder / "environment").exists() and (folder / "bloom-job.log").exists())
     for name in ("environment", "job.sh", "boot.log", "bloom-job.log"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
@@ -269,14 +277,14 @@ def test_a_machine_boots_runs_and_is_taken_away() -> None:
         asyncio.run(story())
 
 
-def test_the_switch_of_a_dead_man_ends_the_job_but_not_the_bill(service: LambdaService) -> None:
-    identifier = asyncio.run(submit(service, launch(longest_seconds=0.5)))
-    machine = service.instances[identifier].machine
+def test_the_switch_of_a_dead_man_ends_the_job_but_not_the_bill(quick: LambdaService) -> None:
+    identifier = asyncio.run(submit(quick, launch(longest_seconds=0.5)))
+    machine = quick.instances[identifier].machine
     until(lambda: not machine.running)
     assert (machine.folder / "powered-off").read_text() == "-P now\n"
 
     async def look() -> None:
-        async with opened(service) as rented:
+        async with opened(quick) as rented:
             assert (await rented.status(identifier)).state == "lost"
             # Lambda bills it all the same, so it is still to be ended.
             assert [found.id for found in await rented.list()] == [identifier]
