@@ -1,0 +1,86 @@
+"""The guides show commands that are there, and figures that are ours."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from gpubloom.cli.app import app
+from gpubloom.offers import load_prices
+from gpubloom.providers.places import place, place_names
+
+DOCS = Path(__file__).parent.parent / "docs"
+GUIDES = sorted((DOCS / "guides").glob("*.md"))
+_COMMAND = re.compile(r"^(?:\$ )?(bloom [^#\n`]+)|`(bloom [^`\n]+)`", re.MULTILINE)
+
+
+def shown_commands() -> list[tuple[str, str]]:
+    return [
+        (guide.name, (found[1] or found[2]).strip())
+        for guide in GUIDES
+        for found in _COMMAND.finditer(guide.read_text())
+    ]
+
+
+def table_after(mark: str) -> list[list[str]]:
+    text = (DOCS / "guides" / "providers.md").read_text()
+    lines = text.partition(f"<!-- {mark}:")[2].splitlines()[1:]
+    rows = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return [row for row in rows if not set("".join(row)) <= {"-"}]
+
+
+def test_there_are_guides_for_what_people_ask() -> None:
+    assert [guide.stem for guide in GUIDES] == ["costs", "first-job", "migrating", "providers"]
+
+
+@pytest.mark.parametrize(("guide", "line"), shown_commands())
+def test_every_command_that_a_guide_shows_exists(guide: str, line: str) -> None:
+    words = line.split(" -- ")[0].split()[1:]
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        found = command.commands.get(words[0])
+        assert found is not None, f"{guide}: there is no `bloom {words[0]}`"
+        command, words = found, words[1:]
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    for option in (word for word in words if word.startswith("-")):
+        assert option.partition("=")[0] in known, f"{guide}: `{line}` has no option {option}"
+
+
+def test_the_capabilities_in_the_guide_are_those_of_the_places() -> None:
+    head, *rows = table_after("capabilities")
+    assert len(head) == 7
+    told = {row[0]: [cell == "yes" for cell in row[1:]] for row in rows}
+    names = ("runs_unattended", "console_logs", "live_prices", "several_gpus", "several_nodes", "spot")
+    # What is compared are services with a price; a cluster of one's own has none.
+    services = [name for name in place_names() if name in load_prices().providers]
+    real = {name: [getattr(place(name).capabilities, each).can for each in names] for name in services}
+    assert told == real
+
+
+def test_the_prices_in_the_guide_are_those_of_the_table() -> None:
+    (_, *services), (_, *dates), *rows = table_after("prices")
+    prices = [row for row in load_prices().rows if row.region is None and row.kind != "free"]
+    for column, (service, day) in enumerate(zip(services, dates, strict=True), start=1):
+        mine = [row for row in prices if row.provider == service]
+        assert min(row.read_on for row in mine).isoformat() == day, service
+        for gpu, *_ in rows:
+            there = [row for row in mine if row.gpu == gpu]
+            shown = next(row[column] for row in rows if row[0] == gpu)
+            if not there:
+                assert shown == "", f"{gpu} at {service}"
+                continue
+            cheapest = min(there, key=lambda row: row.hourly / row.gpus)
+            mark = "*" if cheapest.assumed else ""
+            assert shown == f"{cheapest.hourly / cheapest.gpus:.2f}{mark}", f"{gpu} at {service}"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*GUIDES, DOCS / "providers.md", DOCS.parent / "README.md"]:
+        for target in re.findall(r"\]\(([^)#\s]+?\.md)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).is_file(), f"{page.name} → {target}"
