@@ -10,6 +10,7 @@ import typer.main
 from gpubloom.cli.app import app
 from gpubloom.offers import load_prices
 from gpubloom.providers.places import place, place_names
+from gpubloom.scripts.templates import templates
 
 DOCS = Path(__file__).parent.parent / "docs"
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
@@ -78,6 +79,13 @@ def test_the_prices_in_the_guide_are_those_of_the_table() -> None:
             cheapest = min(there, key=lambda row: row.hourly / row.gpus)
             mark = "*" if cheapest.assumed else ""
             assert shown == f"{cheapest.hourly / cheapest.gpus:.2f}{mark}", f"{gpu} at {service}"
+
+
+def test_the_templates_that_a_first_job_starts_from_are_there() -> None:
+    named = re.findall(r"template \*\*(.+?)\*\*", (DOCS / "guides" / "first-job.md").read_text())
+    titles = {template.title for template in templates()}
+    assert named
+    assert set(named) <= titles
 
 
 def test_links_between_pages_lead_somewhere() -> None:
