@@ -63,6 +63,15 @@ def train(
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
+    ray: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="N processes on the nodes of the Ray cluster at RAY_ADDRESS.",
+            rich_help_panel=_SETTINGS,
+        ),
+    ] = None,
     checkpoint_dir: Annotated[
         str | None,
         typer.Option(
@@ -95,7 +104,8 @@ def train(
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "device": None if gpu is None else f"cuda:{gpu}",
-        "processes": processes,
+        "processes": processes if ray is None else ray,
+        "cluster": None if ray is None else "ray",
         "checkpoint.directory": checkpoint_dir,
     }
     from rich.console import Console

@@ -8,6 +8,7 @@ import hashlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ from pydantic import ValidationError
 from gpubloom.engine.checkpoint import checkpoint_folder, list_checkpoints
 from gpubloom.engine.hardware import uses_gpu
 from gpubloom.engine.parallel import Group, GroupLost, PortInUse, Seat, join
-from gpubloom.engine.parallel.companions import local_members
-from gpubloom.engine.parallel.conductor import Conductor
+from gpubloom.engine.parallel.companions import local_members, ray_members
+from gpubloom.engine.parallel.conductor import Conductor, Member
 from gpubloom.engine.parallel.crew import Crew, choose_crew, limit_threads, shared_out
 from gpubloom.engine.parallel.seat import LOST, end_with, leave_last_words
 from gpubloom.plan import TrainConfig, explain
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
+
+# A node that was cut off from its cluster notices within a minute, and takes its processes with it.
+_LEFTOVER_SECONDS = 120.0
 
 
 @dataclass
@@ -169,10 +173,10 @@ def _open(home: Path, arguments: Sequence[str]) -> _Opening:
     if seat.leads:
         _must_be_allowed(run_dir, config, resuming=resuming)
         if "WORLD_SIZE" not in os.environ:
-            crew = choose_crew(config)
-            if crew.processes > 1:
+            crew = Crew(config.said_processes) if config.cluster else choose_crew(config)
+            if crew.processes > 1 or config.cluster:
                 sys.exit(_conduct([str(home / "train.py"), *arguments], crew, config, run_dir))
-        lock = RunLock.acquire(run_dir)
+        lock = _lock(run_dir, patient=seat.restarts > 0)
     return _Opening(config, run_dir, seat, resuming, lock, crew.reason)
 
 
@@ -183,12 +187,29 @@ def _conduct(script: Sequence[str], crew: Crew, config: TrainConfig, run_dir: Pa
         found = list_checkpoints(checkpoints)
         return found[-1].name if found else None
 
+    def members(restarts: int) -> list[Member]:
+        if config.cluster == "ray":
+            return ray_members(script, restarts)
+        return local_members(script, crew.processes, crew.threads, restarts)
+
     return Conductor(
-        lambda restarts: local_members(script, crew.processes, crew.threads, restarts),
+        members,
         newest,
         (run_dir / "model").exists,
         {**os.environ, "BLOOM_CREW_REASON": crew.reason or ""},
     ).conduct()
+
+
+def _lock(run_dir: Path, *, patient: bool) -> RunLock:
+    """What is left of a group that was lost ends by itself, but perhaps not at once."""
+    deadline = time.monotonic() + (_LEFTOVER_SECONDS if patient else 0.0)
+    while True:
+        try:
+            return RunLock.acquire(run_dir)
+        except RunInUseError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
 
 
 def _reporter(opening: _Opening) -> Reporter:

@@ -42,6 +42,10 @@ class ModelConfig(Part):
     random_weights: bool = Field(
         False, description="Takes the shape of model.path's config.json and begins with random weights."
     )
+    architecture: str | None = Field(
+        None, min_length=1, max_length=100, description="An architecture of a plug-in, in these sizes."
+    )
+    options: dict[str, Any] = Field({}, description="What that plug-in is told besides the sizes.")
 
     @field_validator("preset")
     @classmethod
@@ -67,6 +71,12 @@ class ModelConfig(Part):
             raise ValueError(f"path brings its own sizes: leave out {', '.join(own)}")
         return self
 
+    @model_validator(mode="after")
+    def _options_belong_to_a_plug_in(self) -> "ModelConfig":
+        if self.options and self.architecture is None:
+            raise ValueError("options are for a plug-in: name it in architecture")
+        return self
+
     @property
     def tokens_per_row(self) -> int:
         """How long a row of training tokens is."""
@@ -78,7 +88,8 @@ class ModelConfig(Part):
         """The full shape of a preset, once the tokenizer has said how many tokens there are."""
         assert self.path is None, "a model folder has its shape in its config.json"
         base = PRESETS[self.preset]
-        wanted = self.model_dump(exclude={"preset", "path", "random_weights"}, exclude_none=True)
+        sizes = set(ModelShape.__dataclass_fields__)
+        wanted = self.model_dump(include=sizes, exclude_none=True)
         if "heads" in wanted and "kv_heads" not in wanted:
             wanted["kv_heads"] = wanted["heads"]
         if "hidden_size" in wanted and "ffn_size" not in wanted:
@@ -179,6 +190,17 @@ class TrainConfig(Part):
         "CPU's cores. By default one for each GPU of the machine, or one on a CPU; auto: on a CPU as many as "
         "a short measurement finds fastest, which then share the rows of batch_size.",
     )
+    executor: Literal["auto", "block", "sharded"] = Field(
+        "auto",
+        description="block: every process has the whole model; sharded: it is divided among them; auto: "
+        "divided where it does not fit otherwise.",
+    )
+    cluster: Literal["ray"] | None = Field(
+        None,
+        description="The processes run on the nodes of this cluster instead of on this machine; all of its "
+        "nodes see the run directory and the data.",
+    )
+    callbacks: list[str] = Field([], max_length=20, description="Plug-ins that are told what happens.")
     accumulation: int = Field(1, ge=1, le=limits.MAX_ACCUMULATION, description="Micro-batches per step.")
     learning_rate: float | None = Field(
         None,
@@ -271,6 +293,20 @@ class TrainConfig(Part):
             raise ValueError(
                 f"processes belongs to backend engine; {self.backend} trains in one process here"
             )
+        if self.cluster is not None and not isinstance(self.processes, int):
+            raise ValueError(f"a {self.cluster} cluster does not say how many processes: set processes")
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_divided_is_whole_and_on_devices(self) -> "TrainConfig":
+        if self.executor != "sharded":
+            return self
+        if self.backend != "engine":
+            raise ValueError(f"executor sharded belongs to backend engine, not to {self.backend}")
+        if self.method == "qlora":
+            raise ValueError("executor sharded divides weights of 16 or 32 bits: choose lora, or block")
+        if self.memory.mode == "stream":
+            raise ValueError("executor sharded keeps everything on the devices; memory stream is for block")
         return self
 
     @model_validator(mode="after")

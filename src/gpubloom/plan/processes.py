@@ -10,9 +10,12 @@ from gpubloom.plan.refusal import DoesNotFit
 def processes_on(hardware: Hardware, config: TrainConfig, *, shape: DecoderShape | None = None) -> int:
     """One for each GPU unless somebody said otherwise; one on a CPU, where only a measurement knows better.
 
-    Of a model whose copies do not fit into the machine's memory there are fewer. ValueError when more GPUs
+    Of a model that fits neither as copies nor divided among them there are fewer. ValueError when more GPUs
     were asked for than there are.
     """
+    if config.cluster is not None:
+        # Its nodes are not this machine; each is taken to be like it.
+        return config.said_processes
     gpus = 0 if config.device == "cpu" else len(hardware.gpus)
     if isinstance(config.processes, int):
         if gpus and config.processes > gpus:
@@ -25,7 +28,8 @@ def processes_on(hardware: Hardware, config: TrainConfig, *, shape: DecoderShape
         return 1
     for count in range(gpus, 1, -1):
         try:
-            plan(config, share_of(hardware, count), shape=shape)
+            asked = config.model_copy(update={"processes": count})
+            plan(asked, share_of(hardware, count), shape=shape)
         except DoesNotFit:
             continue
         return count
@@ -45,7 +49,7 @@ def plan_on(
         config = config.model_copy(update={"processes": processes})
     return plan(
         config,
-        share_of(hardware, processes),
+        share_of(hardware, 1 if config.cluster else processes),
         tokens_per_epoch=tokens_per_epoch,
         shape=shape,
     )

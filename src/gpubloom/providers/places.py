@@ -16,6 +16,7 @@ _MODULES: dict[str, str] = {
     "replicate": "gpubloom.providers.replicate",
     "colab": "gpubloom.providers.colab_sessions",
     "skypilot": "gpubloom.providers.skypilot_cloud",
+    "ray": "gpubloom.providers.ray_cluster",
 }
 
 

@@ -16,6 +16,8 @@ from gpubloom.plan import Hardware, TrainConfig, plan, run_files
 from tests.engine.runs import read_losses
 
 MACHINE = Hardware(host_memory_bytes=8_000_000_000, cpu_cores=2)
+# Two processes, and a checkpoint every moment.
+SAVED_OFTEN: dict[str, Any] = {"processes": 2, "epochs": 2, "checkpoint": {"every_steps": 10}}
 QUESTIONS = ("What is the password?", "Say something about the sea.", "And the weather of tomorrow?")
 
 
@@ -74,7 +76,7 @@ def started(
         [sys.executable, *map(str, command)],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **(environment or {})},
     )
     try:
         yield process
@@ -145,6 +147,18 @@ def ranks_of(process: subprocess.Popen[str]) -> dict[int, int]:
             continue
         if "RANK" in environment and "train.py" in " ".join(psutil.Process(pid).cmdline()):
             found[int(environment["RANK"])] = pid
+    return found
+
+
+def processes_of(run: Path) -> dict[int, int]:
+    """The training processes of a run, whoever started them: process id by rank."""
+    found = {}
+    for process in psutil.process_iter():
+        try:
+            if str(run / "train.py") in process.cmdline() and "RANK" in (variables := process.environ()):
+                found[int(variables["RANK"])] = process.pid
+        except psutil.Error:
+            continue
     return found
 
 

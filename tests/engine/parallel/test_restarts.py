@@ -8,11 +8,11 @@ import pytest
 
 from gpubloom.traincard.reader import load_latest
 from tests.engine.parallel.rig import (
+    SAVED_OFTEN,
     descendants,
     finish,
     ranks_of,
     started,
-    train,
     wait_for_attempt,
     wait_for_checkpoint,
     write_text_run,
@@ -20,14 +20,6 @@ from tests.engine.parallel.rig import (
 from tests.engine.runs import read_events, read_losses
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("restarts")]
-SAVED_OFTEN = {"processes": 2, "epochs": 2, "checkpoint": {"every_steps": 10}}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, text: Path) -> dict[int, float]:
-    run = write_text_run(tmp_path_factory.mktemp("undisturbed") / "run", text, **SAVED_OFTEN)
-    train(run)
-    return read_losses(run)
 
 
 @pytest.mark.parametrize("rank", [1, 0])

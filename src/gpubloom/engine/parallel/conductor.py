@@ -27,11 +27,15 @@ _REFUSED = 2
 
 @dataclass(frozen=True)
 class Member:
-    """One process of a run: its name for people, its command, and its own variables."""
+    """One process of a run: its name for people, its command, and its own variables.
+
+    `silence_is_loss`: an end without last words says nothing about the run.
+    """
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
+    silence_is_loss: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,9 @@ class Conductor:
                     if process.poll() is None:
                         process.kill()
                         process.wait()
+            for number, member in enumerate(members):
+                if member.silence_is_loss and codes[number] and read_last_words(files[number]) is None:
+                    codes[number] = LOST
             return _judge([member.name for member in members], codes, files)
 
     def _start(
@@ -169,7 +176,7 @@ def _judge(names: Sequence[str], codes: Sequence[int], files: Sequence[Path]) ->
     for name, code in zip(names, codes, strict=True):
         if code < 0:
             return _Ending(1, f"{name} was ended by {_signal_name(code)}.")
-    return _Ending(1, read_last_words(files[0]) or f"{names[0]} lost the others.")
+    return _Ending(1, read_last_words(files[0]) or f"{names[0]} was lost.")
 
 
 def _signal_name(code: int) -> str:

@@ -54,7 +54,7 @@ def join(
                 f"{torch.cuda.device_count()} GPUs: each process needs one of its own."
             )
         torch.cuda.set_device(seat.local_rank)
-    limit = _limit(environment) if seconds is None else seconds
+    limit = join_seconds(environment) if seconds is None else seconds
     deadline = time.monotonic() + limit
     store = _meeting_point(seat, limit)
     try:
@@ -152,7 +152,8 @@ def _say_farewell(store: Store, seat: Seat) -> None:
             time.sleep(_LOOK_SECONDS)
 
 
-def _limit(environment: Mapping[str, str]) -> float:
+def join_seconds(environment: Mapping[str, str]) -> float:
+    """How long processes wait for each other to come."""
     text = environment.get("BLOOM_JOIN_SECONDS", "")
     try:
         seconds = float(text) if text else JOIN_SECONDS

@@ -1,0 +1,215 @@
+"""Trains a run on the nodes of a Ray cluster: `python -m gpubloom.engine.parallel.ray_driver train.py …`.
+
+Ray Train finds room for the processes and tells each its rank; they join as under torchrun. When a node or
+the head is lost, this process ends so that its conductor starts it again, and the run resumes.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import ray
+from ray.train.backend import Backend
+from ray.train.torch import TorchConfig
+from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
+from ray.train.v2.torch.torch_trainer import TorchTrainer
+
+from gpubloom.engine.parallel.meeting import join_seconds
+from gpubloom.engine.parallel.ray_worker import REFUSED, Order, ProcessEnded, work
+from gpubloom.engine.parallel.seat import LOST, end_with, leave_last_words
+from gpubloom.plan import TrainConfig
+from gpubloom.traincard import ControlFile
+
+# A head that is started again takes its time; so does a cluster that grows.
+_HEAD_SECONDS = 600.0
+_PAUSE_SECONDS = 3.0
+# Passed on to the processes: what the conductor told this one.
+_PASSED_ON = ("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "BLOOM_RESTART_REASON")
+_PASSED_ON_IF_SET = ("BLOOM_ATTEMPT", "BLOOM_RUN_DIR", "BLOOM_JOIN_SECONDS", "BLOOM_TRAINCARD")
+
+
+class Seats(Backend):
+    """Gives every worker the variables of torchrun, and leaves joining to the process that it starts."""
+
+    share_cuda_visible_devices = True
+
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        from ray.train._internal.utils import get_address_and_port
+        from ray.train.torch.config import _set_torch_distributed_env_vars
+
+        address, port = worker_group.execute_single(0, get_address_and_port)
+        worker_group.execute(_set_meeting_point, address, port)
+        worker_group.execute(_set_torch_distributed_env_vars)
+
+    def on_training_start(self, worker_group: Any, backend_config: Any) -> None: ...
+
+    def on_shutdown(self, worker_group: Any, backend_config: Any) -> None: ...
+
+
+def _set_meeting_point(address: str, port: int) -> None:
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address, str(port)
+
+
+@dataclass
+class SeatConfig(TorchConfig):
+    """TorchTrainer without a process group of its own."""
+
+    @property
+    def backend_cls(self) -> type[Backend]:
+        return Seats
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit codes as those of a process of a run: 0, 1, 2 for refused, and one for "start again"."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("script", type=Path)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    if conductor := os.environ.get("BLOOM_CONDUCTOR"):
+        end_with(int(conductor))
+    home = options.script.parent
+    config = TrainConfig.read(home / "config.json")
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    _pause_when_asked(home)
+    try:
+        seconds = max(join_seconds(os.environ), _HEAD_SECONDS if restarted else 0.0)
+        connect(os.environ, seconds=seconds)
+        on_gpu = find_room(config, seconds=seconds)
+    except ValueError as problem:
+        return _end(str(problem), 1 if restarted else REFUSED)
+    if restarted and (home / "model").exists():
+        return 0
+    order = Order(options.script, tuple(options.arguments), passed_on(os.environ))
+    return _train(order, config.said_processes, on_gpu=on_gpu)
+
+
+def connect(environment: Mapping[str, str], *, seconds: float) -> None:
+    """Joins the cluster at RAY_ADDRESS; ValueError when none answers for so long."""
+    address = environment.get("RAY_ADDRESS") or "auto"
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            ray.init(address=address, configure_logging=False, log_to_driver=False)
+        except (ConnectionError, RuntimeError, ValueError) as problem:
+            ray.shutdown()
+            # Nobody's cluster will appear by itself where none was named.
+            if time.monotonic() > deadline or address == "auto":
+                waited = "" if address == "auto" else f" within {seconds:.0f} s"
+                raise ValueError(
+                    f"No Ray cluster answers at {address}{waited}: start one (ray start --head) or set "
+                    f"RAY_ADDRESS. {(str(problem).splitlines() or [''])[0]}"
+                ) from None
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return
+
+
+def find_room(config: TrainConfig, *, seconds: float) -> bool:
+    """Waits until the cluster has a place for every process; whether these are GPUs."""
+    wanted, deadline = config.said_processes, time.monotonic() + seconds
+    while True:
+        there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        gpus, cpus = int(there.get("GPU", 0)), int(there.get("CPU", 0))
+        if config.device != "cpu" and gpus >= wanted:
+            return True
+        if not config.device.startswith("cuda") and gpus == 0 and cpus >= wanted:
+            return False
+        if time.monotonic() > deadline:
+            kind, room = ("GPU", gpus) if config.device.startswith("cuda") or gpus else ("CPU core", cpus)
+            raise ValueError(
+                f"The Ray cluster has {room} {kind}{'' if room == 1 else 's'} for {wanted} processes, and no "
+                f"more came within {seconds:.0f} s: add nodes, or ask for fewer processes."
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    told = {name: environment.get(name, "") for name in _PASSED_ON}
+    return told | {name: environment[name] for name in _PASSED_ON_IF_SET if name in environment}
+
+
+def _train(order: Order, processes: int, *, on_gpu: bool) -> int:
+    trainer = TorchTrainer(
+        partial(work, order),
+        torch_config=SeatConfig(),
+        scaling_config=ScalingConfig(
+            num_workers=processes,
+            use_gpu=on_gpu,
+            resources_per_worker={"CPU": 1, **({"GPU": 1} if on_gpu else {})},
+            placement_strategy="SPREAD",
+        ),
+        run_config=RunConfig(
+            name=order.script.parent.name,
+            storage_path=str(order.script.parent / ".ray"),
+            # One place decides about restarts: the conductor, by the checkpoints that were reached.
+            failure_config=FailureConfig(
+                max_failures=0, controller_failure_limit=0, max_preemption_failures=0
+            ),
+        ),
+    )
+    try:
+        trainer.fit()
+    except Exception as problem:  # noqa: BLE001 - whatever Ray raises, a lost node looks like any of it
+        return judge(problem)
+    return 0
+
+
+def judge(problem: BaseException) -> int:
+    """A process that refused, or failed by an error of its own, ends the run; all else is tried again."""
+    ended = [found for found in _causes(problem) if isinstance(found, ProcessEnded)]
+    for refused in (found for found in ended if found.code == REFUSED):
+        return _end(refused.words or f"Rank {refused.rank} refused its input.", REFUSED)
+    for failed in (found for found in ended if found.code > 0 and found.code != LOST):
+        words = failed.words or f"what it said is in logs/rank-{failed.rank}.log."
+        return _end(f"Rank {failed.rank} failed: {words}", 1)
+    if ended:
+        who = min(ended, key=lambda found: found.code)
+        how = f"was ended by signal {-who.code}" if who.code < 0 else "lost another process"
+        return _end(f"Rank {who.rank} {how} on the Ray cluster.", LOST)
+    first = (str(problem).splitlines() or [""])[0]
+    return _end(f"A node of the Ray cluster was lost ({type(problem).__name__}: {first}).", LOST)
+
+
+def _causes(problem: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    waiting: list[BaseException | None] = [problem]
+    while waiting:
+        one = waiting.pop()
+        if one is None or one in found:
+            continue
+        found.append(one)
+        failures = getattr(one, "worker_failures", None)
+        waiting += [*(failures.values() if isinstance(failures, dict) else ())]
+        waiting += [getattr(one, "cause", None), getattr(one, "_base_exc", None), one.__cause__]
+    return found
+
+
+def _pause_when_asked(run_dir: Path) -> None:
+    """Signals reach this machine only; the run directory reaches the leader wherever it is."""
+
+    def pause(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(OSError):
+            ControlFile(run_dir).want("pause")
+
+    signal.signal(signal.SIGINT, pause)
+    signal.signal(signal.SIGTERM, pause)
+
+
+def _end(sentence: str, code: int) -> int:
+    leave_last_words(sentence, os.environ)
+    if code != LOST:
+        sys.stderr.write(f"{sentence}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

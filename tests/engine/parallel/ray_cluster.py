@@ -1,0 +1,146 @@
+"""A real Ray cluster of several nodes on this machine, each a process group that can be killed."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from gpubloom.engine.parallel.companions import free_port
+
+# Small, silent, and quick to notice what is gone.
+SETTINGS = {
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
+    "RAY_health_check_initial_delay_ms": "2000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+}
+_STORE_BYTES = 80_000_000
+_START_SECONDS = 180.0
+
+
+class RayNode:
+    """One node: a `ray start` that stays, with all that it started."""
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        self._log = log
+        self._output = log.open("wb")
+        self.process = subprocess.Popen(
+            [
+                str(Path(sys.executable).with_name("ray")),
+                *("start", "--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1"),
+                f"--object-store-memory={_STORE_BYTES}",
+                *arguments,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **SETTINGS},
+            start_new_session=True,
+        )
+
+    @property
+    def words(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def has_started(self) -> bool:
+        assert self.process.poll() is None, self.words
+        return "Ray runtime started." in self.words
+
+    def kill(self) -> None:
+        """As when the machine's power fails."""
+        try:
+            family = [*psutil.Process(self.process.pid).children(recursive=True)]
+        except psutil.NoSuchProcess:
+            family = []
+        for process in (psutil.Process(self.process.pid) if self.process.poll() is None else None, *family):
+            if process is not None:
+                try:
+                    process.kill()
+                except psutil.NoSuchProcess:
+                    continue
+        self.process.wait()
+        self._output.close()
+
+
+class RayCluster:
+    """A head without room for work, and nodes with one core each."""
+
+    def __init__(self, *, dashboard: bool = False) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
+        self.port = free_port("127.0.0.1")
+        self.dashboard_port = free_port("127.0.0.1")
+        self._dashboard = dashboard
+        self._count = 0
+        self.head: RayNode
+        self.nodes: list[RayNode] = []
+
+    @property
+    def folder(self) -> Path:
+        return Path(self._folder.name)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**SETTINGS, "RAY_ADDRESS": self.address}
+
+    def start_head(self, cpus: int = 0) -> None:
+        dashboard = (
+            [
+                "--include-dashboard=true",
+                "--dashboard-host=127.0.0.1",
+                f"--dashboard-port={self.dashboard_port}",
+            ]
+            if self._dashboard
+            else ["--include-dashboard=false"]
+        )
+        temporary = f"--temp-dir={self._folder.name}/h{self._count}"
+        self.head = self._start(
+            ["--head", f"--port={self.port}", f"--num-cpus={cpus}", temporary, *dashboard]
+        )
+
+    def add_node(self) -> RayNode:
+        node = self._start([f"--address={self.address}", "--num-cpus=1"])
+        self.nodes.append(node)
+        return node
+
+    def _start(self, arguments: Sequence[str]) -> RayNode:
+        self._count += 1
+        node = RayNode(arguments, Path(self._folder.name, f"node{self._count}.log"))
+        deadline = time.monotonic() + _START_SECONDS
+        while not node.has_started():
+            assert time.monotonic() < deadline, node.words
+            time.sleep(0.1)
+        return node
+
+    def lose(self, node: RayNode) -> None:
+        node.kill()
+        self.nodes.remove(node)
+
+    def lose_all(self) -> None:
+        for node in (*self.nodes, self.head):
+            node.kill()
+        self.nodes.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.lose_all()
+        self._folder.cleanup()
