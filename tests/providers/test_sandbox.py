@@ -163,12 +163,23 @@ def test_the_environment_is_a_clean_one(inside: Inside) -> None:
     assert set(names) <= allowed | {"LC_CTYPE"}
 
 
+def test_variables_of_a_script_act_inside_only(inside: Inside) -> None:
+    inside.environment["LD_PRELOAD"] = "nowhere.so"
+    done = inside.run("print('hello')")
+    assert done.stdout == "hello\n"
+    # The loader complains once: of the script itself, not of what builds the wall around it.
+    assert done.stderr.count("nowhere.so") == 1
+
+
 def test_other_processes_cannot_be_seen_signalled_or_read(inside: Inside) -> None:
     seen = inside.say("[name for name in os.listdir('/proc') if name.isdecimal()]")
     assert seen == ["1", "2"]
     assert attempt(inside, f"os.kill({os.getpid()}, 0)") == ["ProcessLookupError"]
-    # The only other process is bubblewrap's own; it holds nothing of the server either.
-    assert "of the server" not in str(inside.run("print(open('/proc/1/environ').read())").stdout)
+    # The only other process is bubblewrap's own; it says nothing of the server either.
+    told = inside.say("open('/proc/1/cmdline').read()")
+    assert str(inside.server) not in str(told)
+    tried = attempt(inside, "print(open('/proc/1/environ').read() or 'nothing')")
+    assert tried in (["nothing"], ["PermissionError"])
 
 
 def test_it_has_no_rights_and_no_open_files_of_the_agent(inside: Inside) -> None:

@@ -2,6 +2,11 @@
 
 import asyncio
 import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -9,11 +14,12 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import select
 
+from gpubloom.providers.base import Reservation
 from gpubloom.providers.sandbox import why_no_sandbox
 from gpubloom.scripts.task import script_task
 from gpubloom.server.jobs.script_files import artifacts, write_files
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
-from gpubloom.worker.script_files import newest_checkpoint, resume_words
+from gpubloom.worker.script_files import newest_checkpoint, prepare_script, resume_words
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
@@ -227,3 +233,60 @@ def test_what_is_added_to_resume_is_the_newest_checkpoint_of_the_script_itself(t
     given = script_task({**path, "arguments": words})
     assert resume_words(tmp_path, given, 2)[0] == ()
     assert "begins anew" in resume_words(tmp_path, script_task({}), 2)[1]
+
+
+@on_sqlite
+def test_a_sandboxed_scripts_variables_do_not_reach_what_starts_it(machine: Machine) -> None:
+    script = add_script(machine, task={"environment": {"LD_PRELOAD": "/job/work/evil.so"}}, attempt=1)
+    with Reservation([], [], {}) as nothing:
+        spec = prepare_script(machine.run_dir(script), machine.settings.home, machine.job(script), nothing)
+    assert spec.environment == {}
+    assert spec.folder == "work"
+
+
+@on_sqlite
+def test_a_named_dataset_lies_beside_the_script_and_no_link_leads_us_astray(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cached = machine.settings.home / "cache" / "datasets" / "small"
+    cached.mkdir(parents=True)
+    with serve_file(b"once upon a time") as address:
+        table = tmp_path / "datasets.json"
+        table.write_text(
+            json.dumps([{"name": "small", "files": [{"name": "input.txt", "address": address}]}])
+        )
+        monkeypatch.setenv("BLOOM_DATASETS", str(table))
+        script = add_script(machine, task={"datasets": ["small"]}, attempt=1)
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        run_dir = machine.run_dir(script)
+        shutil.rmtree(run_dir / "work" / "data")
+        (run_dir / "work" / "data").symlink_to(elsewhere)
+        with Reservation([], [], {}) as nothing:
+            prepare_script(run_dir, machine.settings.home, machine.job(script), nothing)
+    assert (run_dir / "work" / "data" / "small" / "input.txt").read_text() == "once upon a time"
+    assert list(elsewhere.iterdir()) == []
+    assert "data/small/input.txt" not in {file.name for file in artifacts(run_dir)}
+
+
+@contextmanager
+def serve_file(content: bytes) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Not into the test's output."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/input.txt"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -34,39 +34,47 @@ _PARENT, _THREADS = 1, 17
 def outside(options: Mapping[str, Any], command: Sequence[str]) -> NoReturn:
     """Runs the command inside, and ends as it ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    limits: dict[str, Any] = options["limits"]
-    inner = [
-        *options["python"],
-        INSIDE_PATH,
-        "inside",
-        json.dumps(limits),
-        str(options["user"] or 0),
-        *command,
-    ]
-    information, information_end = os.pipe()
-    files = [(os.memfd_create(path), path, text) for path, text in options["files"].items()]
-    arguments = list(options["arguments"])
-    for descriptor, path, text in files:
-        os.write(descriptor, text.encode())
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        arguments += ["--perms", "0444", "--ro-bind-data", str(descriptor), path]
-    arguments += ["--remount-ro", "/", "--info-fd", str(information_end)]
     chosen = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    told = {
+        "environment": {**options["environment"], **chosen},
+        "limits": options["limits"],
+        "user": options["user"],
+    }
+    information, information_end = os.pipe()
+    kept = [information_end]
+    arguments = list(options["arguments"])
+    for path, text in options["files"].items():
+        kept.append(_held(text))
+        arguments += ["--perms", "0444", "--ro-bind-data", str(kept[-1]), path]
+    arguments += ["--remount-ro", "/", "--info-fd", str(information_end)]
+    # By descriptor: its process 1 is seen inside, and with it what stands on its command line.
+    kept.append(_held("\0".join(arguments)))
+    inner = [*options["python"], INSIDE_PATH, "inside", json.dumps(told), *command]
     process = subprocess.Popen(
-        [options["bwrap"], *arguments, "--", *inner],
-        env={**options["environment"], **chosen},
-        pass_fds=[information_end, *(descriptor for descriptor, _, _ in files)],
+        [options["bwrap"], "--args", str(kept[-1]), "--", *inner],
+        # Nothing that a person chose: a variable such as LD_PRELOAD would act out here.
+        env={},
+        pass_fds=kept,
         # Signals to the run's process group reach this process alone, which passes them on properly.
         start_new_session=True,
     )
-    os.close(information_end)
+    for descriptor in kept:
+        os.close(descriptor)
     first = _first_process(information)
-    problem = _watch(process, first, limits, options["work"])
+    problem = _watch(process, first, options["limits"], options["work"])
     if problem is not None:
         sys.stderr.write(f"[sandbox] {problem}\n")
         sys.stderr.flush()
         os._exit(_ENDED_BY_US)
     _end_like(process.returncode)
+
+
+def _held(text: str) -> int:
+    """A descriptor from which a text can be read once."""
+    descriptor = os.memfd_create("sandbox")
+    os.write(descriptor, text.encode())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def _first_process(information: int) -> int | None:
@@ -188,8 +196,9 @@ def _end_like(code: int) -> NoReturn:
     os._exit(code if code >= 0 else 128 - code)
 
 
-def inside(limits: Mapping[str, Any], user: int, command: Sequence[str]) -> NoReturn:
+def inside(told: Mapping[str, Any], command: Sequence[str]) -> NoReturn:
     """Becomes the command, with nothing in hand."""
+    limits, user = told["limits"], told["user"]
     # The locks of the run and of its devices belong to those outside.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     for which, value in (
@@ -213,12 +222,12 @@ def inside(limits: Mapping[str, Any], user: int, command: Sequence[str]) -> NoRe
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
-        os.execvpe(command[0], list(command), os.environ)  # noqa: S606 - what the sandbox is for
+        os.execvpe(command[0], list(command), told["environment"])  # noqa: S606 - what the sandbox is for
     except OSError as problem:
         sys.exit(f"[sandbox] {command[0]} could not be started: {problem.strerror}")
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "inside":
-        inside(json.loads(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+        inside(json.loads(sys.argv[2]), sys.argv[3:])
     outside(json.loads(sys.argv[1]), sys.argv[2:])

@@ -37,6 +37,7 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
     _bring_datasets(run_dir, home, task)
     added, note = resume_words(run_dir, task, job.attempt)
     command: tuple[str, ...] = (sys.executable, task.entry, *task.arguments, *added)
+    environment = dict(task.environment)
     limit = None if job.max_hours is None else job.max_hours * 3600
     if job.target == "local" and task.sandboxed:
         if reason := why_no_sandbox():
@@ -50,24 +51,32 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
             gpus=tuple(name for name in reservation.devices if name not in {CPU, CPU_BESIDE}),
         )
         sandbox.prepare()
-        command = sandbox.command(command, task.environment)
+        command = sandbox.command(command, environment)
+        # Out here they would act on the program that builds the wall.
+        environment = {}
     return JobSpec(
         job_id=str(job.id),
         run_dir=run_dir,
         attempt=job.attempt,
         command=command,
-        environment=task.environment,
+        environment=environment,
         time_limit_seconds=limit if job.target == "local" else None,
         folder=WORK_FOLDER,
         note=note,
+        total_steps=task.total_steps,
     )
 
 
 def _bring_datasets(run_dir: Path, home: Path, task: ScriptTask) -> None:
     """From the cache, or from where they lie in the world: the script itself may have no network."""
+    folder = run_dir / WORK_FOLDER / _DATA_FOLDER
     for name in task.datasets:
+        # An earlier attempt may have left a link in its place, to have us write where it cannot.
+        for place in (folder, folder / name):
+            if place.is_symlink():
+                place.unlink()
         try:
-            prepared = prepare_named(name, run_dir / WORK_FOLDER / _DATA_FOLDER, home=home)
+            prepared = prepare_named(name, folder, home=home)
         except FetchProblem as problem:
             raise ProviderError(f"The dataset {name} could not be brought: {problem}") from problem
         note_brought(run_dir, prepared.files)
