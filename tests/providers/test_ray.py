@@ -6,11 +6,13 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpubloom.offers import Constraints, Need, Span, load_prices, offers
 from gpubloom.providers.faults import Fault
 from gpubloom.providers.places import place
 from gpubloom.providers.ray_cluster import RayPlace
@@ -144,6 +146,17 @@ def test_gpus_of_the_cluster_are_offered_for_nothing(service: RayService) -> Non
     ]
     [row] = asyncio.run(RayPlace(service.url).prices())
     assert (row.gpu, row.gpus, row.hourly, row.kind) == ("A100 80GB", 2, 0, "free")
+
+
+def test_the_price_file_of_the_docs_offers_the_cluster_for_nothing(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "providers.md"
+    [text] = [part for part in page.read_text(encoding="utf-8").split("```json\n") if '"ray": {' in part]
+    file = tmp_path / "prices.json"
+    file.write_text(text.partition("```")[0], encoding="utf-8")
+    need = Need(Span.of(40.0), Span.of(2.0), "A100 80GB")
+    asked = Constraints(providers=frozenset({"ray"}))
+    [offer] = offers(need, prices=load_prices(file), now=datetime.now(UTC), constraints=asked).offers
+    assert (offer.provider, offer.gpu, offer.cost.total.high) == ("ray", "A100 80GB", 0)
 
 
 # A real cluster, with its dashboard: that is what answers for Ray Jobs.
