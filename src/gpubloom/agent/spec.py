@@ -21,7 +21,8 @@ class JobSpec:
 
     `environment` is added to what the agent inherits. `stop_grace_seconds`: how long a training process that
     was asked to stop may take to save its checkpoint before it is killed. `folder`: where inside the run
-    directory the command runs. `note`: what the log should say about this attempt.
+    directory the command runs. `note`: what the log should say about this attempt. `total_steps`: how many
+    the script is expected to take; it need not print that.
     """
 
     job_id: str
@@ -34,6 +35,7 @@ class JobSpec:
     stop_grace_seconds: float = 300.0
     folder: str = ""
     note: str = ""
+    total_steps: int | None = None
     v: int = SPEC_VERSION
 
     def __post_init__(self) -> None:
@@ -77,6 +79,7 @@ class JobSpec:
                 stop_grace_seconds=float(content["stop_grace_seconds"]),
                 folder=str(content.get("folder", "")),
                 note=str(content.get("note", "")),
+                total_steps=None if content.get("total_steps") is None else int(content["total_steps"]),
             )
         except (KeyError, TypeError, AttributeError) as problem:
             raise ValueError(

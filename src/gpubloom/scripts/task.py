@@ -60,6 +60,7 @@ class ScriptTask(Part):
     network: bool = Field(False, description="On this machine; rented ones always have a network.")
     sandboxed: bool = Field(True, description="On this machine; False only where an admin confirmed it.")
     datasets: tuple[str, ...] = Field((), max_length=20, description="Named datasets, put beside the script.")
+    total_steps: int | None = Field(None, ge=1, description="How many it takes, where the script says so.")
     resumes: bool = Field(False, description="Whether the script can go on from what it saved.")
     resume_arguments: tuple[str, ...] = Field(
         (), description="Added from the second attempt on, once there is a checkpoint."

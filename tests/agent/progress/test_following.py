@@ -1,6 +1,7 @@
 """Scripts that know nothing of us, run by a real agent: their progress is in the run directory."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,15 @@ def test_a_script_that_prints_like_nano_gpt_has_steps_losses_and_a_total(run: Ru
     assert "train/mfu" not in latest["values"]
     assert latest["facts"]["tokens_per_step"] == 256
     assert losses(run) == [(step, pytest.approx(4 - step / 20)) for step in range(41)]
+
+
+def test_a_script_that_prints_no_total_has_the_one_that_was_expected(run: Run) -> None:
+    run.script("for step in range(1, 21):\n    print(f'iter {step}: loss {1 / step:.4f}')\n")
+    run.spec = replace(run.spec, total_steps=30)
+    assert run.run_agent().code == 0
+    latest = load_latest(run.path)
+    assert latest is not None
+    assert (latest["step"], latest["total_steps"]) == (20, 30)
 
 
 def test_steps_that_a_resumed_script_repeats_are_kept_by_attempt(run: Run) -> None:

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 
 from gpubloom.agent.progress.course import Course, Point
 from gpubloom.agent.progress.event_files import EventFiles
@@ -120,6 +121,9 @@ class Follower:
             self._record(newest)
 
     def _record(self, point: Point) -> None:
+        expected = self._spec.total_steps
+        if point.total is None and expected is not None:
+            point = replace(point, total=expected)
         self._printed.update(point.values)
         if self._recorder is None and not self._open(point.step):
             return

@@ -78,6 +78,7 @@ def task_of(body: NewMlJob, folder: Folder, found: Requirements, walls: Walls) -
         "network": body.network,
         "sandboxed": walls.sandboxed,
         "datasets": body.datasets,
+        "total_steps": _steps(found),
         "resumes": saves is not None and saves.resumes_with is not None,
         "resume_arguments": () if saves is None else saves.resume_arguments,
         "checkpoint_folder": None if saves is None else _inside(saves.folder),
@@ -86,6 +87,12 @@ def task_of(body: NewMlJob, folder: Folder, found: Requirements, walls: Walls) -
         return script_task(fields)
     except ValueError as problem:
         raise InvalidInput(str(problem)) from None
+
+
+def _steps(found: Requirements) -> int | None:
+    """Guesses are no use: a wrong time left is worse than none."""
+    steps = found.iterations
+    return None if steps is None or steps.confidence == "assumed" else max(1, round(steps.value))
 
 
 def _inside(folder: str | None) -> str | None:
