@@ -64,7 +64,6 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
         folder=WORK_FOLDER,
         note=note,
         total_steps=task.total_steps,
-        total_steps=task.total_steps,
     )
 
 
