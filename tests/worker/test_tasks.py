@@ -188,6 +188,26 @@ def test_a_training_gets_the_gpu_that_a_playground_holds(machine: Machine) -> No
 
 
 @on_sqlite
+def test_a_job_for_two_gpus_gets_both_and_one_for_one_leaves_the_other(machine: Machine) -> None:
+    first = machine.add_task("serve", gpus=1)
+
+    async def scenario() -> None:
+        async with machine.worker("GPU-a", "GPU-b"):
+            await machine.began(first)
+            second = await asyncio.to_thread(lambda: machine.add_task("evaluate", gpus=1))
+            await machine.until(second, "completed")
+            seen = {machine.seen(first)["devices"], machine.seen(second)["devices"]}
+            assert seen == {"GPU-a", "GPU-b"}
+            # Both are needed, so whoever only talks to a model makes room.
+            both = await asyncio.to_thread(lambda: machine.add_task("evaluate", gpus=2))
+            await machine.until(both, "completed")
+            assert machine.seen(both)["devices"] == "GPU-a,GPU-b"
+
+    asyncio.run(scenario())
+    assert machine.job(first).error_code == "gave_way"
+
+
+@on_sqlite
 def test_a_push_finds_its_owners_token_in_a_file_that_is_gone_afterwards(machine: Machine) -> None:
     secret = "hf_verysecretindeed"
     context = f"hub_token:{machine.user.id}"

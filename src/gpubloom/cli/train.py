@@ -112,6 +112,8 @@ def train(
 
     console = Console(highlight=False)
     try:
+        if ray is not None and processes is not None:
+            raise ValueError("--ray says how many processes there are: leave out --processes.")
         if resume is not None:
             if run_dir or config or assignments or any(value is not None for value in flags.values()):
                 raise ValueError("--resume continues a run as it was asked for: it takes no other setting.")

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 import ray
 from ray.train.backend import Backend
@@ -95,22 +97,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def connect(environment: Mapping[str, str], *, seconds: float) -> None:
     """Joins the cluster at RAY_ADDRESS; ValueError when none answers for so long."""
     address = environment.get("RAY_ADDRESS") or "auto"
+    if address.startswith("http"):
+        raise ValueError(
+            f"RAY_ADDRESS is {address}, which is the dashboard's: training needs the cluster's own address, "
+            "such as head:6379."
+        )
     deadline = time.monotonic() + seconds
-    while True:
-        try:
-            ray.init(address=address, configure_logging=False, log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as problem:
-            ray.shutdown()
-            # Nobody's cluster will appear by itself where none was named.
-            if time.monotonic() > deadline or address == "auto":
-                waited = "" if address == "auto" else f" within {seconds:.0f} s"
-                raise ValueError(
-                    f"No Ray cluster answers at {address}{waited}: start one (ray start --head) or set "
-                    f"RAY_ADDRESS. {(str(problem).splitlines() or [''])[0]}"
-                ) from None
-            time.sleep(_PAUSE_SECONDS)
-        else:
-            return
+    while (problem := _why_not_connected(address)) is not None:
+        # Nobody's cluster will appear by itself where none was named.
+        if time.monotonic() > deadline or address == "auto":
+            waited = "" if address == "auto" else f" within {seconds:.0f} s"
+            raise ValueError(
+                f"No Ray cluster answers at {address}{waited}: start one (ray start --head) or set "
+                f"RAY_ADDRESS. {problem}"
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _why_not_connected(address: str) -> str | None:
+    where = urlsplit(address if "://" in address else f"//{address}")
+    try:
+        if where.hostname and where.port:
+            # Ray's own attempt may end this process when nobody listens there.
+            socket.create_connection((where.hostname, where.port), _PAUSE_SECONDS).close()
+        ray.init(address=address, configure_logging=False, log_to_driver=False)
+    except (OSError, RuntimeError, ValueError) as problem:
+        ray.shutdown()
+        return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
+    return None
 
 
 def find_room(config: TrainConfig, *, seconds: float) -> bool:
