@@ -8,10 +8,12 @@ import importlib.util
 import os
 import warnings
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from gpubloom.engine.calibrate import calibrated
+from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.hardware import Compute, choose_compute, uses_gpu, visible
 from gpubloom.engine.memory.pinned import PinningRefused
@@ -19,6 +21,9 @@ from gpubloom.engine.memory.process import resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.plan import DoesNotFit, Hardware, Plan, TrainConfig, detect_hardware, plan, share_of
+
+if TYPE_CHECKING:
+    from gpubloom.engine.executors.sharded import ShardedExecutor
 
 _COMPILE_PROCESSES = 4
 _WORTH_COMPILING_SECONDS = 90.0
@@ -28,7 +33,7 @@ _WORTH_COMPILING_SECONDS = 90.0
 class Placed:
     """An executor, and why it is the way it is."""
 
-    executor: BlockExecutor
+    executor: Executor
     compute: Compute
     plan: Plan
     compiled: bool
@@ -54,6 +59,7 @@ class Placed:
         """What a person should know about where this run happens."""
         facts: dict[str, object] = {
             "device": str(self.compute.device),
+            "executor": self.plan.executor,
             "precision": self.compute.reason,
             "placement": self.plan.placement_text,
             "compiled": self.compiled,
@@ -70,6 +76,8 @@ class Placed:
     def _optimizations(self) -> list[str]:
         """What makes this run faster or smaller than the plain way."""
         found = ["loss in chunks"]
+        if self.plan.executor == "sharded":
+            found.append("weights, gradients and optimizer state divided among processes")
         if self.compiled:
             found.append("compiled layers")
         layers = () if self.plan.placement is None else self.plan.placement.layers
@@ -98,6 +106,10 @@ def place(config: TrainConfig, model: Model, steps: int | None = None, group: Gr
         config = config.model_copy(update={"compile": "off"})
     hardware = share_of(hardware, group.local_size)
     found = plan(config, hardware, shape=model.shape)
+    if group.agree(found.executor) != found.executor:
+        # Devices may differ, but all must either have the whole model or a part of it.
+        config = config.model_copy(update={"executor": "sharded" if found.executor == "block" else "block"})
+        found = plan(config, hardware, shape=model.shape)
     if config.compile == "auto" and steps is not None:
         config, found = _without_compiling_if_short(config, hardware, model, found, steps)
     assert found.placement is not None
@@ -130,10 +142,11 @@ def _own_device(config: TrainConfig, group: Group) -> str:
 
 def _load(
     config: TrainConfig, model: Model, found: Plan, compute: Compute, options: ExecutorOptions
-) -> BlockExecutor:
+) -> Executor:
     assert found.placement is not None
+    kind = _kind_of(found)
     try:
-        return BlockExecutor(model.blocks, model.source, found.placement, config.optimizer, compute, options)
+        return kind(model.blocks, model.source, found.placement, config.optimizer, compute, options)
     except PinningRefused as problem:
         raise ValueError(str(problem)) from problem
     except torch.OutOfMemoryError as problem:
@@ -142,6 +155,15 @@ def _load(
             f"The GPU ran out of memory while the model was loaded; {planned:.1f} GB were planned for the "
             "run. Another process may hold the rest: free it, or set memory.gpu_budget_gb to what is free."
         ) from problem
+
+
+def _kind_of(found: Plan) -> "type[BlockExecutor | ShardedExecutor]":
+    if found.executor == "block":
+        return BlockExecutor
+    # Loaded here: it brings torch's sharding, which a run on one device never pays for.
+    from gpubloom.engine.executors.sharded import ShardedExecutor
+
+    return ShardedExecutor
 
 
 def _prepare_gpu(config: TrainConfig, device: torch.device) -> None:
@@ -164,7 +186,7 @@ def _without_compiling_if_short(
     """Compiling takes most of a minute: a run that is over by then is better off without, if that fits."""
     if found.device == "cpu" or steps * found.step_seconds > _WORTH_COMPILING_SECONDS:
         return config, found
-    eager = config.model_copy(update={"compile": "off"})
+    eager = config.model_copy(update={"compile": "off", "executor": found.executor})
     try:
         return eager, plan(eager, hardware, shape=model.shape)
     except DoesNotFit:

@@ -115,7 +115,7 @@ def device_bytes(work: Work, sums: Sums, at: Residency) -> Bytes:
     else:
         # Frozen embedding and head, and the adapters' copy for computing.
         weights += c * work.ends + (c * at.device_state if c < 4 else 0)
-    return Bytes(weights, gradients, optimizer, _activations(work, at), _overhead(work))
+    return Bytes(weights, gradients, optimizer, activation_bytes(work, at), overhead_bytes(work))
 
 
 def host_bytes(work: Work, at: Residency) -> Bytes:
@@ -137,7 +137,7 @@ def loss_bytes(work: Work, chunk: int) -> int:
     return min(chunk, work.tokens) * work.shape.vocab_size * (2 * work.compute_bytes + 4)
 
 
-def _activations(work: Work, at: Residency) -> int:
+def activation_bytes(work: Work, at: Residency) -> int:
     layers = min(at.recomputed, costs.OFFLOAD_BUFFERS) if at.offload else at.recomputed
     # The loss is over when the backward pass begins: only the larger of the two counts.
     passing = max(work.working, loss_bytes(work, at.chunk))
@@ -145,7 +145,7 @@ def _activations(work: Work, at: Residency) -> int:
     return int(total * costs.RESERVED_OVER_ALLOCATED)
 
 
-def _overhead(work: Work) -> int:
+def overhead_bytes(work: Work) -> int:
     if work.on_gpu:
         return costs.GPU_CONTEXT_BYTES + costs.GPU_WORKSPACE_BYTES
     return costs.HOST_OVERHEAD_BYTES

@@ -11,6 +11,13 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from gpubloom.plan import costs
 from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.decoder import DecoderShape
+from gpubloom.plan.divided import (
+    divided_bytes,
+    divided_phases,
+    divided_sentence,
+    may_divide,
+    search_divided,
+)
 from gpubloom.plan.hardware import Hardware
 from gpubloom.plan.memory import Bytes, device_bytes, host_bytes, residency_of
 from gpubloom.plan.placement import Placement
@@ -55,6 +62,8 @@ class Plan(_Result):
 
     version: Literal[1] = 1
     device: str
+    # Whether every process has the whole model, or it is divided among them.
+    executor: Literal["block", "sharded"] = "block"
     # None in plans of earlier versions, which were all resident.
     placement: Placement | None = None
     placement_text: str = "Everything stays on the training device."
@@ -95,13 +104,17 @@ def plan(
 ) -> Plan:
     """Predicts a run; DoesNotFit (a ValueError) names what is short and the nearest setting that fits.
 
-    `shape` stands for the config's model, for models that one does not have.
+    `shape` stands for the config's model, for models that one does not have. `hardware` is what one of the
+    config's processes has; a model that does not fit there may still be divided among them.
     """
     asked = Request.of(config, hardware, shape)
-    found = search(asked.timed, asked.limits, config.memory.mode)
-    if found is None:
-        raise refuse(asked)
-    return _answer(asked, placement(asked.timed.work, found), tokens_per_epoch)
+    if config.executor != "sharded":
+        found = search(asked.timed, asked.limits, config.memory.mode)
+        if found is not None:
+            return _answer(asked, placement(asked.timed.work, found), tokens_per_epoch)
+    if may_divide(config) and (divided := search_divided(asked)) is not None:
+        return _divided_answer(asked, divided, tokens_per_epoch)
+    raise refuse(asked)
 
 
 def predict(
@@ -158,6 +171,42 @@ def _answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> 
         steps=steps,
         seconds=None if steps is None else steps * step,
         assumptions=_assumptions(asked, tokens_per_epoch),
+    )
+
+
+def _divided_answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> Plan:
+    """The answer for a whole model in one process, with what differs when it is divided."""
+    on_device, on_host = divided_bytes(asked, placed)
+    found = divided_phases(asked, placed)
+    step = sum(phase.seconds for phase in found)
+    limited_by = limit_of(found, on_gpu=asked.gpu is not None)
+    whole = _answer(asked, placed, tokens_per_epoch)
+    device = _memory(on_device, asked.limits.host if asked.gpu is None else asked.limits.device)
+    return whole.model_copy(
+        update={
+            "executor": "sharded",
+            "placement_text": divided_sentence(asked, placed),
+            "memory": device,
+            "memory_total_bytes": device.total,
+            "memory_limit_bytes": device.limit_bytes,
+            "gpu": None if asked.gpu is None else device,
+            "gpu_reserved_bytes": None if asked.gpu is None else device.total - costs.GPU_CONTEXT_BYTES,
+            "host": device if asked.gpu is None else _memory(on_host, asked.limits.host),
+            "tokens_per_second": whole.tokens_per_step / step,
+            "step_seconds": step,
+            "phases": tuple(_phase(lanes) for lanes in found),
+            "limited_by": "the link between devices" if limited_by == "the link" else limited_by,
+            "limits": (
+                ("The devices wait for each other's weights and gradients; larger batches would hide it.",)
+                if limited_by == "the link"
+                else advice(limited_by, placed, asked.timed.work)
+            ),
+            "seconds": None if whole.steps is None else whole.steps * step,
+            "assumptions": (
+                *whole.assumptions,
+                *(("devices that reach each other as fast as the host",) if asked.gpu is not None else ()),
+            ),
+        }
     )
 
 

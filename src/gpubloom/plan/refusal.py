@@ -5,6 +5,7 @@ from typing import Any
 
 from gpubloom.plan import costs
 from gpubloom.plan.config import ModelConfig, TrainConfig
+from gpubloom.plan.divided import least_divided, may_divide, search_divided
 from gpubloom.plan.request import Request
 from gpubloom.plan.search import Need, least_need, possible
 from gpubloom.plan.shapes import PRESETS
@@ -27,7 +28,8 @@ class DoesNotFit(ValueError):
 def refuse(asked: Request) -> DoesNotFit:
     """What is short, by how much, and what would fit."""
     need = least_need(asked.timed, asked.limits, asked.config.memory.mode)
-    sentence = _shortage(asked, need)
+    divided = asked.config.executor == "sharded"
+    sentence = _shortage_of_each(asked) if divided else _shortage(asked, need)
     for changes in _changes(asked, need):
         nearest = _changed(asked.config, changes)
         if nearest is not None and _fits(asked, nearest):
@@ -60,9 +62,25 @@ def _shortage(asked: Request, need: Need) -> str:
     )
 
 
+def _shortage_of_each(asked: Request) -> str:
+    device, _ = least_divided(asked)
+    limit = asked.limits.host if asked.gpu is None else asked.limits.device
+    devices = asked.config.said_processes
+    return (
+        f"Divided among {devices} process{'' if devices == 1 else 'es'}, this run needs "
+        f"{_gigabytes(device.total)} of memory in each, which has {_gigabytes(limit)} to use"
+    )
+
+
 def _changes(asked: Request, need: Need) -> Iterator[Changes]:
     """Changes from the smallest to the largest."""
     config = asked.config
+    if config.executor == "sharded":
+        yield {"executor": "auto"}
+    gpus = len(asked.hardware.gpus)
+    if asked.gpu is not None and config.executor != "block" and config.said_processes < gpus:
+        # With all GPUs the model may be divided among more of them.
+        yield {"processes": gpus}
     bases: list[Changes] = [{}]
     if config.memory.mode == "resident" and asked.gpu is not None:
         bases.append({"memory.mode": "auto"})
@@ -127,7 +145,9 @@ def _fits(asked: Request, config: TrainConfig) -> bool:
         trial = Request.of(config, asked.hardware, asked.shape if asked.brings_weights else None)
     except ValueError:
         return False
-    return possible(trial.timed, trial.limits, config.memory.mode)
+    if config.executor != "sharded" and possible(trial.timed, trial.limits, config.memory.mode):
+        return True
+    return may_divide(config) and search_divided(trial) is not None
 
 
 def _changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig | None:

@@ -17,7 +17,7 @@ from gpubloom.plan.workload import Timed, Work
 
 # Eighths of the host's layers that are updated through the link instead.
 _LINKED_EIGHTHS = (1, 2, 3, 4, 5)
-_CHUNKS = (2_048, 512, 128)
+CHUNKS = (2_048, 512, 128)
 _ENDLESS = 2**62
 # Waiting in host memory is worth considering from this many bytes of layer inputs on.
 _OFFLOAD_FROM_BYTES = 1_000_000_000
@@ -256,9 +256,9 @@ class _Search:
         """
         work = self._timed.work
         if not work.on_gpu:
-            return [_CHUNKS[0]]
-        helps = [loss_bytes(work, larger) > work.working for larger in _CHUNKS[:-1]]
-        return [_CHUNKS[0], *(chunk for chunk, does in zip(_CHUNKS[1:], helps, strict=True) if does)]
+            return [CHUNKS[0]]
+        helps = [loss_bytes(work, larger) > work.working for larger in CHUNKS[:-1]]
+        return [CHUNKS[0], *(chunk for chunk, does in zip(CHUNKS[1:], helps, strict=True) if does)]
 
     def _filled_in(self, common: Candidate) -> int:
         """Frozen weights that must stay on the device."""

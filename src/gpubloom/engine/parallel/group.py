@@ -52,7 +52,7 @@ class Group:
     def sum(self, tensor: Tensor) -> Tensor:
         """Adds up a tensor of all processes, in place in each of them."""
         if self.size > 1:
-            with self._in_words():
+            with self.in_words():
                 dist.all_reduce(tensor)
         return tensor
 
@@ -67,7 +67,7 @@ class Group:
         if self.size == 1:
             return value
         values = [value]
-        with self._in_words():
+        with self.in_words():
             dist.broadcast_object_list(values, src=0, device=_device())
         return values[0]
 
@@ -83,7 +83,7 @@ class Group:
             dist.destroy_process_group()
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def in_words(self) -> Iterator[None]:
         """A connection that breaks means that a process is gone; torch's own words do not say so."""
         try:
             yield
