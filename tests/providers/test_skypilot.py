@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from gpubloom.offers import shipped_prices
+from gpubloom.providers import skypilot_bridge
 from gpubloom.providers.faults import Fault
 from gpubloom.providers.places import place
 from gpubloom.providers.rented import Instance, Launch
@@ -112,6 +113,22 @@ def test_a_process_that_dies_after_the_start_leads_to_the_cluster_that_was_start
     service.fail_next("cut")
     assert on_sky(service, lambda opened: opened.submit(launch())).state == "running"
     assert len(service.asked("launch")) == 1
+
+
+def test_skypilots_process_ends_with_us_even_in_the_middle_of_an_answer(service: SkyService) -> None:
+    service.fail_next("hang", "enabled_clouds")
+    bridge = subprocess.Popen(
+        [service.python, skypilot_bridge.__file__], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    assert bridge.stdin is not None
+    bridge.stdin.write(b'{"id": 1, "verb": "clouds", "arguments": {}}\n')
+    bridge.stdin.flush()
+    while not (service.folder / "asked.jsonl").exists():
+        assert bridge.poll() is None
+        time.sleep(0.01)
+    # As the kernel does when we are killed.
+    bridge.stdin.close()
+    assert bridge.wait(10) == 0
 
 
 def test_a_machine_that_is_still_being_made_is_starting_and_is_not_asked_for_again(

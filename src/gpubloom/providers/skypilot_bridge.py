@@ -13,8 +13,10 @@ import io
 import json
 import math
 import os
+import queue
 import re
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -229,11 +231,20 @@ def _described(problem: BaseException) -> dict[str, Any]:
     }
 
 
+def _listen(questions: queue.Queue[str]) -> None:
+    for line in sys.stdin:
+        questions.put(line)
+    # Nobody is there any more to hear an answer, and SkyPilot may try for hours to find one.
+    os._exit(0)
+
+
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    for line in sys.stdin:
-        question = json.loads(line)
+    questions: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_listen, args=(questions,), daemon=True).start()
+    while True:
+        question = json.loads(questions.get())
         answer: dict[str, Any] = {"id": question["id"]}
         try:
             answer["result"] = VERBS[question["verb"]](**question["arguments"])

@@ -1,7 +1,7 @@
 """A machine that a stand-in of a service rents out: a folder, an environment, and processes that really run.
 
-When it is taken away, everything that was started on it goes, also what left its process group: every process
-inherits a mark in its environment, and nothing without that mark is ever signalled.
+When it is taken away, everything that was started on it goes, also what left its session: every process
+inherits a mark in its environment. Nothing else is ever signalled.
 """
 
 import os
@@ -129,8 +129,16 @@ class Machine:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get(_MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
+                if self._has(process) and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
                 continue
         return found
+
+    def _has(self, process: psutil.Process) -> bool:
+        if process.environ().get(_MARK) == self._mark:
+            return True
+        # A process that gives itself a title overwrites its environment; it is mostly still in the session,
+        # whose number nobody else gets while our own child has not been waited for.
+        ours = self._process is not None and self._process.returncode is None
+        return ours and self._process is not None and os.getsid(process.pid) == self._process.pid
