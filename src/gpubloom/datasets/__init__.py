@@ -25,7 +25,7 @@ from gpubloom.datasets.rendering import Piece, Rendered, render
 from gpubloom.datasets.row_index import RowIndex, build_index, index_path, row_start
 from gpubloom.datasets.rows import Progress, Row, Start
 from gpubloom.datasets.shaping import FIELDS, Format, Mapping, to_example
-from gpubloom.datasets.source import SUFFIXES, Source
+from gpubloom.datasets.source import SUFFIXES, Source, readable_suffixes
 from gpubloom.datasets.splits import Split
 from gpubloom.datasets.statistics import Column, Lengths
 from gpubloom.datasets.template import ChatTemplate
@@ -68,6 +68,7 @@ __all__ = [
     "index_path",
     "inspect",
     "preview",
+    "readable_suffixes",
     "render",
     "row_start",
     "sample",

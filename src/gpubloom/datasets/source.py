@@ -9,6 +9,7 @@ from typing import Literal
 from gpubloom.datasets.encodings import SNIFFED_BYTES, Encoding, find_encoding
 from gpubloom.datasets.json_documents import Layout, find_layout, read_json_array
 from gpubloom.datasets.parquet import open_parquet, read_parquet
+from gpubloom.datasets.plugged import open_plugged, plugged_suffixes, read_plugged
 from gpubloom.datasets.problems import NotADataset
 from gpubloom.datasets.rows import (
     Progress,
@@ -23,6 +24,11 @@ from gpubloom.datasets.tables import Table, open_table, read_table
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet")
 TextRows = Literal["lines", "paragraphs"]
 _BLANK_LINE = re.compile(r"\S[^\S\n]*\n[^\S\n]*\n\s*\S")
+
+
+def readable_suffixes() -> tuple[str, ...]:
+    """Endings of files that are read here, those of plug-ins included."""
+    return (*SUFFIXES, *(suffix for suffix in plugged_suffixes() if suffix not in SUFFIXES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +55,19 @@ class Source:
     ) -> "Source":
         """Recognises the file; raises NotADataset with a sentence when it holds no rows."""
         kind = path.suffix.lower()
-        if kind not in SUFFIXES:
-            raise NotADataset(f"{path.name} is not read: a dataset is one of {' '.join(SUFFIXES)}.")
+        if kind not in readable_suffixes():
+            raise NotADataset(
+                f"{path.name} is not read: a dataset is one of {' '.join(readable_suffixes())}."
+            )
         try:
             size = path.stat().st_size
             if size == 0:
                 raise NotADataset(f"{path.name} is empty.")
             if kind == ".parquet":
                 open_parquet(path).close()
+                return cls(path, kind, size, None, (), Start(1, 1, 0))
+            if kind not in SUFFIXES:
+                open_plugged(path)
                 return cls(path, kind, size, None, (), Start(1, 1, 0))
             return _open_text(path, kind, size, find_encoding(path, encoding), delimiter, text_rows)
         except OSError as problem:
@@ -68,7 +79,8 @@ class Source:
         """All rows, or those from a start on. `parse=False` only places rows, where that is cheaper."""
         start, progress = start or self.start, progress or Progress()
         if self.encoding is None:
-            yield from read_parquet(self.path, start, progress)
+            read = read_parquet if self.kind == ".parquet" else read_plugged
+            yield from read(self.path, start, progress)
             return
         with self.path.open("rb", buffering=1 << 18) as file:
             if self.table is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from gpubloom.engine.export import hugging_face_config
 from gpubloom.engine.models.blocks import BlockModel, WeightSource
 from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
-from gpubloom.plan import DecoderShape, TrainConfig, shape_of
+from gpubloom.plan import DecoderShape, ModelShape, TrainConfig, shape_of
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,27 @@ class Model:
     @classmethod
     def _of_preset(cls, config: TrainConfig, vocab_size: int, end_of_text: int | None) -> "Model":
         shape = config.model.shape(vocab_size)
+        if config.model.architecture is not None:
+            return cls._of_plugin(config, config.model.architecture, shape)
         return cls(
             blocks=LlamaBlocks(shape),
             source=RandomLlama(shape, config.seed),
             shape=shape.decoder(),
             settings=hugging_face_config(shape, end_of_text),
+        )
+
+    @classmethod
+    def _of_plugin(cls, config: TrainConfig, name: str, shape: ModelShape) -> "Model":
+        from gpubloom.engine.models.plugged import PluggedBlocks, plugged_settings
+        from gpubloom.engine.models.sources import RandomWeights
+
+        blocks = PluggedBlocks(name, shape, config.model.options)
+        return cls(
+            blocks=blocks,
+            source=RandomWeights(blocks, config.seed),
+            shape=blocks.decoder(),
+            settings=plugged_settings(name, shape, config.model.options),
+            notes=(f"speed and working memory are planned as for a Llama of these sizes, not for {name}",),
         )
 
     @classmethod

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from gpubloom.engine.callbacks import Callbacks
 from gpubloom.engine.checkpoint import Progress, restore_random_state
 from gpubloom.engine.data import Batch, Dataset, Loader
 from gpubloom.engine.evaluate import Evaluation, evaluate
@@ -71,6 +72,9 @@ class Trainer:
         self.settings = LiveSettings.of(config)
         self.run_dir = Path(reporter.run_dir).resolve()
         self.keeper = Keeper(config, self.run_dir, self.model_folder, self.executor, reporter, group)
+        # Before anything is written: one that cannot be made ends the run here.
+        names = config.callbacks if group.leads else []
+        self.callbacks = Callbacks(names, config.model_dump(mode="json"), reporter)
         self.step = 0
         self.tokens_seen = 0
         self.trained_tokens = 0
@@ -86,6 +90,7 @@ class Trainer:
         self.keeper.clean()
         if self.group.leads:
             self._describe()
+        self.callbacks.tell("on_start", self.total_steps)
         self._obey_commands()
         try:
             while self.status == "running" and self.step < self.total_steps:
@@ -102,6 +107,7 @@ class Trainer:
             self.keeper.export(self.run_dir / "model")
             self.status = "completed"
         self.executor.close()
+        self.callbacks.tell("on_end", self.status)
         self.reporter.finish(self.status)
         return self.status
 
@@ -135,19 +141,18 @@ class Trainer:
         self.trained_tokens += trained
         seconds = time.perf_counter() - started
         if self.group.leads:
-            self.reporter.metrics(
-                {
-                    "train/loss": loss,
-                    "learning_rate": learning_rate,
-                    "grad_norm": grad_norm,
-                    "tokens_per_second": tokens / seconds,
-                    "tokens_seen": self.tokens_seen,
-                    # Of running text every token is trained.
-                    **({"trained_tokens": self.trained_tokens} if self._has_examples else {}),
-                    **self.placed.metrics(batch.token_count / seconds),
-                },
-                step=self.step,
-            )
+            values = {
+                "train/loss": loss,
+                "learning_rate": learning_rate,
+                "grad_norm": grad_norm,
+                "tokens_per_second": tokens / seconds,
+                "tokens_seen": self.tokens_seen,
+                # Of running text every token is trained.
+                **({"trained_tokens": self.trained_tokens} if self._has_examples else {}),
+                **self.placed.metrics(batch.token_count / seconds),
+            }
+            self.reporter.metrics(values, step=self.step)
+            self.callbacks.tell("on_step", self.step, values)
         # What a step waited for is known when the next one has begun.
         if (last := self.executor.last_step()) is not None:
             self.reporter.metrics(last.metrics(seconds), step=self.step - 1)
@@ -183,6 +188,7 @@ class Trainer:
         self._evaluated = self.step, found
         if self.group.leads:
             self.reporter.metrics(found.metrics(), step=self.step)
+            self.callbacks.tell("on_evaluate", self.step, found.metrics())
         self.reporter.phase("train")
         return found
 
@@ -208,6 +214,7 @@ class Trainer:
                 loss_scale=self.executor.loss_scale,
             )
         )
+        self.callbacks.tell("on_checkpoint", self.step, path)
         return path
 
     def resume(self) -> None:
@@ -236,8 +243,8 @@ class Trainer:
         if self.group.leads:
             self._look_for_commands(status)
         # All change at the same step, or their weights would part.
-        self.settings, self._save_wanted, self.status = self.group.agree(
-            (self.settings, self._save_wanted, self.status)
+        self.settings, self._save_wanted, self.status, self.total_steps = self.group.agree(
+            (self.settings, self._save_wanted, self.status, self.total_steps)
         )
         self.executor.tune(weight_decay=self.settings.weight_decay, clip_norm=self.settings.clip_norm)
 
@@ -250,6 +257,8 @@ class Trainer:
             self.reporter.applied(command.version, refused)
         if status is not None:
             self.status = status
+        if self.callbacks.has_stopped:
+            self.total_steps = self.step
 
     def _ends_epoch(self) -> bool:
         return self.loader.position == 0 or self.step == self.total_steps

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpubloom.datasets.plugged import plugged_suffixes
 from gpubloom.engine.checkpoint import checkpoint_folder, list_checkpoints
 from gpubloom.engine.checkpoint.folders import PROGRESS_FILE
 from gpubloom.engine.data import Dataset, Rows
@@ -58,7 +59,7 @@ def _of_run(found: Found, config: TrainConfig, run_dir: Path) -> HeldOut | str:
 def _of_file(found: Found, data_path: str, context_length: int) -> HeldOut:
     file, config = Path(data_path), found.config
     asked = DataConfig() if config is None else config.data
-    is_table = file.suffix.lower() in _EXAMPLE_SUFFIXES
+    is_table = file.suffix.lower() in {*_EXAMPLE_SUFFIXES, *plugged_suffixes()}
     kind = "examples" if is_table or (asked.kind == "examples" and file.suffix == ".txt") else "text"
     data = asked.model_copy(
         update={"kind": kind, "train_path": data_path, "eval_path": None, "eval_fraction": 0.0}

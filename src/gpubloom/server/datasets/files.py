@@ -5,7 +5,7 @@ import unicodedata
 from pathlib import Path
 from uuid import UUID
 
-from gpubloom.datasets import SUFFIXES
+from gpubloom.datasets import readable_suffixes
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.arriving import Arriving
@@ -38,10 +38,12 @@ def arriving_file(settings: Settings, dataset: Dataset) -> Arriving:
 
 def suffix_of(filename: str) -> str:
     """The ending that says how the file is read; raises when it is none of the known ones."""
-    for suffix in SUFFIXES:
+    for suffix in readable_suffixes():
         if filename.lower().endswith(suffix):
             return suffix
-    raise ValueError(f"{shown_name(filename)} is not read: a dataset is one of {' '.join(SUFFIXES)}.")
+    raise ValueError(
+        f"{shown_name(filename)} is not read: a dataset is one of {' '.join(readable_suffixes())}."
+    )
 
 
 def shown_name(filename: str) -> str:
