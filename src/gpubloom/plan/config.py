@@ -75,6 +75,8 @@ class ModelConfig(Part):
     def _options_belong_to_a_plug_in(self) -> "ModelConfig":
         if self.options and self.architecture is None:
             raise ValueError("options are for a plug-in: name it in architecture")
+        if self.tie_embeddings and self.architecture is not None:
+            raise ValueError("an architecture of a plug-in has a head of its own: leave out tie_embeddings")
         return self
 
     @property
@@ -95,6 +97,9 @@ class ModelConfig(Part):
         if "hidden_size" in wanted and "ffn_size" not in wanted:
             # The usual 8/3 of a SwiGLU network, rounded up to what matrix kernels like.
             wanted["ffn_size"] = -(-wanted["hidden_size"] * 8 // 3 // 16) * 16
+        if self.architecture is not None:
+            # A plug-in's head is a part of its own.
+            wanted["tie_embeddings"] = False
         fields = {name: wanted.get(name, getattr(base, name)) for name in ModelShape.__dataclass_fields__}
         return ModelShape(**{**fields, "vocab_size": vocab_size})
 
