@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from gpubloom.traincard import ControlFile
+from gpubloom.traincard.reader import load_latest
 from tests.engine.parallel.rig import (
     finish,
     lives,
@@ -84,3 +85,33 @@ def test_nobody_outlives_a_conductor_that_is_killed(tmp_path: Path, text: Path) 
         while any(map(lives, ranks.values())):
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+@pytest.mark.long
+def test_an_error_of_a_companion_ends_the_run_with_its_words(tmp_path: Path, text: Path) -> None:
+    run = write_text_run(tmp_path / "run", text, processes=2)
+    script = (run / "train.py").read_text(encoding="utf-8")
+    failing = "if session.group.rank == 1:\n            raise OSError('no room at this node')\n        "
+    (run / "train.py").write_text(script.replace("trainer.train()", f"{failing}trainer.train()"))
+    with started([run / "train.py"]) as process:
+        _, words = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "Rank 1 failed: OSError: no room at this node" in words
+    assert "goes on" not in words, "it would only fail again"
+    latest = load_latest(run)
+    assert latest is not None
+    assert latest["status"] == "failed"
+    assert "no room at this node" in latest["error"]["message"]
+
+
+@pytest.mark.long
+def test_torchrun_leaves_a_completed_run_as_it_is(tmp_path: Path, text: Path) -> None:
+    run = write_text_run(tmp_path / "run", text, max_steps=2)
+    train(run)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    with started([*torchrun, run / "train.py"]) as process:
+        _, words = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "holds a completed run; nothing is left to train" in words
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
