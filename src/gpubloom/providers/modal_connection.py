@@ -1,6 +1,7 @@
 """One person's connection to Modal: a client of their own, and calls that are bounded in time."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -70,7 +71,9 @@ class ModalConnection:
         client, self._client = self._client, None
         if client is not None:
             closing: Awaitable[None] = client.__aexit__(None, None, None)  # type: ignore[no-untyped-call]
-            await self.ask("close the connection", closing)
+            # What is not closed in time is closed by its other end.
+            with contextlib.suppress(Fault):
+                await self.ask("close the connection", closing)
 
     async def ask(self, doing: str, call: Awaitable[Result], *, seconds: float | None = None) -> Result:
         """Fault for whatever goes wrong; `doing` completes "Modal could not …"."""
