@@ -22,7 +22,6 @@ from gpubloom.providers.rented import (
     KEY_PREFIX,
     Capabilities,
     Capability,
-    CredentialField,
     Instance,
     Launch,
     LogChunk,
@@ -135,11 +134,14 @@ class ColabSessions:
 
     async def cancel(self, instance_id: str) -> None:
         try:
-            await self._program.call("stop", "-s", instance_id)
+            said = await self._program.call("stop", "-s", instance_id)
         except Fault as fault:
             if fault.kind != "gone":
                 raise
-        self._ended.add(instance_id)
+            return
+        # One that was gone before was lost, not ended.
+        if "not found" not in said:
+            self._ended.add(instance_id)
 
     async def list(self) -> list[Instance]:
         return [Instance(name, name, "running", page=_PAGE) for name in sorted(await self._sessions())]
@@ -203,5 +205,8 @@ class _Colab(PlaceKind):
         return ColabSessions(ColabProgram(command))
 
 
-_FIELDS: tuple[CredentialField, ...] = ()
-PLACE: PlaceKind = _Colab("colab", "Colab", _FIELDS, capabilities(set_up=_command() is not None), _PAGE)
+def __getattr__(name: str) -> PlaceKind:
+    """PLACE is made when it is asked for: what it can do depends on what the operator has set up."""
+    if name != "PLACE":
+        raise AttributeError(name)
+    return _Colab("colab", "Colab", (), capabilities(set_up=_command() is not None), _PAGE)
