@@ -39,20 +39,19 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
     """Say what a run would need and how fast it would be. Nothing is started."""
-    from gpubloom.plan import DoesNotFit, estimate_tokens
-    from gpubloom.plan import plan as make_plan
+    from gpubloom.plan import DoesNotFit, estimate_tokens, plan_on
 
     try:
         asked, given = _asked(config, assignments or [], shape)
         hardware = _machine(machine, measure=measure)
         tokens = estimate_tokens(asked.data) if shape is None else None
         try:
-            found = make_plan(asked, hardware, tokens_per_epoch=tokens, shape=given)
+            found = plan_on(hardware, asked, tokens_per_epoch=tokens, shape=given)
         except DoesNotFit as refusal:
             nearest = refusal.nearest
             instead = None
             if nearest is not None:
-                instead = make_plan(nearest, hardware, tokens_per_epoch=tokens, shape=given)
+                instead = plan_on(hardware, nearest, tokens_per_epoch=tokens, shape=given)
             _show(None, str(refusal), instead, _title(shape, asked, hardware), as_json=as_json)
             raise typer.Exit(1) from None
         _show(found, None, None, _title(shape, asked, hardware), as_json=as_json)
