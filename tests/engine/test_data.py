@@ -113,7 +113,7 @@ def starts(loader: Loader) -> list[list[int]]:
 def test_an_epoch_visits_every_window_once_and_targets_are_one_ahead() -> None:
     loader = Loader(windows(81), batch_size=5, accumulation=2, seed=1)
     batches = list(loader.rest_of_epoch())
-    assert loader.state() == {"epoch": 1, "position": 0}
+    assert (loader.epoch, loader.position) == (1, 0)
     assert batches[0].tokens_ABT.shape == (2, 5, 4)
     assert all(torch.equal(batch.targets_ABT, batch.tokens_ABT + 1) for batch in batches)
     assert sorted(torch.cat([batch.tokens_ABT.flatten() for batch in batches]).tolist()) == list(range(80))
@@ -159,6 +159,14 @@ def test_a_restored_loader_continues_with_the_very_next_batch(stop_after: int) -
     resumed = Loader(windows(403), batch_size=5, accumulation=1, seed=3)
     resumed.restore(stopped.state())
     assert stream(resumed) == whole[stop_after:]
+
+
+def test_a_position_is_refused_by_steps_of_other_rows() -> None:
+    rows = windows(403)
+    saved = Loader(rows, batch_size=4, accumulation=1, seed=0, processes=2).state()
+    Loader(rows, batch_size=8, accumulation=1, seed=0).restore(saved)
+    with pytest.raises(ValueError, match="saved by steps of 8 rows, and this run has steps of 4"):
+        Loader(rows, batch_size=4, accumulation=1, seed=0).restore(saved)
 
 
 def test_evaluation_rows_are_spread_over_the_text() -> None:

@@ -83,9 +83,17 @@ class Loader:
         return numbers.reshape(accumulation, self._processes, batch_size)[:, self._rank].reshape(-1)
 
     def state(self) -> dict[str, int]:
-        return {"epoch": self.epoch, "position": self.position}
+        return {"epoch": self.epoch, "position": self.position, "rows": self.rows_per_step}
 
     def restore(self, state: dict[str, int]) -> None:
+        """ValueError where a step had other rows: the position would be another place in the data."""
+        # Checkpoints of earlier versions do not say it.
+        rows = state.get("rows", self.rows_per_step)
+        if rows != self.rows_per_step:
+            raise ValueError(
+                f"The checkpoint was saved by steps of {rows} rows, and this run has steps of "
+                f"{self.rows_per_step}: use as many processes as before, or a batch_size that fits them."
+            )
         self.epoch, self.position = state["epoch"], state["position"]
 
 
