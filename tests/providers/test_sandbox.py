@@ -209,6 +209,24 @@ def test_there_is_no_network_unless_it_is_allowed(inside: Inside) -> None:
         assert attempt(inside, ask) == ["connected"]
 
 
+def test_a_job_with_gpus_sees_its_own_and_a_system_it_cannot_change(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A stand-in for a GPU's node: whatever is there as a device is shown under its name.
+    monkeypatch.setattr("gpubloom.providers.sandbox.gpu_nodes", lambda gpus: ("full",))
+    sandbox = replace(inside.sandbox, gpus=("GPU-1",))
+    sandbox.prepare()
+    (inside.work / inside.script).write_text(
+        "import json, os\n"
+        "seen = [os.environ['CUDA_VISIBLE_DEVICES'], os.path.exists('/dev/full')]\n"
+        "print(json.dumps([*seen, os.access('/sys/kernel', os.W_OK)]))"
+    )
+    command = sandbox.command([sys.executable, "-S", inside.script], {})
+    environment = {**SERVER, "CUDA_VISIBLE_DEVICES": "GPU-1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
+    assert json.loads(done.stdout) == ["GPU-1", True, False]
+
+
 def test_a_fork_bomb_is_ended_and_nothing_of_it_stays(inside: Inside) -> None:
     done = inside.run(
         "import os\nos.write(1, b'go')\nwhile True:\n    try: os.fork()\n    except OSError: pass\n"

@@ -18,7 +18,8 @@ from gpubloom.server.jobs.script_files import note_brought, read_brought, was_br
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.traincard import ControlFile
 
-_HOME_FOLDER = "home"
+# Hidden, so that a cache in it does not travel when the job goes on elsewhere.
+_HOME_FOLDER = ".home"
 _DATA_FOLDER = "data"
 
 

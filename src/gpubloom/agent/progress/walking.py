@@ -8,7 +8,7 @@ from pathlib import Path
 _MOST_ENTRIES = 5_000
 _DEEPEST = 5
 # Ours, or never what a script saves.
-_NOT_THERE = {"traincard", "agent", "logs", "home", "node_modules", "__pycache__", ".git", ".venv"}
+_NOT_THERE = {"traincard", "agent", "logs", ".home", "node_modules", "__pycache__", ".git", ".venv"}
 
 
 def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[tuple[Path, os.stat_result]]:
