@@ -298,13 +298,3 @@ def test_a_wrong_key_is_a_sentence_without_the_secret(bucket: S3Server) -> None:
     with pytest.raises(StorageError, match="secret key is not the one") as refused:
         Store(settings).put("jobs/x", b"")
     assert "wrong-and-private" not in str(refused.value)
-
-
-def test_settings_come_from_the_environment_or_say_what_is_missing() -> None:
-    assert StorageSettings.from_environment({}) is None
-    with pytest.raises(StorageError, match="BLOOM_STORAGE_KEY"):
-        StorageSettings.from_environment({"BLOOM_STORAGE_BUCKET": "runs"})
-    found = StorageSettings.from_environment(
-        {"BLOOM_STORAGE_BUCKET": "runs", "BLOOM_STORAGE_KEY": "k", "BLOOM_STORAGE_SECRET": "s"}
-    )
-    assert found == StorageSettings("runs", "k", "s")

@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 ARRIVING = ".arriving"
-_OURS = re.compile(r"agent(/.*)?|traincard/(control\.(json|lock)|lock(\.rank\d+)?)")
+# What the other side was given, or is told; files of `inputs` may be links to somebody's originals.
+_OURS = re.compile(r"agent(/.*)?|inputs(/.*)?|traincard/(control\.(json|lock)|lock(\.rank\d+)?)")
 _EXIT = re.compile(r"agent/exit-\d+\.json")
 
 
@@ -31,14 +32,14 @@ class RunFolder:
 
     def apply(self, entry: Mapping[str, Any], content: bytes) -> None:
         """RefusedEntryError when it cannot be; OSError when the disk cannot."""
-        path = self._place(str(entry["path"]))
+        path = self._theirs(str(entry["path"]))
         match entry["kind"]:
             case "whole":
                 self._whole(path, content)
             case "grow":
                 self._grow(path, int(entry["offset"]), content, fresh=bool(entry.get("fresh")))
             case "rename":
-                self._rename(path, self._place(str(entry["to"])))
+                self._rename(path, self._theirs(str(entry["to"])))
             case "part":
                 _write_at(_made(self._staged(path)), int(entry["offset"]), content)
             case "done":
@@ -66,9 +67,13 @@ class RunFolder:
         is_inside = bool(parts) and not name.startswith("/") and "\\" not in name and "\0" not in name
         if not is_inside or any(part.startswith(".") for part in parts):
             raise RefusedEntryError(f"{name!r} is not the name of a file in a run directory")
+        return self._run_dir.joinpath(*parts)
+
+    def _theirs(self, name: str) -> Path:
+        path, parts = self._place(name), PurePosixPath(name).parts
         if _OURS.fullmatch("/".join(parts)) and not _EXIT.fullmatch(name):
             raise RefusedEntryError(f"{name!r} is not for the other side to write")
-        return self._run_dir.joinpath(*parts)
+        return path
 
     def _staged(self, path: Path) -> Path:
         return self.arriving / path.relative_to(self._run_dir)

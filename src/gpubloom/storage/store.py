@@ -1,10 +1,10 @@
 """The bucket, for whoever has its key: objects by name, and presigned addresses for who has not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 _REQUEST_SECONDS = 60
 # The longest life that signatures of this kind can have.
@@ -32,22 +32,6 @@ class StorageSettings:
     endpoint: str = ""
     region: str = "us-east-1"
     prefix: str = ""
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Self | None:
-        """From BLOOM_STORAGE_BUCKET, _KEY, _SECRET, _ENDPOINT, _REGION, _PREFIX; None without a bucket."""
-
-        def read(name: str, default: str = "") -> str:
-            return environment.get(f"BLOOM_STORAGE_{name}", "").strip() or default
-
-        if not (bucket := read("BUCKET")):
-            return None
-        key, secret = read("KEY"), read("SECRET")
-        if not key or not secret:
-            raise StorageError(
-                "BLOOM_STORAGE_BUCKET is set, but not the key to it. Set BLOOM_STORAGE_KEY and _SECRET."
-            )
-        return cls(bucket, key, secret, read("ENDPOINT"), read("REGION", "us-east-1"), read("PREFIX"))
 
 
 class Store:

@@ -22,6 +22,8 @@ from gpubloom.server.jobs.lease import LeaseLost
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.tables import Rental
 from gpubloom.storage import Arrival, DamagedParcelError, Receiver, StorageError, Store
+from gpubloom.storage.applying import ARRIVING
+from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard import ControlFile
 from gpubloom.worker.elsewhere_start import Departure, NotStarted, longest_run
 from gpubloom.worker.patient_calls import Pace, PatientCalls
@@ -66,7 +68,7 @@ class Elsewhere:
             self._refusal = NotStarted("refused", str(problem))
             return
         self._rental = await self._renting.find(self._attempt)
-        if self._rental is not None and self._rental.instance_id is not None:
+        if self._rental is not None and (self._rental.instance_id is not None or await self._has_spoken()):
             self._attend(None)
 
     async def close(self) -> None:
@@ -127,6 +129,7 @@ class Elsewhere:
             self._pace,
             self._calls,
             self._is_unwanted,
+            self._has_spoken,
         )
         instance = await departure.rent(spec, self._rental_id)
         if instance is None:
@@ -145,6 +148,17 @@ class Elsewhere:
     def _rental_id(self) -> UUID:
         assert self._rental is not None
         return self._rental.id
+
+    async def _has_spoken(self) -> bool:
+        """Whether an agent of this attempt was ever heard of: then there was a machine, whoever says what."""
+        layout = JobLayout(str(self._job.id), self._attempt)
+        if (self._run_dir / ARRIVING / f"received-{self._attempt}.json").exists():
+            return True
+        try:
+            return bool(await self._calls.in_thread(lambda: self._store.sizes(layout.parcels)))
+        except StorageError as problem:
+            self.log.warning("the bucket does not answer, trying again", reason=str(problem))
+            return False
 
     def _is_unwanted(self) -> bool:
         return self._must_end or ControlFile(self._run_dir).read().want != "run"
@@ -215,7 +229,7 @@ class Elsewhere:
     async def _look(self) -> Instance | None:
         """What the service says; None while it does not answer."""
         try:
-            return await self._renting.status()
+            return await self._renting.status(self._attempt)
         except ProviderError as problem:
             # Not a word about the job: that arrives through the bucket.
             self.log.warning("the service does not say how its machine is", reason=str(problem))

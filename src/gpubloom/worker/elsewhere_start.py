@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -46,10 +46,11 @@ class Departure:
         pace: Pace,
         calls: PatientCalls,
         is_unwanted: Callable[[], bool],
+        has_spoken: Callable[[], Awaitable[bool]],
     ) -> None:
         self._job, self._run_dir, self._store = job, run_dir, store
         self._renting, self._spending, self._pace, self._calls = renting, spending, pace, calls
-        self._is_unwanted = is_unwanted
+        self._is_unwanted, self._has_spoken = is_unwanted, has_spoken
         self.was_asked = False
         self.log = log.bind(job=str(job.id), provider=job.target)
 
@@ -127,6 +128,9 @@ class Departure:
                     raise
                 seconds = max(pause, fault.retry_after_seconds or 0.0)
                 await self._wait(f"{fault} It is tried again by itself.", seconds)
+                if fault.uncertain and await self._has_spoken():
+                    # Some services forget what has ended: asked again, they would start a second one.
+                    return self._renting.unseen(self._job.attempt)
                 pause = min(pause * 2, self._pace.longest_pause)
         return None
 

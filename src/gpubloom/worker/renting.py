@@ -79,10 +79,16 @@ class Renting:
         self._instance_id = instance.id
         return instance
 
-    async def status(self) -> Instance:
-        assert self._instance_id is not None
+    def unseen(self, attempt: int) -> Instance:
+        """A machine of which only its agent has told."""
+        return Instance("", self.key(attempt), "running", "The service did not answer; the agent did.")
+
+    async def status(self, attempt: int) -> Instance:
         place = await self._open()
         try:
+            if self._instance_id is None and not await self._find(place, attempt):
+                return Instance("", self.key(attempt), "ended", "The service does not know it any more.")
+            assert self._instance_id is not None
             return await place.status(self._instance_id)
         except Fault as fault:
             await self._drop_if_refused(fault)
@@ -92,16 +98,20 @@ class Renting:
         """End the machine, whether its id is known or only its key; None: there is none."""
         place = await self._open()
         try:
-            if self._instance_id is None:
-                found = [instance for instance in await place.list() if instance.key == self.key(attempt)]
-                if not found:
-                    return None
-                self._instance_id = found[0].id
+            if self._instance_id is None and not await self._find(place, attempt):
+                return None
+            assert self._instance_id is not None
             await place.cancel(self._instance_id)
             return await place.status(self._instance_id)
         except Fault as fault:
             await self._drop_if_refused(fault)
             raise
+
+    async def _find(self, place: RentedPlace, attempt: int) -> bool:
+        found = [instance for instance in await place.list() if instance.key == self.key(attempt)]
+        if found:
+            self._instance_id = found[0].id
+        return bool(found)
 
     async def prepare(self) -> None:
         """Learn how long a machine may live there. ProviderError: there is no such service."""

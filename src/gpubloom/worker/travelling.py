@@ -11,8 +11,8 @@ from pathlib import Path
 import gpubloom
 from gpubloom.server.jobs.tables import TrainingJob
 
-# What a training process imports. The server, the worker and the web app stay here.
-_PARTS = ("__init__.py", "agent", "backends", "datasets", "engine", "hub", "plan", "traincard")
+# What no training process imports: the service tower, but for what both towers stand on.
+_STAY_HERE = {"cli", "offers", "providers", "scripts", "server", "storage", "worker", "__pycache__"}
 # The oldest moment a zip file can name: the same sources give the same bytes, which are stored once.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _OPTIONAL = re.compile(r"""(?P<what>[^;]+?)\s*;.*\bextra\s*==\s*['"](?P<extra>[\w-]+)['"]""")
@@ -71,14 +71,8 @@ def requirements_of(extra: str) -> tuple[str, ...]:
 def build_package(folder: Path) -> Path:
     """gpubloom as one file that is unpacked where it is needed; built when it is not there yet."""
     root = Path(gpubloom.__path__[0])
-    files: list[Path] = []
-    for part in _PARTS:
-        files += [root / part] if part.endswith(".py") else (root / part).rglob("*")
-    kept = {
-        f"gpubloom/{file.relative_to(root).as_posix()}": file.read_bytes()
-        for file in sorted(files)
-        if file.is_file() and "__pycache__" not in file.parts
-    }
+    files = [file for part in root.iterdir() if part.name not in _STAY_HERE for file in _files_of(part)]
+    kept = {f"gpubloom/{file.relative_to(root).as_posix()}": file.read_bytes() for file in sorted(files)}
     digest = hashlib.sha256()
     for name, content in kept.items():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -91,3 +85,8 @@ def build_package(folder: Path) -> Path:
                 archive.writestr(zipfile.ZipInfo(name, _TIME), content)
         temporary.replace(target)
     return target
+
+
+def _files_of(part: Path) -> list[Path]:
+    found = [part] if part.is_file() else part.rglob("*")
+    return [file for file in found if file.is_file() and "__pycache__" not in file.parts]

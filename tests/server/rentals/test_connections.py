@@ -2,9 +2,13 @@
 
 from uuid import UUID
 
+import pytest
+
 from gpubloom.providers.faults import Fault
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.rentals.tables import ProviderCredential
+from gpubloom.server.settings import SettingsError, load_settings
+from gpubloom.storage import StorageSettings
 from tests.server.installation import Browser, Installation, Server
 from tests.worker.elsewhere.toy_place import KEY, ToyService
 
@@ -72,3 +76,15 @@ def test_a_token_cannot_replace_credentials(renting: Server, member: User) -> No
     program = renting.program(member, "read", "write")
     answer = program.put("/api/providers/toy/credentials", json={"values": {"key": KEY}})
     assert answer.status_code == 403
+
+
+def test_a_bucket_without_its_key_is_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings(_env_file=None).storage is None
+    monkeypatch.setenv("BLOOM_STORAGE_BUCKET", "runs")
+    with pytest.raises(SettingsError, match=r"BLOOM_STORAGE_BUCKET: .*set BLOOM_STORAGE_KEY"):
+        load_settings(_env_file=None)
+    monkeypatch.setenv("BLOOM_STORAGE_KEY", "k")
+    monkeypatch.setenv("BLOOM_STORAGE_SECRET", "hidden")
+    settings = load_settings(_env_file=None)
+    assert settings.storage == StorageSettings("runs", "k", "hidden")
+    assert "hidden" not in repr(settings) + repr(settings.storage)

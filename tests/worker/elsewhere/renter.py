@@ -75,7 +75,14 @@ class Renter(Machine):
             "estimate": {"low": 1.0, "likely": 2.0, "high": 4.0},
             **(place or {}),
         }
-        return self.add_job(toy=toy, target=taken["provider"], place=taken, gpus=1, **job)
+        job_id = self.add_job(toy=toy, target=taken["provider"], place=taken, gpus=1, **job)
+        # What a training reads travels with it, so it has to be there.
+        words = self.settings.home / "words.txt"
+        words.write_text("to be or not to be\n")
+        row = self.job(job_id)
+        data = {**row.config["data"], "train_path": str(words)}
+        self.installation.change(row, config={**row.config, "data": data})
+        return job_id
 
     @asynccontextmanager
     async def worker(self, *gpus: str, warm: bool = False, pace: Pace = PACE) -> AsyncIterator[WorkerLoop]:

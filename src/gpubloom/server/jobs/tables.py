@@ -51,7 +51,7 @@ class TrainingJob(Identified, Table):
     plan: Mapped[dict[str, Any]] = mapped_column(default=dict)
     # Where it runs: "local" is a machine with a worker, anything else a service by its name.
     target: Mapped[str] = mapped_column(String(32), default="local")
-    # The offer that was taken (`rentals.taking`): provider, gpu, gpus, region, kind, hourly, estimate and more.
+    # The offer that was taken (`rentals.taking`): provider, gpu, gpus, region, kind, hourly and more.
     place: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     # US dollars that all its attempts together may cost, and the longest time that they may take.
     budget: Mapped[float | None] = mapped_column(Double)

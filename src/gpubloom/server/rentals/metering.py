@@ -13,7 +13,7 @@ from gpubloom.server.rentals.tables import Rental
 
 def note_instance(rental: Rental, instance: Instance, at: datetime) -> None:
     """Take over what a service said of its machine at a moment, and meter it."""
-    rental.instance_id = instance.id
+    rental.instance_id = instance.id or rental.instance_id
     rental.state = instance.state
     rental.detail = instance.detail
     rental.page = instance.page or rental.page
@@ -21,7 +21,7 @@ def note_instance(rental: Rental, instance: Instance, at: datetime) -> None:
     if instance.hourly is not None:
         rental.hourly = instance.hourly
     if instance.billed_from is not None:
-        rental.billed_from = instance.billed_from
+        rental.billed_from = min(instance.billed_from, at)
     elif rental.billed_from is None and instance.state == "running":
         rental.billed_from = at
     if instance.state in {"ended", "lost"}:
