@@ -46,3 +46,11 @@ def test_a_plan_counts_the_rows_of_all_processes() -> None:
     assert both.steps is not None
     assert alone.steps is not None
     assert both.steps == pytest.approx(alone.steps / 2, rel=0.01)
+
+
+def test_a_cluster_is_told_how_many_and_is_not_this_machine() -> None:
+    with pytest.raises(ValueError, match="does not say how many processes: set processes"):
+        TrainConfig(cluster="ray")
+    many = TrainConfig(cluster="ray", processes=6)
+    assert processes_on(TWO, many) == 6
+    assert plan_on(TWO, many).host == plan_on(TWO, TrainConfig(processes=1)).host

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gpubloom.plan import Hardware, TrainConfig
-from gpubloom.server.jobs.launch import CannotRun, Launch, decide
+from gpubloom.server.jobs.launch import CannotRun, Launch, decide, read_config
+from gpubloom.server.problems import InvalidInput
+from gpubloom.server.settings import Settings
 
 TWO = Hardware.parse("2x A100 80GB, 256 GB host, 16 cores")
 
@@ -40,3 +42,10 @@ def test_one_gpu_where_one_process_is_asked_for_and_none_on_a_cpu(text: Path) ->
 def test_more_processes_than_gpus_cannot_run_here(text: Path) -> None:
     with pytest.raises(CannotRun, match="each process needs one of its own"):
         decided(text, processes=3)
+
+
+def test_a_server_takes_nobody_to_a_cluster_of_its_own(tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, home=tmp_path)
+    with pytest.raises(InvalidInput) as refused:
+        read_config({"cluster": "ray", "processes": 2}, settings, name="a job", data_path=None)
+    assert "bloom train --ray" in str(refused.value.errors)

@@ -84,6 +84,12 @@ def read_config(
             "config.checkpoint.directory", "A server keeps checkpoints in the run's own directory."
         )
 
+    if config.cluster is not None:
+        raise InvalidInput.for_field(
+            "config.cluster",
+            "Jobs run on this server's machines and on connected providers; bloom train --ray uses clusters.",
+        )
+
     def readable(field: str, path: str | None) -> str | None:
         if path is None or inputs.include(path):
             return path
