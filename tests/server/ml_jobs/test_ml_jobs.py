@@ -307,6 +307,18 @@ def test_a_gpu_of_this_machine_is_taken_where_one_is_large_enough(
 
 
 @on_sqlite
+def test_what_this_machine_lacks_is_said_beforehand(ada: Browser) -> None:
+    script = (
+        "import torch, not_a_real_package\nfrom transformers import AutoModelForCausalLM\n"
+        "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-0.5B')\n"
+    )
+    reasons = " ".join(submit(ada, code=script)["reasons"])
+    assert "Not installed here: not-a-real-package." in reasons.replace("_", "-")
+    assert "It names Qwen/Qwen2.5-0.5B; without the network" in reasons
+    assert "Not installed" not in " ".join(submit(ada, code="import numpy")["reasons"])
+
+
+@on_sqlite
 def test_a_place_that_is_not_connected_is_refused_with_what_to_do(ada: Browser) -> None:
     script = "import torch\nmodel = torch.nn.Linear(8, 8).cuda()\n"
     for provider in ("lambda", None):

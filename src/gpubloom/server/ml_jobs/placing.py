@@ -1,7 +1,9 @@
 """Where a script job runs: on this server's machine, or on one that is rented for it; and why there."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import anyio.to_thread
@@ -87,17 +89,37 @@ async def decide(session: AsyncSession, request: Asked) -> Placed:
 def _here(request: Asked) -> Placed:
     wanted = request.found.gpus.value
     machine = _machine_for(request)
+    cautions = _cautions(request)
     if wanted == 0:
-        return Placed(None, _FREE, ("It needs no GPU.",))
+        return Placed(None, _FREE, ("It needs no GPU.", *cautions))
     if machine is None:
         have = "no GPU" if not any(each.gpus for each in request.machines) else "no GPU that is large enough"
-        return Placed(
-            None, _FREE, (f"This server's machine has {have}: the script sees none and runs on the CPU.",)
-        )
+        sees_none = f"This server's machine has {have}: the script sees none and runs on the CPU."
+        return Placed(None, _FREE, (sees_none, *cautions))
     gpus = min(wanted, len(machine.gpus))
     fewer = f" It would take {wanted} where there are more." if gpus < wanted else ""
-    name = machine.gpus[0].name
-    return Placed(None, _FREE, (f"It gets {gpus} GPU of this server's machine ({name}).{fewer}",), gpus)
+    gets = f"It gets {gpus} GPU of this server's machine ({machine.gpus[0].name}).{fewer}"
+    return Placed(None, _FREE, (gets, *cautions), gpus)
+
+
+def _cautions(request: Asked) -> Iterator[str]:
+    """What may be missing on this server's machine, where nothing is installed and nothing fetched for it."""
+    packages = request.body.packages
+    needed = [each.value for each in request.found.packages] if packages is None else packages
+    if missing := [name for name in needed if not _is_installed(name)]:
+        yield f"Not installed here: {', '.join(missing)}. Install it beside the server, or rent a machine."
+    if request.found.models and not request.body.network:
+        names = ", ".join(each.value for each in request.found.models)
+        yield f"It names {names}; without the network it cannot fetch that here."
+
+
+def _is_installed(package: str) -> bool:
+    """By its name on the package index; versions are the script's affair."""
+    try:
+        version(re.split(r"[^A-Za-z0-9._-]", package, maxsplit=1)[0])
+    except (PackageNotFoundError, ValueError):
+        return False
+    return True
 
 
 def _machine_for(request: Asked) -> Hardware | None:
