@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gpubloom.engine.hardware import uses_gpu, visible
+from gpubloom.engine.hardware import uses_gpu
 from gpubloom.engine.parallel.trial import fastest
 from gpubloom.plan import TrainConfig, detect_hardware, processes_on
 
@@ -22,7 +22,9 @@ class Crew:
 def choose_crew(config: TrainConfig) -> Crew:
     """What the config asks for, all GPUs, or what was measured to be fastest on this CPU."""
     if uses_gpu(config.device):
-        there = visible(detect_hardware())
+        there = detect_hardware()
+        # Counted, not asked for their names: this process may only conduct, and needs no place on a GPU.
+        there = there.model_copy(update={"gpus": there.gpus[: torch.cuda.device_count()]})
         processes = processes_on(there, config)
         chosen = config.processes is None or config.processes == "auto"
         if processes == 1 or not chosen:
