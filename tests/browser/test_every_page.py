@@ -33,6 +33,8 @@ MEMBERS = (
     "/datasets/00000000-0000-0000-0000-000000000000",
     "/models",
     "/finetune",
+    "/script",
+    "/providers",
     "/checkpoints",
     "/compare",
     "/playground",

@@ -1,8 +1,7 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { askJson } from "./ask";
 import { answerOf, api } from "./client";
 import { queryClient } from "./query-client";
-import type { Curves, Extension, Job, JobStatus, LiveSettings, ModelFiles, Move, NewJob, PlanRequest } from "./types";
+import type { Curves, Extension, Job, JobStatus, LiveSettings, Move, NewJob, PlanRequest } from "./types";
 
 /** States in which nothing happens until somebody asks for it. */
 const RESTING: readonly JobStatus[] = ["completed", "failed", "cancelled", "paused"];
@@ -65,11 +64,13 @@ export const scriptQuery = (id: string) =>
 
 const inPath = (path: string) => path.split("/").map(encodeURIComponent).join("/");
 
-/** What a script wrote or changed in its folder. */
-export const artifactsQuery = (id: string) =>
+/** What a script wrote or changed in its folder; looked at anew with every state that its job enters. */
+export const artifactsQuery = ({ id, status }: Pick<Job, "id" | "status">) =>
   queryOptions({
-    queryKey: ["jobs", "artifacts", id],
-    queryFn: ({ signal }) => askJson<ModelFiles>("GET", `/api/training-jobs/${id}/artifacts`, undefined, signal),
+    queryKey: ["jobs", "artifacts", id, status],
+    placeholderData: keepPreviousData,
+    refetchInterval: isResting(status) ? 2 * RESTING_EVERY : RESTING_EVERY,
+    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/artifacts", { params: at(id), signal })),
   });
 
 export const artifactsArchiveAddress = (id: string) => `/api/training-jobs/${id}/artifacts/archive`;

@@ -28,7 +28,6 @@ export type Curve = Schemas["CurveOut"];
 export type Curves = Schemas["Curves"];
 export type Checkpoint = Schemas["CheckpointOut"];
 export type Move = Schemas["Move"];
-export type ModelFiles = Schemas["ModelFiles"];
 export type Machine = Schemas["Machine"];
 /** The client takes a list of pairs for a list of lists. */
 export type Lengths = Omit<Schemas["LengthsOut"], "longest"> & { longest: number[][] };

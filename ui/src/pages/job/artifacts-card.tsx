@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Download, FileBox } from "lucide-react";
-import { artifactAddress, artifactsArchiveAddress, artifactsQuery, isResting } from "@/api/jobs";
+import { artifactAddress, artifactsArchiveAddress, artifactsQuery } from "@/api/jobs";
 import type { Job } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -11,11 +11,10 @@ import { SkeletonRows } from "@/components/skeleton";
 import { bytesText, counted } from "@/text/numbers";
 
 const SHOWN = 30;
-const LOOK_AGAIN = 10_000;
 
 /** What a script wrote or changed in its folder, while it runs as well. */
 export function ArtifactsCard({ job }: { job: Job }) {
-  const files = useQuery({ ...artifactsQuery(job.id), refetchInterval: isResting(job.status) ? false : LOOK_AGAIN });
+  const files = useQuery(artifactsQuery(job));
   return (
     <Card>
       <CardHeader title="Files it made" note={files.data && files.data.items.length > 0 && counted(files.data.items.length, "file")} />

@@ -18,7 +18,9 @@ const ACTIONS: Record<JobStatus, JobAction[]> = {
 /** A script of somebody's own hears no commands but to stop, and what it made is no model to talk to. */
 const NOT_OF_SCRIPTS: readonly JobAction[] = ["save", "settings", "extend", "talk"];
 
-export function actionsFor(job: Pick<Job, "status" | "hasModel" | "kind">): JobAction[] {
+export function actionsFor(job: Pick<Job, "status" | "hasModel" | "kind" | "config">): JobAction[] {
   const possible = ACTIONS[job.status].filter((action) => job.hasModel || (action !== "download" && action !== "talk"));
-  return job.kind === "script" ? possible.filter((action) => !NOT_OF_SCRIPTS.includes(action)) : possible;
+  if (job.kind !== "script") return possible;
+  // One that does not go on from a checkpoint would lose everything by a pause; the server refuses it.
+  return possible.filter((action) => !NOT_OF_SCRIPTS.includes(action) && (action !== "pause" || job.config.resumes !== false));
 }

@@ -6,14 +6,18 @@ import { Select } from "@/components/select";
 import { Field } from "@/forms/field";
 import type { Draft, DraftMistakes } from "./script-draft";
 
-type RunCardProps = { draft: Draft; mistakes: DraftMistakes; onChange: (change: Partial<Draft>) => void };
+type TextName = "arguments" | "datasets" | "packages" | "name" | "budget" | "maxHours";
+
+const isChecked = (name: TextName) => name === "arguments" || name === "budget" || name === "maxHours";
+
+type RunCardProps = { draft: Draft; packages: readonly string[]; mistakes: DraftMistakes; onChange: (change: Partial<Draft>) => void };
 
 /** How the job is started and named, and where its bill ends. */
-export function RunCard({ draft, mistakes, onChange }: RunCardProps) {
+export function RunCard({ draft, packages, mistakes, onChange }: RunCardProps) {
   const projects = useQuery(projectsQuery({ limit: 100 }));
   const options = [["", "Scripts"] as const, ...(projects.data?.items ?? []).map(({ id, name }) => [id, name] as const)];
-  const text = (name: "arguments" | "datasets" | "name" | "budget" | "maxHours", given: { label: string; placeholder?: string; help?: string; numeric?: boolean; wide?: boolean }) => (
-    <Field label={given.label} optional error={name === "datasets" || name === "name" ? undefined : mistakes[name]} help={given.help} className={given.wide ? "sm:col-span-2" : undefined}>
+  const text = (name: TextName, given: { label: string; placeholder?: string; help?: string; numeric?: boolean; wide?: boolean }) => (
+    <Field label={given.label} optional error={isChecked(name) ? mistakes[name] : undefined} help={given.help} className={given.wide ? "sm:col-span-2" : undefined}>
       {(control) => (
         <Input
           {...control}
@@ -36,6 +40,7 @@ export function RunCard({ draft, mistakes, onChange }: RunCardProps) {
         <Field label="Project">{(control) => <Select {...control} value={draft.project} options={options} onChange={(event) => onChange({ project: event.target.value })} />}</Field>
         {text("budget", { label: "Budget, in US dollars", placeholder: "no limit", numeric: true, help: "At this amount it saves a checkpoint, then ends. Warned at half and at 80 %." })}
         {text("maxHours", { label: "Longest time, in hours", placeholder: "no limit", numeric: true, help: "After this it saves a checkpoint, then ends." })}
+        {text("packages", { label: "Packages", placeholder: packages.join(", ") || "none", help: "What pip installs on a rented machine; left empty, what the script seems to need." })}
         {text("datasets", { label: "Named datasets", placeholder: "shakespeare", help: "Put beside the script, in data/NAME." })}
       </div>
     </Card>

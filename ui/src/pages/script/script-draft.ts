@@ -15,6 +15,8 @@ export type Draft = {
   active: string | null;
   arguments: string;
   datasets: string;
+  /** "" for what the script seems to need. */
+  packages: string;
   name: string;
   /** "" leaves it to the server. */
   project: string;
@@ -31,6 +33,7 @@ export const EMPTY: Draft = {
   active: null,
   arguments: "",
   datasets: "",
+  packages: "",
   name: "",
   project: "",
   overruled: { gpus: "", memory: "", hours: "" },
@@ -124,6 +127,7 @@ export function jobBody(draft: Draft, place: OfferChoice | null): NewScriptJob {
     offer: place,
     requirements: overrules.length > 0 ? Object.fromEntries(overrules) : null,
     datasets: words(draft.datasets),
+    packages: draft.packages.trim() === "" ? null : words(draft.packages),
     budget: parseNumber(draft.budget),
     max_hours: parseNumber(draft.maxHours),
     network: draft.network,

@@ -88,7 +88,7 @@ export function ScriptPage() {
               <PlacePicker places={places} memoryGb={memoryOf(asked?.requirements)} back="/script" waiting="Offers follow once the script can be read." instead={{ colab: <NotebookButton draft={draft} /> }} />
               <LocalChoices places={places} draft={draft} onChange={(said) => change((before) => ({ ...before, ...said }))} />
             </Card>
-            <RunCard draft={draft} mistakes={mistakes} onChange={(said) => change((before) => ({ ...before, ...said }))} />
+            <RunCard draft={draft} packages={needs.found?.packages.map(({ value }) => value) ?? []} mistakes={mistakes} onChange={(said) => change((before) => ({ ...before, ...said }))} />
             {/* The button at the top has long scrolled away when the form is filled in. */}
             <StartButton size="large" pending={pending} className="sm:justify-self-end lg:col-start-1" />
           </>

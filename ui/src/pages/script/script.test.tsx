@@ -67,12 +67,13 @@ describe("what is put together", () => {
       offer: place,
       requirements: { gpu_memory_gb: 24 },
       datasets: ["shakespeare"],
+      packages: null,
       budget: 20,
       max_hours: null,
       network: true,
       confirmed: false,
     });
-    expect(jobBody(draft, null)).toMatchObject({ provider: "local", offer: null });
+    expect(jobBody({ ...draft, packages: "numpy, torch==2.9" }, null)).toMatchObject({ provider: "local", offer: null, packages: ["numpy", "torch==2.9"] });
   });
 
   it("sends what is no text as base64", () => {

@@ -1,0 +1,21 @@
+"""What people do with a folder of their own."""
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+FOLDER = Path(__file__).parent.parent / "nanogpt_folder"
+
+
+def bring(page: Page) -> None:
+    """From the dashboard to the page with the folder on it, and what was found in it."""
+    page.get_by_role("main").get_by_role("link", name="Run a script").click()
+    page.get_by_label("Choose a folder").set_input_files(FOLDER)
+    expect(page.get_by_label("What it needs")).to_contain_text("derived")
+
+
+def start(page: Page, name: str = FOLDER.name) -> None:
+    page.get_by_role("button", name="Start the job").first.click()
+    page.wait_for_url(re.compile(r"/projects/[0-9a-f-]{36}/jobs/[0-9a-f-]{36}$"))
+    expect(page.get_by_role("heading", name=name)).to_be_visible()

@@ -1,0 +1,62 @@
+"""A person's own folder, from the browser: what it needs, where it could run, and how it gets on."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from gpubloom.providers.sandbox import why_no_sandbox
+from tests.browser.conftest import NewPage, flaws_on_every_screen
+from tests.browser.people import set_up
+from tests.browser.scripts import bring, start
+from tests.live_server import LiveServer
+
+ONE_HOUSE = True
+
+
+@pytest.mark.skipif(why_no_sandbox() is not None, reason=f"no sandbox here: {why_no_sandbox()}")
+def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, house: LiveServer) -> None:
+    page = new_page()
+    set_up(page, house)
+    bring(page)
+    needs = page.get_by_label("What it needs")
+    page.get_by_label("Arguments").fill("--max_iters=60 --eval_interval=20")
+    expect(needs.get_by_text("60", exact=True)).to_be_visible()
+
+    needs.get_by_role("button", name="Rows at once: show line").click()
+    editor = page.get_by_label("Text of train.py")
+    expect(editor).to_be_focused()
+    chosen = "area => area.value.slice(area.selectionStart, area.selectionEnd)"
+    assert editor.evaluate(chosen) == "batch_size = 8"
+
+    modal = page.get_by_role("radio", name=re.compile("Modal · T4"))
+    expect(modal).to_be_attached()
+    memory = needs.get_by_role("textbox", name="Memory of each GPU, in GB")
+    memory.fill("24")
+    expect(modal).not_to_be_attached()
+    memory.fill("")
+    expect(modal).to_be_attached()
+    expect(page.get_by_role("radio", name=re.compile("This machine"))).to_be_checked()
+    assert flaws_on_every_screen(page) == []
+
+    start(page)
+    expect(page.get_by_text("Completed").first).to_be_visible()
+    expect(page.get_by_label("Progress", exact=True)).to_contain_text("60")
+    expect(page.get_by_role("log")).to_contain_text("step 40: train loss")
+    expect(page.get_by_role("table", name="Files it made")).to_contain_text("out/ckpt.pt")
+    assert flaws_on_every_screen(page) == []
+
+
+def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, house: LiveServer) -> None:
+    page = new_page()
+    set_up(page, house)
+    page.goto("/script")
+    page.get_by_role("button", name="Start the job").click()
+    expect(page.get_by_role("alert")).to_contain_text("Choose a template")
+    page.get_by_role("button", name="A small GPT, letter by letter").click()
+    expect(page.get_by_label("Arguments")).to_have_value(re.compile("--n_layer=4"))
+    page.get_by_label("Text of train.py").fill("import torch\nx = (1,\n")
+    expect(page.get_by_label("What it needs")).to_contain_text("line 2")
+    page.get_by_role("button", name="Start the job").first.click()
+    expect(page.get_by_role("alert")).to_contain_text("line 2")
+    expect(page).to_have_url(f"{house.address}/script")
