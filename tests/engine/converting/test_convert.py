@@ -18,6 +18,9 @@ from gpubloom.engine.converting import writing as writing_forms
 from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.executors.sharded import ShardedExecutor
 from gpubloom.engine.serving.found import find_model
+from tests.engine.checkpoint import placed
+from tests.engine.checkpoint.placed import make_executor
+from tests.engine.checkpoint.test_adapters import adapted
 from tests.engine.sharded.saved import hashed, make, restore, save, state_of, train
 
 
@@ -69,6 +72,17 @@ def test_a_whole_checkpoint_becomes_one_that_divided_runs_continue_from_and_back
     path = save(tmp_path / "again", divided, 3)
     convert(path, tmp_path / "whole", "block")
     assert sha256(tmp_path / "whole" / "model.safetensors") == sha256(checkpoint / "model.safetensors")
+
+
+def test_adapters_come_back_from_every_form_as_peft_reads_them(tmp_path: Path) -> None:
+    model = adapted()
+    executor = make_executor("resident", model=model)
+    saved = placed.save(tmp_path, model, executor, step=2)
+    for form in ("torch", "json", "sharded"):
+        convert(saved, tmp_path / form, form)  # type: ignore[arg-type]
+        convert(tmp_path / form, tmp_path / f"{form} and back", "block")
+        for name in ("adapter_model.safetensors", "adapter_config.json", "optimizer.safetensors"):
+            assert sha256(tmp_path / f"{form} and back" / name) == sha256(saved / name), (form, name)
 
 
 def test_each_form_is_what_others_load(checkpoint: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 
-def run_members(size: int, command: Sequence[str], timeout: float = 180) -> None:
+def run_members(size: int, command: Sequence[str], timeout: float = 170) -> None:
     """Runs one command in so many processes, which find each other by torchrun's variables."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -28,5 +28,5 @@ def run_members(size: int, command: Sequence[str], timeout: float = 180) -> None
         for member in members:
             if member.poll() is None:
                 member.kill()
-                member.wait()
+                member.communicate()
     assert [member.returncode for member in members] == [0] * size, "\n".join(errors)

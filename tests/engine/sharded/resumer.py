@@ -3,7 +3,6 @@
 Continues from the newest checkpoint in FOLDER if there is one, trains the steps, and saves.
 """
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -11,10 +10,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from gpubloom.engine.checkpoint import list_checkpoints
-from gpubloom.engine.executors.sharded import ShardedExecutor
 from gpubloom.engine.parallel import Group
-from tests.engine.sharded.saved import make, restore, save, train
+from tests.engine.sharded.saved import go_on
 
 
 def main() -> None:
@@ -22,14 +19,7 @@ def main() -> None:
     folder, first, last, out = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo")
-    group = Group(rank, size, rank, size)
-    executor = make(ShardedExecutor, group)
-    if found := list_checkpoints(folder):
-        restore(found[-1], executor)
-    losses = train(executor, range(first, last), group)
-    save(folder, executor, last)
-    if rank == 0:
-        out.write_text(json.dumps(losses), encoding="utf-8")
+    go_on(folder, range(first, last), out, Group(rank, size, rank, size))
     dist.destroy_process_group()
 
 

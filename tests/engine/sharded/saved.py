@@ -1,6 +1,7 @@
 """Divided executors of a small model, saved and continued."""
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine import Model
-from gpubloom.engine.checkpoint import Progress, read_checkpoint, start_save
+from gpubloom.engine.checkpoint import Progress, list_checkpoints, read_checkpoint, start_save
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.executors.sharded import ShardedExecutor
 from gpubloom.engine.hardware import Compute
@@ -66,6 +67,17 @@ def save(folder: Path, executor: Any, step: int) -> Path:
 
 def restore(path: Path, executor: Any) -> None:
     read_checkpoint(path, folder_of(make_model())).restore(executor)
+
+
+def go_on(folder: Path, steps: range, out: Path, group: Group) -> None:
+    """As one process of a group: continues from the newest checkpoint if there is one, trains, and saves."""
+    executor = make(ShardedExecutor, group)
+    if found := list_checkpoints(folder):
+        restore(found[-1], executor)
+    losses = train(executor, steps, group)
+    save(folder, executor, steps.stop)
+    if group.leads:
+        out.write_text(json.dumps(losses), encoding="utf-8")
 
 
 def state_of(executor: BlockExecutor | ShardedExecutor) -> dict[str, Tensor]:

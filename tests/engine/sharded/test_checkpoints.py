@@ -3,12 +3,11 @@
 import json
 import pickle
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from gpubloom.engine.checkpoint import is_divided, list_checkpoints
@@ -17,12 +16,8 @@ from gpubloom.engine.executors.sharded import ShardedExecutor
 from tests.engine.sharded.members import run_members
 from tests.engine.sharded.saved import hashed, make, restore, save, state_of, train
 
-
-@pytest.fixture(autouse=True)
-def _leave_the_group() -> Iterator[None]:
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
+# One worker starts the two processes for all.
+pytestmark = pytest.mark.xdist_group("two-processes")
 
 
 @pytest.fixture(scope="module")
@@ -30,27 +25,18 @@ def undisturbed() -> list[float]:
     return train(make(BlockExecutor), range(9))
 
 
-@pytest.fixture(scope="module")
-def saved_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three steps of two processes, and the losses beside them."""
-    home = tmp_path_factory.mktemp("two")
-    arguments = [str(home / "checkpoints"), "0", "3", str(home / "losses.json")]
-    run_members(2, ["-m", "tests.engine.sharded.resumer", *arguments])
-    return home
-
-
 def checkpoint_of(home: Path) -> Path:
     return list_checkpoints(home / "checkpoints")[-1]
 
 
 def test_what_two_processes_saved_continues_on_one_device_and_back(
-    saved_by_two: Path, undisturbed: list[float], tmp_path: Path
+    two_processes: Path, undisturbed: list[float], tmp_path: Path
 ) -> None:
-    path = checkpoint_of(saved_by_two)
+    path = checkpoint_of(two_processes)
     assert {"__0_0.distcp", "__1_0.distcp", "training.json", "config.json"} <= {
         file.name for file in path.iterdir()
     }
-    assert json.loads((saved_by_two / "losses.json").read_text()) == pytest.approx(undisturbed[:3], rel=1e-5)
+    assert json.loads((two_processes / "losses.json").read_text()) == pytest.approx(undisturbed[:3], rel=1e-5)
     whole = make(BlockExecutor)
     restore(path, whole)
     weights = hashed(state_of(whole))
@@ -66,11 +52,11 @@ def test_what_two_processes_saved_continues_on_one_device_and_back(
 
 @pytest.mark.long
 def test_two_then_one_then_three_processes_train_as_if_nothing_had_happened(
-    saved_by_two: Path, undisturbed: list[float], tmp_path: Path
+    two_processes: Path, undisturbed: list[float], tmp_path: Path
 ) -> None:
     folder = tmp_path / "checkpoints"
-    shutil.copytree(saved_by_two / "checkpoints", folder)
-    losses = json.loads((saved_by_two / "losses.json").read_text())
+    shutil.copytree(two_processes / "checkpoints", folder)
+    losses = json.loads((two_processes / "losses.json").read_text())
     for size, first in ((1, 3), (3, 6)):
         out = tmp_path / f"{size}.json"
         arguments = [str(folder), str(first), str(first + 3), str(out)]
@@ -82,9 +68,9 @@ def test_two_then_one_then_three_processes_train_as_if_nothing_had_happened(
 
 
 def test_torch_itself_reads_it_and_a_copy_without_hidden_files_continues(
-    saved_by_two: Path, tmp_path: Path
+    two_processes: Path, tmp_path: Path
 ) -> None:
-    path = checkpoint_of(saved_by_two)
+    path = checkpoint_of(two_processes)
     executor = make(BlockExecutor)
     restore(path, executor)
     dcp_to_torch_save(path, tmp_path / "all.pt")
@@ -127,10 +113,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", [BlockExecutor, ShardedExecutor])
 def test_what_is_damaged_is_refused_in_one_sentence(
-    damage: str, kind: type, saved_by_two: Path, tmp_path: Path
+    damage: str, kind: type, two_processes: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "step-00000003"
-    shutil.copytree(checkpoint_of(saved_by_two), path)
+    shutil.copytree(checkpoint_of(two_processes), path)
     spoil, expected = DAMAGES[damage]
     spoil(path)
     with pytest.raises(ValueError, match="is damaged") as refused:
@@ -139,14 +125,28 @@ def test_what_is_damaged_is_refused_in_one_sentence(
     assert "delete the folder to resume from the checkpoint before it" in str(refused.value)
 
 
-def test_a_table_of_contents_runs_nothing(saved_by_two: Path, tmp_path: Path) -> None:
+def test_a_table_of_contents_runs_nothing(two_processes: Path, tmp_path: Path) -> None:
     from gpubloom.engine.checkpoint.divided_files import PartReader
 
     path = tmp_path / "step-00000003"
-    shutil.copytree(checkpoint_of(saved_by_two), path)
+    shutil.copytree(checkpoint_of(two_processes), path)
     (path / "contents.distcp").write_bytes(pickle.dumps(Wicked()))
     with pytest.raises(ValueError, match=r"it names builtins\.eval, which no table of contents needs"):
         PartReader(path).shapes()
+
+
+def test_without_room_for_copies_training_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpubloom.engine.checkpoint.divided.free_host_bytes", lambda budget: 0)
+    executor = make(ShardedExecutor)
+    train(executor, range(2))
+    expected = hashed(state_of(executor))
+    path = save(tmp_path, executor, 2)
+    train(executor, range(2, 3))
+    other = make(ShardedExecutor)
+    restore(path, other)
+    assert hashed(state_of(other)) == expected != hashed(state_of(executor))
 
 
 def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """A model that is divided among processes trains as the whole one does on a single device."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,8 @@ from tests.engine.placements.training import Trained
 from tests.engine.sharded.cases import CASES, QUICK, executor_of, train
 from tests.engine.sharded.members import run_members
 
-
-@pytest.fixture(autouse=True)
-def _leave_the_group() -> Iterator[None]:
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
+# One worker starts the two processes for all.
+pytestmark = pytest.mark.xdist_group("two-processes")
 
 
 def as_one_device_does(name: str) -> dict[str, Any]:
@@ -47,22 +43,23 @@ def test_one_process_trains_as_the_block_executor_does(name: str) -> None:
     assert not dist.is_initialized()
 
 
-@pytest.mark.parametrize(
-    ("size", "names"),
-    [
-        (2, list(QUICK)),
-        pytest.param(2, list(CASES), marks=pytest.mark.long),
-        pytest.param(3, list(CASES), marks=pytest.mark.long),
-    ],
-    ids=["two", "two, all cases", "three, all cases"],
-)
-def test_several_processes_train_as_one_does(size: int, names: list[str], tmp_path: Path) -> None:
-    run_members(size, ["-m", "tests.engine.sharded.member", str(tmp_path), *names])
-    answers = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(size)]
+def assert_all_same(folder: Path, size: int, names: Iterable[str]) -> None:
+    answers = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
     for name in names:
         expected = as_one_device_does(name)
         for answer in answers:
             assert_same(answer[name], expected, name)
+
+
+def test_two_processes_train_as_one_does(two_processes: Path) -> None:
+    assert_all_same(two_processes, 2, QUICK)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_processes_train_every_kind_of_model_as_one_does(size: int, tmp_path: Path) -> None:
+    run_members(size, ["-m", "tests.engine.sharded.member", str(tmp_path), *CASES])
+    assert_all_same(tmp_path, size, CASES)
 
 
 def test_every_process_holds_its_part_of_masters_and_moments_only() -> None:

@@ -46,6 +46,30 @@ def assert_same_losses(run: Path, expected: Path, steps: int) -> None:
     assert list(losses.values()) == pytest.approx(list(wanted.values()), rel=1e-5)
 
 
+def test_a_run_with_a_divided_model_saves_continues_and_ends_as_one_with_a_whole_one(
+    tmp_path: Path, text: Path
+) -> None:
+    whole, divided = (
+        Run(tmp_path / executor, _config(text, executor=executor, checkpoint={"every_steps": 4}))
+        for executor in ("block", "sharded")
+    )
+    whole.train()
+    divided.train(stop_at=7)
+    saved = list_checkpoints(divided.folder / "checkpoints")
+    assert [path.name for path in saved] == ["step-00000004", "step-00000007"]
+    assert all(is_divided(path) for path in saved)
+    divided.train(resume=True)
+    assert_same_losses(divided.folder, whole.folder, 20)
+    announced = [event["path"] for event in divided.events("checkpoint")]
+    assert announced[:2] == ["checkpoints/step-00000004", "checkpoints/step-00000007"]
+    assert divided.events("describe")[0]["facts"]["executor"] == "sharded"
+    ours, theirs = (load_file(run.folder / "model" / "model.safetensors") for run in (divided, whole))
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert float((ours[name] - tensor).abs().max()) < 1e-4, name
+
+
+@pytest.mark.long
 def test_two_processes_with_a_divided_model_train_as_one_with_a_whole_one(tmp_path: Path, text: Path) -> None:
     whole = Run(tmp_path / "whole", _config(text, batch_size=8))
     whole.train()
