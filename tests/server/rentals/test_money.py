@@ -9,10 +9,12 @@ import pytest
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.rentals.keys import MachineKey
+from gpubloom.server.rentals.tables import Installation as InstallationRow
 from gpubloom.server.rentals.tables import Rental
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job
-from tests.worker.elsewhere.toy_place import KEY
+from tests.worker.elsewhere.toy_place import KEY, ToyService
 
 OFFER = {"provider": "toy", "gpu": "A100"}
 
@@ -64,6 +66,27 @@ def test_spending_adds_up_ones_own_machines_by_day_month_and_service(
     assert len(ada.get("/api/rentals").json()["items"]) == 3
     [running] = ada.get("/api/rentals?running=true").json()["items"]
     assert (running["state"], running["jobId"]) == ("running", str(job.id))
+
+
+def test_credentials_stay_while_machines_run_and_one_call_ends_what_no_job_owns(
+    renting: Server, installation: Installation, member: User, service: ToyService
+) -> None:
+    ada = _connected(renting, member)
+    job = add_job(installation, member, status="cancelled", attempt=1)
+    [name] = installation.all(InstallationRow)
+    key = str(MachineKey(name.id.hex[:8], job.id, 1))
+    service.add_stray("toy-7", key)
+    _rental(installation, job, key=key, instance_id="toy-7", state="running", billed_to=None)
+    refused = ada.delete("/api/providers/toy/credentials")
+    assert (refused.status_code, refused.json()["code"]) == (409, "machines_running")
+    assert renting.signed_in(installation.add_user("Eve")).post("/api/providers/reconcile").json() == {
+        "ended": []
+    }
+    ended = ada.post("/api/providers/reconcile").json()["ended"]
+    assert ended == [{"provider": "toy", "key": key, "instanceId": "toy-7"}]
+    assert not service.running
+    assert ada.get("/api/rentals?running=true").json()["items"] == []
+    assert ada.delete("/api/providers/toy/credentials").status_code == 204
 
 
 def test_a_budget_is_set_once_for_each_thing_and_says_what_was_spent(

@@ -66,6 +66,7 @@ class Shopper(Renter):
         ]
         # What it imports is on the stand-ins' machines already.
         asked = {"files": files, "arguments": list(arguments), "packages": [], **body}
+        asked = {name: value for name, value in asked.items() if value is not None}
         return UUID((await self.ask("POST", "/api/ml-jobs", asked, status=201))["job_id"])
 
     async def status(self, job_id: UUID) -> dict[str, Any]:

@@ -78,6 +78,21 @@ def test_a_killed_agent_ends_the_attempt_and_another_machine_goes_on(renter: Ren
     _whole(renter, job_id)
 
 
+def test_a_machine_that_ended_before_its_launch_was_answered_is_not_rented_again(renter: Renter) -> None:
+    """Some services do not find by its key what has ended; the bucket does."""
+    renter.service.cuts, renter.service.forgets = {"submit"}, True
+    job_id = renter.rent(toy={"steps": 5})
+
+    async def scenario() -> TrainingJob:
+        async with renter.worker(pace=replace(PACE, first_pause=12.0)):
+            return await renter.until(job_id, "completed", "failed")
+
+    job = asyncio.run(scenario())
+    assert (job.status, job.attempt) == ("completed", 1), job.error_message
+    _whole(renter, job_id, 5)
+    assert (len(renter.service.rented), renter.service.calls.count("submit")) == (1, 1)
+
+
 def test_another_worker_goes_on_attending_and_rents_nothing_again(renter: Renter) -> None:
     job_id = renter.rent(toy=SLOW)
 

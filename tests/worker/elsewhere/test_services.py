@@ -119,6 +119,50 @@ def test_cancel_ends_script_and_machine_and_one_reconcile_leaves_nothing(
     assert [rental.state for rental in shopper.rentals()] == ["ended"]
 
 
+SHORT = "for step in range(5):\n    print(f'iter {step}: loss {1 / (step + 1):.4f}')\n"
+
+
+@pytest.mark.parametrize("trouble", ["no_capacity", "rate_limited", "unavailable", "cut"])
+@pytest.mark.parametrize("where", ["lambda", "modal"])
+def test_troubles_that_pass_cost_no_second_machine(
+    shopper: Shopper, services: dict[str, Any], where: str, trouble: str
+) -> None:
+    services[where].fail_next(trouble)
+
+    async def scenario() -> TrainingJob:
+        async with shopper.worker():
+            job_id = await shopper.submit(files=None, code=SHORT, offer=OFFERS[where])
+            return await shopper.until(job_id, "completed", "failed")
+
+    job = asyncio.run(scenario())
+    assert job.status == "completed", job.error_message
+    assert len(_instances(services[where])) == 1
+    assert not services[where].running
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"), [("quota", "quota"), ("refused", "refused"), ("revoked", "bad_credentials")]
+)
+@pytest.mark.parametrize("where", ["lambda", "modal", "paperspace"])
+def test_troubles_that_do_not_pass_fail_the_job_with_a_sentence(
+    shopper: Shopper, services: dict[str, Any], where: str, trouble: str, code: str
+) -> None:
+    if trouble == "revoked":
+        services[where].revoke()
+    else:
+        services[where].fail_next(trouble, times=9)
+
+    async def scenario() -> TrainingJob:
+        async with shopper.worker():
+            job_id = await shopper.submit(files=None, code=SHORT, offer=OFFERS[where])
+            return await shopper.until(job_id, "completed", "failed")
+
+    job = asyncio.run(scenario())
+    assert (job.status, job.error_code) == ("failed", code), job.error_message
+    assert (job.error_message or "").endswith(".")
+    assert not services[where].running
+
+
 def test_a_job_starts_at_lambda_stops_at_its_budget_and_goes_on_at_modal(
     shopper: Shopper, services: dict[str, Any]
 ) -> None:

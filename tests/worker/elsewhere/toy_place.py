@@ -45,6 +45,8 @@ class ToyService:
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     # Calls that are carried out, and whose answer is lost all the same.
     cuts: set[str] = field(default_factory=set)
+    # Whether machines that have ended are not found by their key any more.
+    forgets: bool = False
     rented: dict[str, Rented] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -109,12 +111,13 @@ class ToyPlace:
     async def submit(self, launch: Launch) -> Instance:
         self._call("submit")
         service = self._service
-        found = next((n for n, each in service.rented.items() if each.launch.key == launch.key), None)
+        known = {n: each for n, each in service.rented.items() if each.machine.running or not service.forgets}
+        found = next((n for n, each in known.items() if each.launch.key == launch.key), None)
         if found is None:
             found = f"toy-{next(service.numbers)}"
             machine = Machine(
                 service.folder / found,
-                ["sh", "-c", f"{launch.command}; exec sleep 600"],
+                ["sh", "-c", f"{launch.command}; exec sleep {0 if service.forgets else 600}"],
                 {"BLOOM_START": launch.start_address},
             )
             machine.start()

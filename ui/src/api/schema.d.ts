@@ -1716,7 +1716,7 @@ export interface paths {
         post?: never;
         /**
          * Disconnect
-         * @description Forget the credentials. Machines that run are still yours: cancel their jobs first.
+         * @description Forget the credentials; not while machines of yours run there.
          */
         delete: operations["disconnect_api_providers__provider__credentials_delete"];
         options?: never;

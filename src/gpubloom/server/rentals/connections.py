@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from uuid import UUID
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, exists, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.providers import places
@@ -18,7 +19,7 @@ from gpubloom.server.audit.service import record
 from gpubloom.server.clock import now
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.rentals.schemas import ConnectionOut, StorageReady
-from gpubloom.server.rentals.tables import ProviderCredential
+from gpubloom.server.rentals.tables import BILLED, ProviderCredential, Rental
 from gpubloom.server.settings import Settings
 
 # A service that has not answered by then is down for whoever waits.
@@ -47,6 +48,10 @@ def find_kind(name: str) -> PlaceKind:
 
 def storage_state(settings: Settings) -> StorageReady:
     """Whether jobs can be sent elsewhere at all."""
+    if settings.storage is not None and find_spec("obstore") is None:
+        return StorageReady(
+            ready=False, reason="The bucket needs obstore. The operator runs: pip install 'gpubloom[storage]'"
+        )
     if settings.storage is not None:
         return StorageReady(ready=True, reason=None)
     return StorageReady(
@@ -127,6 +132,15 @@ async def note_check(session: AsyncSession, user_id: UUID, provider: str, checke
 
 
 async def forget(session: AsyncSession, principal: Principal, provider: str) -> None:
+    """Conflict while machines run there: without the credentials nobody here could end them."""
+    running = exists().where(
+        Rental.user_id == principal.id, Rental.provider == provider, Rental.state.in_(BILLED)
+    )
+    if await session.scalar(select(running)):
+        raise Conflict(
+            "Machines of yours still run there, and could not be ended any more. Cancel their jobs first.",
+            code="machines_running",
+        )
     await session.execute(
         delete(ProviderCredential).where(
             ProviderCredential.user_id == principal.id, ProviderCredential.provider == provider

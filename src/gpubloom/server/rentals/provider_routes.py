@@ -71,7 +71,7 @@ async def connect(
 
 @router.delete("/{provider}/credentials", status_code=204)
 async def disconnect(provider: ProviderName, principal: SessionPrincipal, session: WriteSession) -> None:
-    """Forget the credentials. Machines that run are still yours: cancel their jobs first."""
+    """Forget the credentials; not while machines of yours run there."""
     await anyio.to_thread.run_sync(connections.find_kind, provider)
     await connections.forget(session, principal, provider)
 
