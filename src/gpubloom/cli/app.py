@@ -28,6 +28,7 @@ from gpubloom.cli import (
     requirements,
     sample,
     serve,
+    serve_metrics,
     submit,
     tensorboard,
     train,
@@ -70,6 +71,7 @@ app.add_typer(providers.app, name="providers")
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
 app.command("watch")(watch.watch)
+app.command("serve-metrics")(serve_metrics.serve_metrics)
 app.command("card")(card.card)
 app.command("compare")(compare.compare)
 app.command("sample")(sample.sample)

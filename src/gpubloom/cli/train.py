@@ -15,6 +15,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gpubloom.cli.metrics_server import MetricsServer
     from gpubloom.plan import Plan, TrainConfig
 
 _SETTINGS = "Settings"
@@ -95,6 +96,13 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Continue a run from its newest checkpoint.")
     ] = None,
+    serve_metrics: Annotated[
+        bool,
+        typer.Option(
+            "--serve-metrics",
+            help="Show and steer the run in a browser, at METRICS_SERVER_ADDR (127.0.0.1:8081).",
+        ),
+    ] = False,
 ) -> None:
     """Train a language model, and see every step. Ctrl-C saves; --resume continues."""
     flags = {
@@ -110,16 +118,21 @@ def train(
     }
     from rich.console import Console
 
+    from gpubloom.cli.metrics_server import metrics_server
+
     console = Console(highlight=False)
     try:
         if ray is not None and processes is not None:
             raise ValueError("--ray says how many processes there are: leave out --processes.")
-        if resume is not None:
-            if run_dir or config or assignments or any(value is not None for value in flags.values()):
-                raise ValueError("--resume continues a run as it was asked for: it takes no other setting.")
-            _resume(resume, console)
-        else:
-            start(flags, assignments or [], config, run_dir, console)
+        if resume is not None and (
+            run_dir or config or assignments or any(value is not None for value in flags.values())
+        ):
+            raise ValueError("--resume continues a run as it was asked for: it takes no other setting.")
+        with metrics_server(serve_metrics) as server:
+            if resume is not None:
+                _resume(resume, console, server)
+            else:
+                start(flags, assignments or [], config, run_dir, console, server=server)
     except ValueError as problem:
         typer.echo(f"bloom train: {problem}", err=True)
         raise typer.Exit(2) from None
@@ -132,6 +145,7 @@ def start(
     place: Path | None,
     console: "Console",
     defaults: dict[str, Any] | None = None,
+    server: "MetricsServer | None" = None,
 ) -> None:
     """Writes a new run and trains it in a child process; ValueError when that is refused."""
     from gpubloom import __version__
@@ -156,10 +170,10 @@ def start(
     for name, text in run_files(config, expected, __version__).items():
         (run_dir / name).write_text(text, encoding="utf-8")
     _introduce(config, expected, run_dir, console)
-    _run(run_dir, [], console, on_refusal=lambda: _remove_unused(run_dir))
+    _run(run_dir, [], console, server, on_refusal=lambda: _remove_unused(run_dir))
 
 
-def _resume(run_dir: Path, console: "Console") -> None:
+def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -> None:
     from gpubloom.cli.child_process import must_have_torch
     from gpubloom.traincard import ControlFile, RunLock
 
@@ -172,11 +186,52 @@ def _resume(run_dir: Path, console: "Console") -> None:
     if control.read().want != "run":
         control.want("run")
     console.print(f"Resuming {run_dir}")
-    _run(run_dir, ["--resume"], console, on_refusal=lambda: None)
+    _run(run_dir, ["--resume"], console, server, on_refusal=lambda: None)
 
 
-def _run(run_dir: Path, arguments: list[str], console: "Console", *, on_refusal: Callable[[], None]) -> None:
-    """Follows the child to its end and says how it ended."""
+def _run(
+    run_dir: Path,
+    arguments: list[str],
+    console: "Console",
+    server: "MetricsServer | None",
+    *,
+    on_refusal: Callable[[], None],
+) -> None:
+    """Follows the run to its end, over pauses too where somebody can end them, and says how it ended."""
+    if server is not None:
+        server.start(run_dir, console)
+    code, interrupted = _follow_child(run_dir, arguments, console, on_refusal)
+    while server is not None and not interrupted and code == 0 and _goes_on(run_dir, console):
+        code, interrupted = _follow_child(run_dir, ["--resume"], console, lambda: None)
+    _conclude(run_dir, code, console)
+    if interrupted:
+        raise typer.Exit(130)
+    if code != 0:
+        raise typer.Exit(1)
+
+
+def _goes_on(run_dir: Path, console: "Console") -> bool:
+    """Of a run that was paused at the dashboard: waits, and says whether it was resumed there."""
+    from gpubloom.cli.child_process import Stopped, stopping_signals
+    from gpubloom.cli.metrics_server import wait_for_resume
+    from gpubloom.traincard.reader import load_latest
+
+    if (load_latest(run_dir) or {}).get("status") != "paused":
+        return False
+    console.print("Paused. Resume it at the dashboard, or end this command with Ctrl-C.")
+    with stopping_signals():
+        try:
+            wait_for_resume(run_dir)
+        except (KeyboardInterrupt, Stopped):
+            return False
+    console.print("Resuming")
+    return True
+
+
+def _follow_child(
+    run_dir: Path, arguments: list[str], console: "Console", on_refusal: Callable[[], None]
+) -> tuple[int, bool]:
+    """Trains in a child process to its end; its exit code, and whether this command was asked to stop."""
     from gpubloom.cli.child_process import Child, Stopped, stopping_signals
     from gpubloom.cli.live import follow
     from gpubloom.plan import TrainConfig
@@ -197,11 +252,7 @@ def _run(run_dir: Path, arguments: list[str], console: "Console", *, on_refusal:
         sentence = child.last_words()
         on_refusal()
         raise ValueError(sentence)
-    _conclude(run_dir, code, console)
-    if interrupted:
-        raise typer.Exit(130)
-    if code != 0:
-        raise typer.Exit(1)
+    return code, interrupted
 
 
 def _conclude(run_dir: Path, code: int, console: "Console") -> None:
@@ -220,6 +271,8 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
         case "paused" | "preempted" if latest.get("checkpoint"):
             console.print(f"Saved at step {latest['checkpoint']['step']}.")
             console.print(f"Continue with: bloom train --resume {run_dir}", soft_wrap=True)
+        case "paused":
+            console.print(f"Paused before the first step: bloom train --resume {run_dir}", soft_wrap=True)
         case _:
             error = latest.get("error") or {}
             reason = error.get("message") or f"the training process ended with code {code}"

@@ -42,6 +42,8 @@ class RunState:
         self.facts: dict[str, Any] = dict(before.get("facts") or {})
         self.checkpoint: dict[str, Any] | None = before.get("checkpoint")
         self.control_version: int | None = None
+        self.refused_settings: dict[str, Any] = {}
+        """Of the control version in force: settings that the trainer did not take, and why."""
         self.dropped: Counter[str] = Counter()
         self.error: dict[str, Any] | None = None
         self.expect_heartbeat_in: float | None = None
@@ -127,7 +129,7 @@ class RunState:
             self._speed.clear()
             self.resumed_from_step, self.phase, self.error = None, None, None
             self.started_at = record.get("t")
-            self.control_version, self.expect_heartbeat_in = None, None
+            self.control_version, self.refused_settings, self.expect_heartbeat_in = None, {}, None
             self.dropped.clear()
         self.status = "running"
         self.attempt = record.get("attempt", 0)
@@ -170,6 +172,7 @@ class RunState:
 
     def _applied(self, record: Mapping[str, Any]) -> None:
         self.control_version = record.get("version")
+        self.refused_settings = dict(record.get("refused") or {})
 
     def _dropped(self, record: Mapping[str, Any]) -> None:
         self.dropped.update(record.get("counts") or {})

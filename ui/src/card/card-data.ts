@@ -74,6 +74,17 @@ export type RunStatus = {
   facts: Record<string, unknown>;
 };
 
+export type Control = {
+  version: number;
+  applied: number | null;
+  want: string;
+  set: Record<string, unknown>;
+  refused: Record<string, string>;
+  resumes: boolean;
+  is_held: boolean;
+  problem: string | null;
+};
+
 type RankValue = { rank: number; value: number | null };
 
 export type CardData = {
@@ -91,6 +102,8 @@ export type CardData = {
   checkpoints: { best: string | null; items: Checkpoint[] };
   logs: { lines: LogLine[]; total: number; errors: number };
   failure: Failure | null;
+  /** On a live page: what the run is told, and what of it is in force. */
+  control?: Control;
   /** Sentences of whoever shows the card, such as where the rest of the run is. */
   notes?: string[];
 };

@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import { type CardData, curvesOf, marksOf, messageOf, type Metric, type MetricLine } from "./card-data";
 import { metricLooks, partsOf, systemLooks, unitFormat } from "./card-looks";
 import { element } from "./dom";
+import { applied, type Change } from "./live";
 import { LogsSection, piecesOf } from "./logs-section";
 
 const line = (attempt: number, x: number[], rank = 0): MetricLine => ({ attempt, rank, x, y: x.map((step) => step / 2) });
@@ -97,4 +98,30 @@ it("names an exception once", () => {
 
 it("puts what a run says into the page as text", () => {
   expect(element("p", {}, "<img src=x onerror=alert(1)>").innerHTML).toBe("&lt;img src=x onerror=alert(1)&gt;");
+});
+
+describe("a live page", () => {
+  const change = (parts: Partial<Change>): Change => ({ type: "change", made_at: 2, sections: {}, metrics: [], points: [], log: [], log_counts: { total: 0, errors: 0 }, system: null, ...parts });
+  const short = { name: "train/loss", title: "loss", group: "loss", last: { step: 3, value: 1 }, best: null };
+
+  it("keeps what it is told to keep of a line, and appends the rest", () => {
+    const before = data({ metrics: [metric("train/loss", [line(1, [1, 2, 3])])] });
+    const after = applied(before, change({ points: [{ name: "train/loss", rank: 0, attempt: 1, keep: 2, x: [4, 5], y: [0, null] }] }));
+    expect(after.metrics[0]?.lines[0]).toEqual({ attempt: 1, rank: 0, x: [1, 2, 4, 5], y: [0.5, 1, 0, null] });
+    expect(after.made_at).toBe(2);
+  });
+
+  it("takes up metrics, attempts and GPUs that are new", () => {
+    const system = { nodes: [], series: [{ name: "gpu/power", title: "GPU power", unit: "W", aggregate: null, lines: [{ host: "a", gpu: 0, keep: 0, x: [1], y: [300] }] }] };
+    const points = [1, 2].map((attempt) => ({ name: "train/loss", rank: 0, attempt, keep: 0, x: [1], y: [2] }));
+    const after = applied(data({}), change({ metrics: [short], points, system }));
+    expect(after.metrics[0]).toMatchObject({ title: "loss", lines: [{ attempt: 1 }, { attempt: 2 }] });
+    expect(after.system.series[0]?.lines).toEqual([{ host: "a", gpu: 0, x: [1], y: [300] }]);
+  });
+
+  it("replaces sections that changed and keeps the last thousand lines of the log", () => {
+    const before = data({ logs: { lines: Array.from({ length: 999 }, (_, index) => logged(String(index))), total: 999, errors: 0 } });
+    const after = applied(before, change({ sections: { name: "other" }, log: [logged("a"), logged("b")], log_counts: { total: 1001, errors: 0 } }));
+    expect([after.name, after.logs.lines.length, after.logs.lines[0]?.line, after.logs.total]).toEqual(["other", 1000, "1", 1001]);
+  });
 });

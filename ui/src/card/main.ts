@@ -1,13 +1,16 @@
 /**
  * The card of a run: six sections in one file, drawn from data that lies in the page. Whoever shows it live
- * calls `metaflow_card_update` with newer data; zoom, search and scroll positions stay as they are.
+ * calls `metaflow_card_update` with newer data; zoom, search and scroll positions stay as they are. The page of
+ * `bloom train --serve-metrics` comes without data, asks its server, and can steer the run.
  */
 import { type CardData, curvesOf, marksOf } from "./card-data";
 import { metricLooks } from "./card-looks";
 import { ChartGrid, DrawQueue, SharedView } from "./charts";
 import { CheckpointsSection } from "./checkpoints-section";
+import { ControlSection } from "./control-section";
 import { element, section } from "./dom";
 import { FailureSection } from "./failure-section";
+import { follow } from "./live";
 import { LogsSection } from "./logs-section";
 import { badge, StatusSection } from "./status-section";
 import { SystemSection } from "./system-section";
@@ -37,17 +40,19 @@ class Card {
   #checkpoints = new CheckpointsSection();
   #logs = new LogsSection();
   #failure = new FailureSection();
+  #control: ControlSection | null;
   #data: CardData | null = null;
   #light = matchMedia("(prefers-color-scheme: light)");
   #reset = element("button", { type: "button" }, "Reset zoom");
 
-  constructor(place: HTMLElement) {
+  constructor(place: HTMLElement, control: ControlSection | null) {
+    this.#control = control;
     const metrics = section("metrics", "Training metrics", this.#tools());
     metrics.body.append(this.#metrics.root, this.#leftOut);
     const links = SECTIONS.map(([id, title]) => element("li", {}, element("a", { href: `#${id}` }, title)));
     place.append(
       element("header", {}, element("div", {}, this.#title, this.#made), element("nav", { "aria-label": "Sections" }, element("ul", {}, ...links))),
-      element("main", {}, this.#status.root, metrics.root, this.#system.root, this.#checkpoints.root, this.#logs.root, this.#failure.root),
+      element("main", {}, this.#status.root, control?.root, metrics.root, this.#system.root, this.#checkpoints.root, this.#logs.root, this.#failure.root),
     );
     this.#view.onZoom = (axis) => {
       this.#reset.hidden = !this.#view.zoom.step && !this.#view.zoom.time;
@@ -67,6 +72,7 @@ class Card {
     this.#title.replaceChildren(data.name, " ", badge(data.status.status));
     this.#made.textContent = `As of ${timeText(data.made_at)}`;
     this.#status.show(data);
+    this.#control?.show(data);
     this.#metrics.show(metricLooks(data.metrics, this.#light.matches));
     this.#leftOut.textContent = data.metrics_left_out > 0 ? `${countText(data.metrics_left_out)} more series are in the run directory.` : "";
     this.#system.show(data, this.#light.matches);
@@ -111,8 +117,10 @@ const DARK_PAINT = { ...paint };
 const place = document.getElementById("card");
 const given = document.getElementById("card-data")?.textContent;
 if (place && given) {
-  const card = new Card(place);
+  const control = document.documentElement.dataset["live"] === undefined ? null : new ControlSection();
+  const card = new Card(place, control);
   card.update(JSON.parse(given) as CardData);
+  if (control) follow(control.token, card.update, control.heard);
   // Substituted by Metaflow when it stores the page; an attribute, so that the script stays the one whose hash the page allows.
   window.METAFLOW_RELOAD_TOKEN = document.documentElement.dataset["reloadToken"] ?? "";
   window.metaflow_card_update = card.update;

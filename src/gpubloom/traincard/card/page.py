@@ -2,7 +2,7 @@
 
 The page holds its script, its style and its data, and asks nobody for anything: its own content policy
 forbids every request, and every script but the one whose hash it names. Data lies in a JSON block in which no
-character can end the block.
+character can end the block. The live page is the same without data: it may ask the server that it came from.
 """
 
 import base64
@@ -24,11 +24,11 @@ STATIC = Path(__file__).parent / "static"
 RELOAD_TOKEN = "[METAFLOW_RELOAD_TOKEN]"  # noqa: S105 - a placeholder, no secret
 
 _PAGE = """<!doctype html>
-<html lang="en" data-reload-token="{token}">
+<html lang="en" data-reload-token="{token}"{live}>
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '{script_hash}'; \
-style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">
+style-src 'unsafe-inline'; img-src data:;{connect} base-uri 'none'; form-action 'none'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="dark light">
 <title>{title} · TrainCard</title>
@@ -55,13 +55,27 @@ def render_card(snapshot: Mapping[str, Any], *, notes: tuple[str, ...] = ()) -> 
 
 def render_content(content: Mapping[str, Any], token: str = RELOAD_TOKEN) -> str:
     """The page around content that is ready."""
+    return _page(_inert_json(content), str(content.get("name", "")), token=token)
+
+
+def live_page(host: str) -> str:
+    """The page of a server at `host`, which tells it about the run."""
+    # Named beside 'self', which not every browser takes to mean a WebSocket too.
+    quoted = html.escape(host)
+    connect = f" connect-src 'self' ws://{quoted} wss://{quoted};"
+    return _page("null", "Run", live=" data-live", connect=connect)
+
+
+def _page(data: str, title: str, *, token: str = RELOAD_TOKEN, live: str = "", connect: str = "") -> str:
     script, style, script_hash = _parts()
     return _PAGE.format(
         token=html.escape(token),
+        live=live,
+        connect=connect,
         script_hash=script_hash,
-        title=html.escape(str(content.get("name", "")).encode("utf-8", "replace").decode()),
+        title=html.escape(title.encode("utf-8", "replace").decode()),
         style=style,
-        data=_inert_json(content),
+        data=data,
         script=script,
     )
 

@@ -1,0 +1,91 @@
+"""The metrics server of a run that this command trains: in a process of its own, which ends with this one."""
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from gpubloom.traincard import ControlFile
+from gpubloom.traincard.live.process import DEFAULT_ADDRESS, Order, address_of, listen
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+VARIABLE = "METRICS_SERVER_ADDR"
+_STOP_SECONDS = 5.0
+_POLL_SECONDS = 0.5
+
+
+def wanted_address(environment: Mapping[str, str], folder: Path) -> str:
+    """METRICS_SERVER_ADDR, of the environment or of .env in the current folder."""
+    from gpubloom.cli.train_config import read_dotenv
+
+    return environment.get(VARIABLE) or read_dotenv(folder / ".env").get(VARIABLE) or DEFAULT_ADDRESS
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(16)
+
+
+class MetricsServer:
+    """Listens from the beginning, so that a taken port is known before anything starts."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+        self._process: subprocess.Popen[bytes] | None = None
+        self._order: IO[bytes] | None = None
+
+    def start(self, run_dir: Path, console: "Console") -> None:
+        """Serves a run and says where."""
+        token = new_token()
+        descriptor = self._listening.fileno()
+        # A session of its own: Ctrl-C stops the training first, and viewers see that it did.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "gpubloom.traincard.live"],
+            stdin=subprocess.PIPE,
+            pass_fds=(descriptor,),
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        self._order = self._process.stdin
+        self._order.write(Order(str(run_dir.absolute()), descriptor, token, resumes=True).line())
+        self._order.flush()
+        console.print(f"Dashboard: {address_of(self._listening)}#token={token}", soft_wrap=True)
+
+    def close(self) -> None:
+        """Lets the server say its last words and end."""
+        self._listening.close()
+        if self._process is None or self._order is None:
+            return
+        self._order.close()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def metrics_server(is_wanted: bool) -> Iterator[MetricsServer | None]:
+    """A server for the run that is about to start, or None; ValueError when its port is taken."""
+    if not is_wanted:
+        yield None
+        return
+    server = MetricsServer(listen(wanted_address(os.environ, Path.cwd())))
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def wait_for_resume(run_dir: Path) -> None:
+    """Returns when somebody wants a paused run to go on."""
+    control = ControlFile(run_dir)
+    while control.read().want != "run":
+        time.sleep(_POLL_SECONDS)

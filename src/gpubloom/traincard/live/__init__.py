@@ -1,0 +1,4 @@
+"""The dashboard of one run over HTTP and WebSocket: no database, no account, the standard library only.
+
+It reads the run directory like every other viewer, in a process of its own, and steers through control.json.
+"""

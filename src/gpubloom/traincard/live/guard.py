@@ -1,0 +1,79 @@
+"""Who may look and who may steer.
+
+Whoever is on this machine may look. Changing the run takes the token that was printed at its start; so does
+looking, when the server listens on more than loopback. A page of another origin may do neither, and a name
+that somebody's DNS points here (rebinding) is no name of ours.
+"""
+
+import ipaddress
+import re
+import secrets
+import socket
+
+from gpubloom.traincard.live.http import Refused, Request
+from gpubloom.traincard.live.websocket import offered
+
+# The page's content policy repeats it, so nothing else may stand in it.
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+TOKEN_PREFIX = "token."  # noqa: S105 - what stands before a token
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+class Guard:
+    """Decides by the request alone; raises Refused."""
+
+    def __init__(self, token: str, listens_on: str) -> None:
+        self._token = token
+        self._only_here = is_loopback(listens_on)
+
+    def check_place(self, request: Request) -> None:
+        """The address in the request is one of ours, and no page of another origin sent it."""
+        host = request.headers.get("host", "")
+        if _HOST.fullmatch(host) is None or not self._is_ours(_name_of(host)):
+            raise Refused(
+                421, f"{host[:100] or 'A request without a host'} is not an address of this server."
+            )
+        origin = request.headers.get("origin")
+        if origin is not None and origin.lower() not in {f"http://{host}".lower(), f"https://{host}".lower()}:
+            raise Refused(403, f"A page of {origin[:100]} may not talk to this server.")
+
+    def check_reading(self, request: Request) -> None:
+        if not self._only_here and not self._has_token(request):
+            raise Refused(401, "This server listens on the network: send the token that it printed at start.")
+
+    def check_steering(self, request: Request) -> None:
+        if not self._has_token(request):
+            raise Refused(401, "Changing the run takes the token that was printed when the server started.")
+
+    def _is_ours(self, name: str) -> bool:
+        if is_loopback(name):
+            return True
+        if self._only_here:
+            return False
+        try:
+            # A number is nobody's DNS name.
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name.lower() == socket.gethostname().lower()
+        return True
+
+    def _has_token(self, request: Request) -> bool:
+        said = [request.headers.get("authorization", "").removeprefix("Bearer ").strip()]
+        said += [
+            name.removeprefix(TOKEN_PREFIX)
+            for name in offered(request.headers)
+            if name.startswith(TOKEN_PREFIX)
+        ]
+        return any(secrets.compare_digest(text.encode(), self._token.encode()) for text in said)
+
+
+def _name_of(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]

@@ -1,0 +1,93 @@
+"""As much of HTTP/1.1 as one page and a few addresses need: one request a connection, all of it bounded."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from urllib.parse import parse_qsl, urlsplit
+
+MOST_HEADER_BYTES = 16 * 1024
+_MOST_BODY_BYTES = 64 * 1024
+_PATIENCE_SECONDS = 10.0
+# Said twice, each of these could mean two things to two readers.
+_ONCE = frozenset({"host", "origin", "authorization", "content-length", "sec-websocket-key"})
+# Nobody else frames the page, keeps it, guesses its type or learns its address.
+_ALWAYS = {
+    "Connection": "close",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Refused(Exception):
+    """A request that is not answered as asked; the sentence is for the person behind it."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody asks; names of headers are in lower case."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+async def read_request(reader: asyncio.StreamReader) -> Request | None:
+    """The one request of a connection; None when the other side went away or took too long to say it."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            head = await reader.readuntil(b"\r\n\r\n")
+            request = _parse(head.decode("latin-1"))
+            body = await reader.readexactly(_body_bytes(request))
+    except asyncio.LimitOverrunError:
+        raise Refused(431, "The request's headers are too long.") from None
+    except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
+        return None
+    return Request(request.method, request.path, request.query, request.headers, body)
+
+
+def _parse(head: str) -> Request:
+    first, *lines = head[:-4].split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or words[2] not in {"HTTP/1.1", "HTTP/1.0"} or not words[1].startswith("/"):
+        raise Refused(400, "This is no HTTP request.")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        name = name.lower()
+        if not colon or not name or name != name.strip() or (name in headers and name in _ONCE):
+            raise Refused(400, "A header of the request cannot be read.")
+        headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
+    address = urlsplit(words[1])
+    return Request(words[0], address.path, dict(parse_qsl(address.query)), headers)
+
+
+def _body_bytes(request: Request) -> int:
+    if "transfer-encoding" in request.headers:
+        raise Refused(411, "Say how long the request is: Content-Length.")
+    length = request.headers.get("content-length", "0")
+    if not (length.isascii() and length.isdecimal()):
+        raise Refused(400, "Content-Length is no number.")
+    if len(length) > 9 or int(length) > _MOST_BODY_BYTES:
+        raise Refused(413, f"A request may have {_MOST_BODY_BYTES:,} bytes.")
+    return int(length)
+
+
+def answer(
+    body: bytes, kind: str = "application/json", status: int = 200, more: Mapping[str, str] | None = None
+) -> bytes:
+    """A whole response."""
+    headers = {**_ALWAYS, "Content-Type": kind, "Content-Length": str(len(body)), **(more or {})}
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{n}: {v}" for n, v in headers.items())]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body

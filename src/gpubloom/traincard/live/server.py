@@ -1,0 +1,172 @@
+"""Serves one run: a page, a small JSON API, and a WebSocket that says what changes.
+
+While nobody looks it does nothing. While somebody does, it spends at most a hundredth of one core on reading
+the run, however long that is.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from gpubloom.traincard.card.page import CardNotBuiltError, live_page
+from gpubloom.traincard.live import websocket
+from gpubloom.traincard.live.feed import Feed
+from gpubloom.traincard.live.guard import Guard
+from gpubloom.traincard.live.http import MOST_HEADER_BYTES, Refused, Request, answer, read_request
+from gpubloom.traincard.live.steering import obey
+from gpubloom.traincard.live.viewers import Viewer
+from gpubloom.traincard.reader import NewerProtocolError
+
+_LOOK_SECONDS = 1.0
+_SHARE_OF_A_CORE = 0.01
+_MOST_CONNECTIONS = 500
+_LAST_WORDS_SECONDS = 1.0
+_METHODS = {"/": "GET", "/ws": "GET", "/api/run": "GET", "/api/metrics": "GET", "/api/control": "POST"}
+
+
+class RunServer:
+    """The server of one run."""
+
+    def __init__(self, run_dir: Path, guard: Guard, *, resumes: bool) -> None:
+        self._feed = Feed(run_dir, resumes=resumes)
+        self._guard = guard
+        self._viewers: set[Viewer] = set()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._next_look = 0.0
+
+    async def serve(self, listening: socket.socket, ended: asyncio.Event) -> None:
+        """Serves until `ended`; viewers then get the last state before they are let go."""
+        server = await asyncio.start_server(self._connected, sock=listening, limit=MOST_HEADER_BYTES)
+        ticking = asyncio.create_task(self._tick())
+        await ended.wait()
+        ticking.cancel()
+        server.close()
+        if self._viewers:
+            self._look()
+        self._dismiss_all("the server has ended")
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=_LAST_WORDS_SECONDS)
+        for task in self._connections:
+            task.cancel()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(max(0.05, self._next_look - time.monotonic()))
+            if not self._viewers:
+                await asyncio.sleep(_LOOK_SECONDS / 4)
+                continue
+            for viewer in self._viewers:
+                viewer.keep_alive()
+            try:
+                self._look_if_due()
+            except (NewerProtocolError, OSError) as problem:
+                self._dismiss_all(str(problem))
+
+    def _dismiss_all(self, reason: str) -> None:
+        for viewer in self._viewers:
+            viewer.dismiss(reason)
+
+    def _look(self) -> None:
+        began = time.process_time()
+        message = self._feed.look()
+        if message is not None:
+            framed = websocket.frame(websocket.TEXT, message)
+            for viewer in self._viewers:
+                viewer.tell(framed, self._feed)
+        spent = time.process_time() - began
+        self._next_look = time.monotonic() + max(_LOOK_SECONDS, spent / _SHARE_OF_A_CORE)
+
+    def _look_if_due(self) -> None:
+        if time.monotonic() >= self._next_look:
+            self._look()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._converse(reader, writer)
+        except (ConnectionError, asyncio.CancelledError):
+            writer.transport.abort()
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if len(self._connections) > _MOST_CONNECTIONS:
+                raise Refused(503, f"More than {_MOST_CONNECTIONS} viewers are too many.")
+            request = await read_request(reader)
+            if request is None:
+                return
+            self._check(request)
+            if request.path == "/ws":
+                accepted = websocket.handshake(request)
+                self._look_if_due()
+                writer.write(accepted)
+                await self._show(reader, writer)
+                return
+            response = self._respond(request)
+        except Refused as refusal:
+            response = _problem(refusal.status, refusal.sentence)
+        except (CardNotBuiltError, NewerProtocolError, OSError) as problem:
+            response = _problem(500, str(problem))
+        writer.write(response)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(30):
+                await writer.drain()
+
+    def _check(self, request: Request) -> None:
+        self._guard.check_place(request)
+        method = _METHODS.get(request.path)
+        if method is None:
+            raise Refused(404, f"There are {', '.join(_METHODS)}.")
+        if request.method != method:
+            raise Refused(405, f"{request.path} takes {method}.")
+        # The page itself says nothing of the run.
+        if method == "POST":
+            self._guard.check_steering(request)
+        elif request.path != "/":
+            self._guard.check_reading(request)
+
+    def _respond(self, request: Request) -> bytes:
+        if request.path == "/":
+            return answer(live_page(request.headers["host"]).encode(), "text/html; charset=utf-8")
+        if request.path == "/api/control":
+            obey(self._feed, request.body)
+            self._look()
+            return _json(self._feed.control())
+        self._look_if_due()
+        if request.path == "/api/run":
+            return _json(self._feed.summary())
+        return _json(self._feed.points_after(_revision(request.query.get("after"))))
+
+    async def _show(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        viewer = Viewer(writer)
+        viewer.begin(self._feed)
+        self._viewers.add(viewer)
+        try:
+            await viewer.listen(reader)
+        finally:
+            self._viewers.discard(viewer)
+
+
+def _revision(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise Refused(422, "after is the revision of an earlier answer.")
+    return int(text)
+
+
+def _json(content: Any) -> bytes:
+    return answer(json.dumps(content, allow_nan=False, separators=(",", ":")).encode())
+
+
+def _problem(status: int, sentence: str) -> bytes:
+    body = json.dumps({"status": status, "detail": sentence}).encode()
+    return answer(body, "application/problem+json", status)

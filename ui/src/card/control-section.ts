@@ -1,0 +1,112 @@
+/** On a live page: pause, resume, save now and settings. Whatever changes the run is sent with the token. */
+import type { CardData } from "./card-data";
+import { element, section } from "./dom";
+import { sentence } from "./words";
+
+const SETTINGS = ["learning_rate", "weight_decay", "clip_norm", "eval_every_steps", "save_every_steps"] as const;
+const KEPT = "bloom token";
+
+type Command = { want?: "run" | "pause"; save?: true; set?: Record<string, number> };
+
+export class ControlSection {
+  readonly root: HTMLElement;
+  #pause = element("button", { type: "button" }, "Pause");
+  #resume = element("button", { type: "button" }, "Resume");
+  #save = element("button", { type: "button" }, "Save now");
+  #token = element("input", { type: "password", id: "token", autocomplete: "off" });
+  #said = element("p", { class: "dim", role: "status" });
+  #unheard = element("p", { class: "notice warning", role: "alert" }, "The server cannot be heard. It may have ended with the run; this page tries again.");
+  #inputs = SETTINGS.map((name) => element("input", { type: "text", inputmode: "decimal", id: `set-${name}`, name, placeholder: "unchanged", autocomplete: "off" }));
+  #asked = 0;
+
+  constructor() {
+    const { root, body } = section("control", "Control");
+    this.root = root;
+    this.#token.value = takeToken();
+    this.#unheard.hidden = true;
+    this.#pause.addEventListener("click", () => void this.#send({ want: "pause" }, "Asked to pause: it saves and stops after this step."));
+    this.#resume.addEventListener("click", () => void this.#send({ want: "run" }, "Asked to go on."));
+    this.#save.addEventListener("click", () => void this.#send({ save: true }, "Asked for a checkpoint after this step."));
+    const form = element(
+      "form",
+      { class: "settings" },
+      ...SETTINGS.map((name, index) => element("label", { for: `set-${name}` }, sentence(name), this.#inputs[index])),
+      element("button", { type: "submit" }, "Apply settings"),
+    );
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#apply();
+    });
+    const tokenLabel = element("label", { for: "token" }, "Token, as printed at the start ", this.#token);
+    body.append(this.#unheard, element("div", { class: "tools" }, this.#pause, this.#resume, this.#save, tokenLabel), form, this.#said);
+  }
+
+  token = () => this.#token.value.trim();
+
+  heard = (isThere: boolean) => {
+    this.#unheard.hidden = isThere;
+  };
+
+  show({ control, status }: CardData) {
+    if (!control) return;
+    const goesOn = control.is_held || status.status === "running" || status.status === "waiting";
+    this.#pause.disabled = !goesOn || control.want !== "run";
+    this.#resume.disabled = control.want === "run" && (goesOn || status.status === "completed");
+    this.#save.disabled = !goesOn;
+    SETTINGS.forEach((name, index) => {
+      const [input, value] = [this.#inputs[index], control.set[name]];
+      if (input) input.placeholder = value === undefined || value === null ? "unchanged" : String(value);
+    });
+    if (control.problem) this.#said.textContent = sentence(control.problem);
+    const isAnswer = this.#asked > 0 && control.applied !== null && control.applied >= this.#asked;
+    if (!isAnswer) return;
+    this.#asked = 0;
+    const refused = Object.entries(control.refused).map(([name, why]) => `${sentence(name)} was refused: ${why}.`);
+    this.#said.textContent = refused.length > 0 ? refused.join(" ") : "Done: the run has taken it up.";
+  }
+
+  #apply() {
+    const filled = this.#inputs.filter((input) => input.value.trim() !== "");
+    const wrong = filled.find((input) => !Number.isFinite(Number(input.value)));
+    if (wrong) {
+      this.#said.textContent = `${sentence(wrong.name)} is not a number: ${wrong.value}`;
+      wrong.focus();
+    } else if (filled.length > 0) {
+      void this.#send({ set: Object.fromEntries(filled.map((input) => [input.name, Number(input.value)])) }, "Asked for the new settings.").then((done) => {
+        if (done) for (const input of filled) input.value = "";
+      });
+    }
+  }
+
+  async #send(command: Command, said: string): Promise<boolean> {
+    try {
+      const answer = await fetch("/api/control", {
+        method: "POST",
+        headers: { "Content-Type": "application/json", Authorization: `Bearer ${this.token()}` },
+        body: JSON.stringify(command),
+      });
+      const content = (await answer.json()) as { detail?: string; version?: number };
+      this.#said.textContent = answer.ok ? said : (content.detail ?? "The server refused.");
+      if (answer.ok) {
+        keep(this.token());
+        this.#asked = content.version ?? 0;
+      } else if (answer.status === 401) this.#token.focus();
+      return answer.ok;
+    } catch {
+      this.#said.textContent = "The server cannot be reached; nothing was changed.";
+      return false;
+    }
+  }
+}
+
+/** From the address, where it must not stay, or from before this page was loaded anew. */
+function takeToken(): string {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    history.replaceState(null, "", location.pathname);
+    keep(given);
+  }
+  return given ?? sessionStorage.getItem(KEPT) ?? "";
+}
+
+const keep = (token: string) => sessionStorage.setItem(KEPT, token);
