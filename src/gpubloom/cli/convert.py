@@ -58,7 +58,7 @@ def convert(
     if as_json:
         typer.echo(json.dumps(written, indent=2))
         return
-    size = f"{written['tensors']} tensors, {written['bytes'] / 1e9:.3f} GB"
+    size = f"{written['tensors']} tensors, {written['bytes'] / 1e6:,.1f} MB"
     typer.echo(f"Wrote {target} as {written['form']}: {size}")
     if written["can_continue"] and to in {"block", "sharded"}:
         typer.echo("A run continues from it where it stood: put it among its checkpoints under its old name.")
