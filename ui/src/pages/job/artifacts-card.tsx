@@ -10,13 +10,13 @@ import { Loaded } from "@/components/loaded";
 import { SkeletonRows } from "@/components/skeleton";
 import { bytesText, counted } from "@/text/numbers";
 
-const SHOWN = 30;
+const SHOWN = 8;
 
 /** What a script wrote or changed in its folder, while it runs as well. */
 export function ArtifactsCard({ job }: { job: Job }) {
   const files = useQuery(artifactsQuery(job));
   return (
-    <Card>
+    <Card className="h-full">
       <CardHeader title="Files it made" note={files.data && files.data.items.length > 0 && counted(files.data.items.length, "file")} />
       <Loaded query={files} skeleton={<SkeletonRows rows={3} />}>
         {({ items, archiveSize }) =>

@@ -95,7 +95,7 @@ function JobFound({ job }: { job: Job }) {
         </div>
       )}
       <Suspense fallback={<ChartsSkeleton />}>
-        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} beside={<MemoryCard job={job} store={store} />} />
+        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} beside={job.kind === "script" ? <ArtifactsCard job={job} /> : <MemoryCard job={job} store={store} />} />
       </Suspense>
       <div className="mt-6 grid gap-3.5 lg:grid-cols-12">
         {isTuning(job) && (
@@ -109,11 +109,7 @@ function JobFound({ job }: { job: Job }) {
         <div className="min-w-0 lg:col-span-7">
           <OutputCard job={job} />
         </div>
-        {job.kind === "script" ? (
-          <div className="min-w-0 lg:col-span-12">
-            <ArtifactsCard job={job} />
-          </div>
-        ) : (
+        {job.kind === "train" && (
           <>
             <div className="min-w-0 lg:col-span-6">
               <EvaluationCard job={job} />

@@ -76,9 +76,9 @@ export function OfferCard({ group, title, line, price, priceNote, checked, onCho
       {(action || details) && (
         <div className="flex flex-wrap items-start justify-between gap-x-4 gap-y-2 px-3.5 pb-2.5 text-xs">
           {details && (
-            <details className="group min-w-0 flex-1 basis-60">
+            <details className="group/offer min-w-0 flex-1 basis-60">
               <summary aria-label={`How this is reckoned: ${title}`} className="flex w-max cursor-pointer list-none items-center gap-1 text-dim hover:text-text">
-                <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open:rotate-90" />
+                <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open/offer:rotate-90" />
                 How this is reckoned
               </summary>
               <div className="mt-2">{details}</div>

@@ -30,11 +30,13 @@ export const gpuText = ({ gpu, gpus }: Pick<Offer, "gpu" | "gpus">) => (gpus > 1
 
 export const offerTitle = (offer: Pick<Offer, "title" | "gpu" | "gpus">) => `${offer.title} · ${gpuText(offer)}`;
 
+const aboutText = (hours: number) => hoursText(hours).replace(/^(?!under)/, "about ");
+
 /** "$0.95 / h on demand · about 3 h 10 m · starts in about 4 m". */
 export function offerLine(offer: Offer): string {
   const price = offer.hourly.high === 0 ? KINDS[offer.kind] : `${hourlyText(offer.hourly)} ${KINDS[offer.kind]}`;
-  const parts = [price, `about ${hoursText(offer.hours.likely)}`];
-  if (offer.waitHours.likely > 0) parts.push(`starts in about ${hoursText(offer.waitHours.likely)}`);
+  const parts = [price, aboutText(offer.hours.likely)];
+  if (offer.waitHours.likely > 0) parts.push(`starts in ${aboutText(offer.waitHours.likely)}`);
   const had = AVAILABILITY[offer.availability];
   if (had) parts.push(had);
   if (offer.region) parts.push(offer.region);

@@ -11,7 +11,7 @@ export function RentedPlaceFields({ place, hoursLabel = LIMITS.hours.label }: Re
   const field = (name: LimitName, label: string = LIMITS[name].label) => (
     <Field label={label} error={place.mistake(name) ?? undefined} optional={name === "budget" || name === "maxHours"}>
       {(control) => (
-        <Input {...control} inputMode="decimal" autoComplete="off" value={place.values[name]} placeholder={LIMITS[name].placeholder} onChange={(event) => place.type(name, event.target.value)} />
+        <Input {...control} inputMode="decimal" autoComplete="off" value={place.values[name]} placeholder={name === "hours" && place.reckoned ? "reckoned from the plan" : LIMITS[name].placeholder} onChange={(event) => place.type(name, event.target.value)} />
       )}
     </Field>
   );

@@ -27,6 +27,8 @@ export function useRentedPlace(known: KnownNeeds, { budget = "", maxHours = "", 
   return {
     values,
     places,
+    /** Nobody said hours: how much is computed tells them for every GPU. */
+    reckoned: operations !== null,
     mistake,
     wrong: names.some((name) => mistake(name) !== null),
     type: (name: LimitName, text: string) => setTyped((before) => ({ ...before, [name]: text })),
