@@ -20,7 +20,8 @@ class Pace:
     `agent`: fields of the agent's own pace (`agent.remote.start.Start`).
     """
 
-    receive: float = 1.0
+    # As often as an agent sends; every look is a request that a bucket bills.
+    receive: float = 3.0
     look: float = 10.0
     meter: float = 3.0
     checkpoint: float = 120.0

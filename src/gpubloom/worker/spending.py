@@ -54,8 +54,8 @@ class Spending:
             rentals = await rentals_of(session, job.id)
             rental = next(each for each in rentals if each.id == rental_id)
             at = now()
-            begun = meter_of([each for each in rentals if each.billed_to is not None])
-            start = Meter((*begun.attempts, Attempt(rental.provider, rate_of(rental), at.timestamp())))
+            others = meter_of([each for each in rentals if each.id != rental_id])
+            start = Meter((*others.attempts, Attempt(rental.provider, rate_of(rental), at.timestamp())))
             limits = await limits_of(session, job, _told(job), at)
             decision = self._decide(start, limits, job, at)
             if decision.action == "stop":

@@ -104,6 +104,7 @@ def test_at_its_budget_a_job_is_warned_paused_after_a_checkpoint_and_its_machine
     assert 0 < spec["time_limit_seconds"] <= 14.0
 
 
+@pytest.mark.long
 def test_cancel_ends_the_run_and_the_machine(renter: Renter) -> None:
     job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02})
 
