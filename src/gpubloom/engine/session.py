@@ -151,6 +151,9 @@ def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iter
             _give_up(str(problem))
         _refuse(str(problem))
     except Exception as problem:
+        if isinstance(problem, GroupLost) and "BLOOM_CONDUCTOR" in os.environ:
+            # Reported as failed already; the conductor says how often it was tried.
+            _give_up(str(problem))
         leave_last_words(f"{type(problem).__name__}: {problem}", os.environ)
         raise
     if lost.sentence is not None:
