@@ -119,6 +119,29 @@ def test_cancel_ends_script_and_machine_and_one_reconcile_leaves_nothing(
     assert [rental.state for rental in shopper.rentals()] == ["ended"]
 
 
+def test_a_deleted_job_leaves_nothing_in_the_bucket_but_what_it_cost(
+    shopper: Shopper, services: dict[str, Any], bucket: S3Server
+) -> None:
+    def stored() -> list[Path]:
+        return [path for path in bucket.folder.rglob("jobs/*/**/*") if path.is_file()]
+
+    async def scenario() -> None:
+        async with shopper.worker():
+            job_id = await shopper.submit("--max_iters=100000", "--eval_interval=5", offer=OFFERS["modal"])
+            await shopper.trained(job_id, 20)
+            await shopper.ask("POST", f"/api/training-jobs/{job_id}/pause")
+            await shopper.until(job_id, "paused", "failed")
+            assert [path for path in stored() if str(job_id) in str(path)], "it may be resumed"
+            await shopper.ask("DELETE", f"/api/training-jobs/{job_id}", status=204)
+            assert not [path for path in stored() if str(job_id) in str(path)]
+
+    asyncio.run(scenario())
+    [rental] = shopper.rentals()
+    assert rental.job_id is None
+    assert rental.cost > 0
+    assert shopper.browser.get("/api/spending").json()["total"] == pytest.approx(rental.cost)
+
+
 SHORT = "for step in range(5):\n    print(f'iter {step}: loss {1 / (step + 1):.4f}')\n"
 
 

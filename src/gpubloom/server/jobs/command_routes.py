@@ -9,7 +9,7 @@ from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal
 from gpubloom.server.db.session import WriteSession
 from gpubloom.server.jobs import service
-from gpubloom.server.jobs.files import remove_run, run_directory
+from gpubloom.server.jobs.files import remove_run, remove_transport, run_directory
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import Extension, JobOut, LiveSettings
 from gpubloom.server.jobs.states import Action
@@ -102,5 +102,9 @@ async def delete_job(
     after: BackgroundTasks,
 ) -> None:
     """Delete a job that has ended, with its run directory, checkpoints and model, and the tasks about it."""
+    job, _ = await service.get_job(session, principal, job_id)
+    was_elsewhere = job.summary.get("cost") is not None
     for deleted in await service.delete_job(session, principal, job_id):
         after.add_task(anyio.to_thread.run_sync, remove_run, run_directory(settings, deleted))
+    if was_elsewhere:
+        after.add_task(anyio.to_thread.run_sync, remove_transport, settings, job_id)

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import UUID
 
+import structlog
+
 from gpubloom.server.settings import Settings
+from gpubloom.storage import StorageError, Store
+from gpubloom.storage.layout import JobLayout
+
+log = structlog.get_logger("bloom")
 
 
 def run_directory(settings: Settings, job_id: UUID) -> Path:
@@ -48,6 +54,16 @@ def has_files(settings: Settings, job_id: UUID) -> bool:
     """Whether a job made files to download; not every form of a model has a config.json."""
     folder = run_directory(settings, job_id) / "model"
     return folder.is_dir() and any(path.is_file() for path in folder.rglob("*"))
+
+
+def remove_transport(settings: Settings, job_id: UUID) -> None:
+    """Remove what a job on rented machines left in the bucket; while that is away, it stays there."""
+    if settings.storage is None:
+        return
+    try:
+        Store(settings.storage).delete_folder(JobLayout(str(job_id), 1).folder)
+    except StorageError as problem:
+        log.warning("files of a deleted job stay in the bucket", job=str(job_id), reason=str(problem))
 
 
 def remove_run(run_dir: Path) -> None:
