@@ -57,6 +57,8 @@ class MetricsServer:
         self._order.write(Order(str(run_dir.absolute()), descriptor, token, resumes=True).line())
         self._order.flush()
         console.print(f"Dashboard: {address_of(self._listening)}#token={token}", soft_wrap=True)
+        # It is the other process's now: were that to die, nobody should wait for an answer.
+        self._listening.close()
 
     def close(self) -> None:
         """Lets the server say its last words and end."""

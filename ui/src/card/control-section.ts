@@ -15,7 +15,7 @@ export class ControlSection {
   #save = element("button", { type: "button" }, "Save now");
   #token = element("input", { type: "password", id: "token", autocomplete: "off" });
   #said = element("p", { class: "dim", role: "status" });
-  #unheard = element("p", { class: "notice warning", role: "alert" }, "The server cannot be heard. It may have ended with the run; this page tries again.");
+  #unheard = element("p", { class: "notice warning", role: "alert" }, "The server cannot be heard. It may have ended with the run, or want the token; this page tries again.");
   #inputs = SETTINGS.map((name) => element("input", { type: "text", inputmode: "decimal", id: `set-${name}`, name, placeholder: "unchanged", autocomplete: "off" }));
   #asked = 0;
 
