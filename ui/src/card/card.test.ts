@@ -100,8 +100,9 @@ it("puts what a run says into the page as text", () => {
   expect(element("p", {}, "<img src=x onerror=alert(1)>").innerHTML).toBe("&lt;img src=x onerror=alert(1)&gt;");
 });
 
+const change = (parts: Partial<Change>): Change => ({ type: "change", made_at: 2, sections: {}, metrics: [], points: [], log: [], log_counts: { total: 0, errors: 0 }, system: null, ...parts });
+
 describe("a live page", () => {
-  const change = (parts: Partial<Change>): Change => ({ type: "change", made_at: 2, sections: {}, metrics: [], points: [], log: [], log_counts: { total: 0, errors: 0 }, system: null, ...parts });
   const short = { name: "train/loss", title: "loss", group: "loss", last: { step: 3, value: 1 }, best: null };
 
   it("keeps what it is told to keep of a line, and appends the rest", () => {
