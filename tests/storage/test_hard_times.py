@@ -10,6 +10,7 @@ import pytest
 from gpubloom.agent import JobSpec
 from gpubloom.agent.remote.courier import Courier
 from gpubloom.agent.remote.link import Away, HttpLink, Refused
+from gpubloom.agent.remote.parcels import Parcel
 from gpubloom.agent.remote.start import Folders, Start
 from gpubloom.storage import (
     Arrival,
@@ -298,3 +299,24 @@ def test_a_wrong_key_is_a_sentence_without_the_secret(bucket: S3Server) -> None:
     with pytest.raises(StorageError, match="secret key is not the one") as refused:
         Store(settings).put("jobs/x", b"")
     assert "wrong-and-private" not in str(refused.value)
+
+
+def test_a_short_outage_is_no_silence(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = [0.0]
+    receiver = Receiver(store, "job-1", 1, tmp_path / "run", clock=lambda: moment[0])
+    parcel = Parcel("job-1", 1, number=1, next_in=10.0, entries=[], body=b"")
+    store.put(LAYOUT.slot(1), parcel.to_bytes())
+    assert receiver.once().state == "running"
+    moment[0] = 8.0
+    with monkeypatch.context() as away:
+        away.setattr(store, "sizes", _away)
+        with pytest.raises(StorageError):
+            receiver.once()
+    moment[0] = 16.0
+    assert receiver.once().state == "running", "nobody could be heard"
+    moment[0] = 27.0
+    assert receiver.once().state == "vanished", "the promise counts again"
+
+
+def _away(folder: str) -> dict[str, int]:
+    raise StorageError("The bucket is away.")

@@ -1,12 +1,12 @@
 """What a job takes along to another machine, beside its run directory: our own package, others by name."""
 
 import hashlib
-import os
 import re
 import zipfile
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
+from uuid import uuid4
 
 import gpubloom
 from gpubloom.server.jobs.tables import TrainingJob
@@ -79,7 +79,8 @@ def build_package(folder: Path) -> Path:
     target = folder / f"gpubloom-{gpubloom.__version__}-{digest.hexdigest()[:16]}.zip"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        # Several jobs may need it at once.
+        temporary = target.with_name(f".{target.name}.{uuid4()}.tmp")
         with zipfile.ZipFile(temporary, "w") as archive:
             for name, content in kept.items():
                 archive.writestr(zipfile.ZipInfo(name, _TIME), content)

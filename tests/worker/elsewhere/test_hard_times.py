@@ -112,8 +112,8 @@ def test_another_worker_goes_on_attending_and_rents_nothing_again(renter: Renter
 
 def test_nothing_is_concluded_while_the_bucket_is_away(renter: Renter, bucket: S3Server) -> None:
     job_id = renter.rent(toy={**SLOW, "steps": 400})
-    # It promises to be heard every twelve seconds; after failures it may take six to try again.
-    pace = replace(PACE, agent={**PACE.agent, "beat": 4.0})
+    # It promises to be heard every thirty seconds; after failures it may take thirteen to try again.
+    pace = replace(PACE, agent={**PACE.agent, "beat": 10.0})
 
     async def scenario() -> TrainingJob:
         async with renter.worker(pace=pace):
