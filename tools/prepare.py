@@ -92,7 +92,7 @@ def prepare_web_app(purpose: str) -> None:
 
 
 def prepare_system() -> None:
-    """A browser, PostgreSQL and a sandbox for the tests: installed when this is root on Debian, otherwise named."""
+    """A browser, PostgreSQL and a sandbox: installed when this is root on Debian, otherwise named."""
     missing = [package for package, command in SYSTEM_PACKAGES.items() if not has_command(command)]
     if not missing:
         return

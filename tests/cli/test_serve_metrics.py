@@ -24,6 +24,7 @@ def _until(has_happened: Callable[[], Any]) -> Any:
     raise AssertionError("it did not happen in time")
 
 
+@pytest.mark.long
 def test_a_run_is_paused_resumed_and_changed_while_its_command_waits(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     run_dir = tmp_path / "run"

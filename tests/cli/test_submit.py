@@ -61,6 +61,7 @@ def bloom(server: LiveServer, token: str, tmp_path: Path) -> Bloom:
     return run
 
 
+@pytest.mark.long
 @in_a_sandbox
 def test_an_unmodified_folder_trains_here_and_its_files_come_back(bloom: Bloom, tmp_path: Path) -> None:
     done = bloom(

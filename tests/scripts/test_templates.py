@@ -141,6 +141,7 @@ def test_the_local_gpt_learns_saves_when_it_is_stopped_and_goes_on(tmp_path: Pat
 
 
 @pytest.mark.long
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["modal", "paperspace", "colab"])
 def test_a_gpt_for_a_rented_gpu_runs_small(place: str, tmp_path: Path) -> None:
     template = NAMED[f"nanogpt-{place}"]
@@ -164,6 +165,7 @@ def test_without_text_a_gpt_says_where_to_put_it(tmp_path: Path) -> None:
     assert "There is no text in data/none: put .txt files there" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.long
 def test_adapters_learn_and_go_on_after_a_stop(tmp_path: Path) -> None:
     template = NAMED["lora-local"]
