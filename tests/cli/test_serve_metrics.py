@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.live.process import listen
 from gpubloom.traincard.reader import load_latest
