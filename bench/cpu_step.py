@@ -49,7 +49,8 @@ class EngineLoop:
 
     def __init__(self, config: TrainConfig, text: np.ndarray[Any, Any]) -> None:
         model = Model.open(config, vocab_size=VOCABULARY)
-        self.executor = place(config, model).executor
+        self.said: list[str] = []
+        self.executor = place(config, model, say=self.said.append).executor
         self.parameters = model.shape.parameters
         self._loader = Loader(
             Windows(text, config.context_length),
@@ -84,7 +85,11 @@ def make(kind: str, given: argparse.Namespace, text: np.ndarray[Any, Any]) -> Co
         }
     )
     if kind in {"eager", "engine"}:
-        return EngineLoop(config, text)
+        loop = EngineLoop(config, text)
+        while kind == "engine" and not loop.said:
+            loop.step()
+        assert kind == "eager" or loop.said[0].startswith("layers are compiled"), loop.said
+        return loop
     shape = config.model.shape(VOCABULARY)
     model: torch.nn.Module
     if kind == "same":

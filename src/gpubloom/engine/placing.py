@@ -7,6 +7,7 @@ prediction.
 import importlib.util
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -87,10 +88,17 @@ class Placed:
         return found
 
 
-def place(config: TrainConfig, model: Model, steps: int | None = None, group: Group = ALONE) -> Placed:
+def place(
+    config: TrainConfig,
+    model: Model,
+    steps: int | None = None,
+    group: Group = ALONE,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> Placed:
     """Plans the run for this machine and brings the model's first weights where the plan wants them.
 
     `steps` is the length of the run, if it is known; `group` are the processes that train together.
+    `say` takes what the executor has to say later on, for the run's log.
     """
     compute = choose_compute(_own_device(config, group), config.precision)
     hardware = visible(detect_hardware())
@@ -101,7 +109,9 @@ def place(config: TrainConfig, model: Model, steps: int | None = None, group: Gr
         _prepare_gpu(config, compute.device)
         hardware = calibrated(hardware, compute.device, threads=threads)
     can_compile, notes = _compiles(config, compute)
-    if not can_compile:
+    # Compiling for a CPU takes as long as many steps, which need not wait for it.
+    aside = can_compile and compute.device.type == "cpu" and config.method != "qlora"
+    if not can_compile or aside:
         # Layers that are not compiled keep more activations: the plan must know.
         config = config.model_copy(update={"compile": "off"})
     hardware = share_of(hardware, group.local_size)
@@ -113,13 +123,17 @@ def place(config: TrainConfig, model: Model, steps: int | None = None, group: Gr
     if config.compile == "auto" and steps is not None:
         config, found = _without_compiling_if_short(config, hardware, model, found, steps)
     assert found.placement is not None
-    compiled = can_compile and config.compile != "off"
+    # A divided model's steps do wait.
+    waits = aside and found.executor == "sharded"
+    compiled = can_compile and (waits or config.compile != "off")
     options = ExecutorOptions(
         accumulation=config.accumulation,
         compiled=compiled,
+        compiled_aside=aside and not waits,
         quantized=config.method == "qlora",
         threads=threads,
         group=group,
+        say=say,
     )
     return Placed(
         executor=_load(config, model, found, compute, options),

@@ -63,7 +63,7 @@ class Trainer:
         )
         steps = config.epochs * self.loader.steps_per_epoch
         self.total_steps = min(steps, config.max_steps or steps)
-        self.placed = place(self._as_trained(), model, self.total_steps, group)
+        self.placed = place(self._as_trained(), model, self.total_steps, group, reporter.log)
         self.executor: Executor = self.placed.executor
         self.model_folder = ModelFolder(
             model, dataset.tokenizer, config.context_length, config.model.path, dataset.turn_end

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpubloom.engine.data import Batch
 from gpubloom.engine.data.rows import IGNORED
+from gpubloom.engine.executors.blocks.compiling_aside import CompilingAside, Order
 from gpubloom.engine.executors.blocks.device import Device, Mark
 from gpubloom.engine.executors.blocks.functions import (
     HeadFunctions,
@@ -90,14 +91,10 @@ class BlockExecutor:
         self._scale = LossScale(compute)
         self._layers = range(1, 1 + len(placement.layers))
         self._head = 0 if model.tied else len(self.stores) - 1
-        kinds = {self.stores[index].spec.kind: self.stores[index].names for index in self._layers}
-        self._layer_functions = {
-            kind: LayerFunctions(
-                model, kind, names, compiled=options.compiled and kind not in model.eager_kinds
-            )
-            for kind, names in kinds.items()
-        }
-        self._head_functions = HeadFunctions(model, self.stores[self._head].names, compiled=options.compiled)
+        self._use_functions(compiled=options.compiled)
+        # Stays when training changes over to layers that were compiled aside: batches may have other shapes.
+        self._evaluating_functions = self._layer_functions
+        self._aside: CompilingAside | None = None
         self._stepping = False
         self._last: tuple[list[tuple[Mark, Mark]], float, int, int] | None = None
         self._clip_norm = optimizer.clip_norm
@@ -118,6 +115,8 @@ class BlockExecutor:
         self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
         kept: dict[int, list[Kept]] = {}
         x_ABTD = self._embed(tokens_ABT, tables)
+        if self._options.compiled_aside:
+            self._change_over(x_ABTD[0], by_layer)
         for index in self._layers:
             x_ABTD = self._forward(index, x_ABTD, by_layer[index], kept)
         head_sum = self._open(self._head)
@@ -172,7 +171,7 @@ class BlockExecutor:
         self.weights.begin([0, *self._layers, self._head])
         x_ABTD = self._embed(tokens_ABT, tables)
         for index in self._layers:
-            functions = self._layer_functions[self.stores[index].spec.kind]
+            functions = self._evaluating_functions[self.stores[index].spec.kind]
             with self.weights.use(index) as bound:
                 x_ABTD = [
                     functions.forward(bound, x_BTD, table)
@@ -212,6 +211,8 @@ class BlockExecutor:
 
     def close(self) -> None:
         """Ends the thread that updates host memory, after its last update; the executor is of no use then."""
+        if self._aside is not None:
+            self._aside.close()
         self._updates.settle()
         self._updates.close()
 
@@ -229,6 +230,34 @@ class BlockExecutor:
             self._last = (waits, flow.seconds_blocked, flow.bytes_sent, gradients.bytes_sent)
         self._stepping = False
         flow.seconds_blocked, flow.bytes_sent, gradients.bytes_sent = 0.0, 0, 0
+
+    def _use_functions(self, *, compiled: bool) -> None:
+        kinds = {self.stores[index].spec.kind: self.stores[index].names for index in self._layers}
+        self._layer_functions = {
+            kind: LayerFunctions(
+                self.model, kind, names, compiled=compiled and kind not in self.model.eager_kinds
+            )
+            for kind, names in kinds.items()
+        }
+        self._head_functions = HeadFunctions(self.model, self.stores[self._head].names, compiled=compiled)
+
+    def _change_over(self, x_BTD: Tensor, by_layer: dict[int, list[Tables]]) -> None:
+        """The first step has its layers compiled aside; the first step after that uses them."""
+        if self._aside is None:
+            tables = {self.stores[index].spec.kind: by_layer[index][0] for index in self._layers}
+            stores, head = [self.stores[index] for index in self._layers], self.stores[self._head]
+            size = self.placement.loss_chunk_tokens
+            self._aside = CompilingAside(Order.of(self.model, stores, head, x_BTD, tables, size))
+            return
+        match self._aside.result():
+            case float() as seconds:
+                self._use_functions(compiled=True)
+                self._options.say(
+                    f"layers are compiled since update {self.updates + 1}, after {seconds:.0f} s in the "
+                    "background; results may differ from here on by the rounding of fp32"
+                )
+            case str() as reason:
+                self._options.say(f"layers are not compiled and run slower: {reason}")
 
     def _make_stores(self, source: WeightSource, dtype: torch.dtype) -> list[BlockStore]:
         """Block by block: no more than one block's weights exist twice at any time."""
