@@ -48,6 +48,7 @@ from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, 
 from gpubloom.server.projects import routes as project_routes
 from gpubloom.server.rentals import moving, provider_routes
 from gpubloom.server.rentals import routes as rental_routes
+from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.rentals.taking import OfferDesk
 from gpubloom.server.scripts import routes as script_routes
 from gpubloom.server.scripts.routes import MOST_AT_ONCE
@@ -97,7 +98,7 @@ def create_app(settings: Settings) -> FastAPI:
         responses={"4XX": {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "A problem"}},
     )
     app.state.settings = settings
-    app.state.prices = load_prices(settings.prices)
+    app.state.prices = PriceBook(load_prices(settings.prices))
     # Who takes offers of rented machines.
     app.state.offer_desk = OfferDesk(settings, app.state.prices)
     # Who still needs a dataset or a model.

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Request
 from gpubloom.offers import Need, PriceTable, offers
 from gpubloom.offers.prices import STALE_AFTER
 from gpubloom.server.clock import now
+from gpubloom.server.db.session import ReadSession
 from gpubloom.server.offers.schemas import (
     AskForOffers,
     ExcludedOut,
@@ -18,12 +19,14 @@ from gpubloom.server.offers.schemas import (
     ProviderOut,
 )
 from gpubloom.server.problems import InvalidInput
+from gpubloom.server.rentals.price_book import PriceBook
 
 router = APIRouter(tags=["offers"])
 
 
-def _prices_of(request: Request) -> PriceTable:
-    return cast("PriceTable", request.app.state.prices)
+async def _prices_of(request: Request, session: ReadSession) -> PriceTable:
+    book = cast("PriceBook", request.app.state.prices)
+    return await book.current(session)
 
 
 CurrentPrices = Annotated[PriceTable, Depends(_prices_of)]

@@ -23,6 +23,7 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.credentials import open_place
 from gpubloom.server.rentals.keys import MachineKey, installation_name
 from gpubloom.server.rentals.metering import end_rental, note_instance
+from gpubloom.server.rentals.price_book import read_prices
 from gpubloom.server.rentals.tables import BILLED, ProviderCredential, Rental
 from gpubloom.server.settings import Settings
 
@@ -63,6 +64,7 @@ async def reconcile(database: Database, settings: Settings, *, user_id: UUID | N
                 look = _Look(database, credential.user_id, credential.provider, installation, place)
                 ended += await look.at_machines()
                 await look.at_rows()
+                await read_prices(database, place)
         except (ProviderError, TimeoutError) as problem:
             reason = str(problem) or "it did not answer in time"
             log.warning("a service cannot be looked at", provider=credential.provider, reason=reason)

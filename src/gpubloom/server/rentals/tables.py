@@ -1,7 +1,7 @@
 """The tables of rented machines. What a job may cost is in the job's own row (`budget`, `max_hours`)."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy import JSON, Double, ForeignKey, Index, String, UniqueConstraint
@@ -26,6 +26,16 @@ class Installation(Identified, Table):
     one with the same account at a service leaves them alone."""
 
     __tablename__ = "installation"
+
+
+class LivePrices(Table):
+    """What a service said last about its prices, to whoever asked; one row for all people."""
+
+    __tablename__ = "live_prices"
+
+    provider: Mapped[str] = mapped_column(String(32), primary_key=True)
+    rows: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
+    read_at: Mapped[datetime]
 
 
 class ProviderCredential(Table):

@@ -13,6 +13,7 @@ from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.connections import storage_state
 from gpubloom.server.rentals.credentials import find_sealed
+from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.settings import Settings
 
 
@@ -20,8 +21,8 @@ class OfferDesk:
     """One per server. What it gives out is stored as a job's `place`; its `target` is the service that is
     called, which for the clouds behind SkyPilot is SkyPilot."""
 
-    def __init__(self, settings: Settings, prices: PriceTable) -> None:
-        self._settings, self._prices = settings, prices
+    def __init__(self, settings: Settings, prices: PriceBook) -> None:
+        self._settings, self._book = settings, prices
 
     async def take(
         self,
@@ -32,12 +33,13 @@ class OfferDesk:
         estimate: Span | None = None,
     ) -> dict[str, Any]:
         """The place that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
-        facts = self._prices.providers.get(offer.provider)
+        prices = await self._book.current(session)
+        facts = prices.providers.get(offer.provider)
         if facts is None or offer.provider == "local":
             raise InvalidInput.for_field("offer.provider", f"There is no service {offer.provider!r}.")
         target = facts.through or offer.provider
         await self._check_target(session, principal, target)
-        found = self._find(offer)
+        found = _find(offer, prices)
         if found is None:
             raise InvalidInput.for_field(
                 "offer", f"{facts.title} does not offer {offer.gpus}× {offer.gpu} so. Ask for offers again."
@@ -77,23 +79,24 @@ class OfferDesk:
                 "offer.provider", f"{kind.title} is not connected. Enter your credentials for it first."
             )
 
-    def _find(self, wanted: OfferTaken) -> Offer | None:
-        """The offer as it is made now; the smallest need that there is, so that only the price counts."""
-        need = Need(Span.of(0.0), Span.of(1.0), "T4", gpus=wanted.gpus)
-        region = wanted.region
-        asked = Constraints(
-            providers=frozenset({wanted.provider}),
-            engines=frozenset(places.place_names()),
-            gpus=frozenset({wanted.gpu}),
-            region=region if region in {"us", "eu", "asia"} else None,
-        )
-        made = offers(need, prices=self._prices, now=now(), constraints=asked).offers
-        return next(
-            (
-                offer
-                for offer in made
-                if (offer.gpus, offer.kind) == (wanted.gpus, wanted.kind)
-                and (region is None or offer.region in {None, region})
-            ),
-            None,
-        )
+
+def _find(wanted: OfferTaken, prices: PriceTable) -> Offer | None:
+    """The offer as it is made now; the smallest need that there is, so that only the price counts."""
+    need = Need(Span.of(0.0), Span.of(1.0), "T4", gpus=wanted.gpus)
+    region = wanted.region
+    asked = Constraints(
+        providers=frozenset({wanted.provider}),
+        engines=frozenset(places.place_names()),
+        gpus=frozenset({wanted.gpu}),
+        region=region if region in {"us", "eu", "asia"} else None,
+    )
+    made = offers(need, prices=prices, now=now(), constraints=asked).offers
+    return next(
+        (
+            offer
+            for offer in made
+            if (offer.gpus, offer.kind) == (wanted.gpus, wanted.kind)
+            and (region is None or offer.region in {None, region})
+        ),
+        None,
+    )

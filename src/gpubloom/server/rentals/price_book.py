@@ -1,0 +1,70 @@
+"""The prices that offers are made from: the shipped table, with what connected services said lately.
+
+Lists of prices are the same for everybody: whoever is connected to a service brings its newest ones to all.
+The worker asks, together with its look for forgotten machines; making an offer never waits for a service.
+"""
+
+from datetime import datetime, timedelta
+
+import structlog
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.offers import PriceRow, PriceTable
+from gpubloom.offers.prices import PricesProblem
+from gpubloom.providers.rented import RentedPlace
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import Database
+from gpubloom.server.rentals.tables import LivePrices
+
+log = structlog.get_logger("bloom")
+
+_READ_AGAIN_AFTER = timedelta(hours=1)
+# What was free or sold out a day ago says nothing; the price table's own dates take over.
+_FORGOTTEN_AFTER = timedelta(days=1)
+
+
+async def read_prices(database: Database, place: RentedPlace) -> None:
+    """Ask a service for its prices, unless somebody did lately. Raises its Faults."""
+    if not place.capabilities.live_prices.can:
+        return
+    async with database.read() as session:
+        known = await session.get(LivePrices, place.name)
+    if known is not None and now() - known.read_at < _READ_AGAIN_AFTER:
+        return
+    rows = await place.prices()
+    if not rows:
+        return
+    async with database.write() as session:
+        await session.merge(
+            LivePrices(provider=place.name, rows=[row.model_dump(mode="json") for row in rows], read_at=now())
+        )
+
+
+class PriceBook:
+    """One per server; made anew only when a service has said something new."""
+
+    def __init__(self, shipped: PriceTable) -> None:
+        self._shipped = self._made = shipped
+        self._from: list[tuple[str, datetime]] = []
+
+    async def current(self, session: AsyncSession) -> PriceTable:
+        since = now() - _FORGOTTEN_AFTER
+        stamps = select(LivePrices.provider, LivePrices.read_at).where(LivePrices.read_at > since)
+        found = [(name, at) for name, at in await session.execute(stamps.order_by(LivePrices.provider))]
+        if found != self._from:
+            live = await session.scalars(select(LivePrices).where(LivePrices.read_at > since))
+            self._made = self._with([row for each in live for row in each.rows])
+            self._from = found
+        return self._made
+
+    def _with(self, rows: list[dict[str, object]]) -> PriceTable:
+        # SkyPilot also speaks of clouds of which nothing else is known here.
+        known = [row for row in rows if row.get("provider") in self._shipped.providers]
+        try:
+            return self._shipped.with_rows([PriceRow.model_validate(row) for row in known])
+        except (ValidationError, PricesProblem) as problem:
+            # Stored by another version of ours.
+            log.warning("prices that services named are left out", reason=str(problem))
+            return self._shipped
