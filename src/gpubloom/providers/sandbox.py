@@ -97,13 +97,14 @@ class Sandbox:
             os.chown(top, _NOBODY, _NOBODY, follow_symlinks=False)
 
     def _arguments(self) -> list[str]:
-        arguments = [*_namespaces(network=self.network), *_system(), *_python(), *self._covers()]
+        memory = str(max(64 << 20, self.limits.memory_bytes // 4))
+        # First of all: Python may lie in what is /tmp outside.
+        own_files = ["--perms", "1777", "--size", memory, "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
+        arguments = [*_namespaces(network=self.network), *_system(), *own_files, *_python(), *self._covers()]
         for path in (f"/etc/{name}" for name in (*_SETTINGS, *(_NETWORK_SETTINGS if self.network else ()))):
             arguments += [*_way_to(path), "--ro-bind-try", path, path]
-        memory = str(max(64 << 20, self.limits.memory_bytes // 4))
         arguments += ["--proc", "/proc", "--dev", "/dev"]
-        for path in ("/tmp", "/dev/shm"):  # noqa: S108 - inside, they are the sandbox's own
-            arguments += ["--perms", "1777", "--size", memory, "--tmpfs", path]
+        arguments += ["--perms", "1777", "--size", memory, "--tmpfs", "/dev/shm"]  # noqa: S108
         if self.gpus:
             arguments += ["--ro-bind-try", "/sys", "/sys"]
             for node in (*gpu_nodes(self.gpus), *_GPU_NODES):
