@@ -38,11 +38,16 @@ class LiveServer:
         assert found, f"no one-time link in:\n{self.text}"
         return found[1]
 
-    def newest_letter_link(self) -> str:
-        """The link in the letter that was written last."""
+    @property
+    def letters(self) -> list[Path]:
+        """All that were written, the oldest first."""
+        return sorted((self.home / "outbox").glob("*.eml"))
+
+    def newest_letter_link(self, *, after: int = 0) -> str:
+        """The link in the letter that was written last; `after`: there were so many before."""
         # Letters are sent after the answer to the request that caused them.
         deadline = time.monotonic() + LETTER_SECONDS
-        while not (letters := sorted((self.home / "outbox").glob("*.eml"))):
+        while len(letters := self.letters) <= after:
             assert time.monotonic() < deadline, "no letter in the outbox"
             time.sleep(0.05)
         text = message_from_bytes(letters[-1].read_bytes(), policy=policy.default).get_content()
