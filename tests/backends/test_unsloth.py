@@ -62,6 +62,7 @@ def run(folder: Path, code: str, *, stand_in: bool = True) -> str:
     return done.stdout.strip() if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.long
 def test_models_are_loaded_and_adapted_as_the_config_says(tmp_path: Path) -> None:
     code = """
     assert "transformers" not in sys.modules

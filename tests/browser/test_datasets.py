@@ -89,6 +89,7 @@ def test_a_file_is_uploaded_inspected_and_shown_as_a_model_would_see_it(
     assert flaws_on_every_screen(page) == []
 
 
+@pytest.mark.long
 def test_a_file_of_unknown_columns_is_read_as_a_person_says(
     new_page: NewPage, house: LiveServer, tmp_path: Path
 ) -> None:
@@ -154,6 +155,7 @@ def test_an_upload_survives_a_lost_connection_and_a_change_of_page(
     assert _figure(page, "Rows") == "40,000"
 
 
+@pytest.mark.long
 def test_a_cancelled_upload_leaves_nothing_behind(
     new_page: NewPage, server: LiveServer, tmp_path: Path
 ) -> None:
@@ -172,6 +174,7 @@ def test_a_cancelled_upload_leaves_nothing_behind(
     assert set((server.home / "datasets").glob("*/*")) == before
 
 
+@pytest.mark.long
 def test_a_file_that_is_no_dataset_is_refused_before_it_is_sent(
     new_page: NewPage, server: LiveServer, tmp_path: Path
 ) -> None:
@@ -185,6 +188,7 @@ def test_a_file_that_is_no_dataset_is_refused_before_it_is_sent(
     expect(page.get_by_text("Drop a file of examples here.")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_file_can_be_dropped_onto_the_page(new_page: NewPage, server: LiveServer, tmp_path: Path) -> None:
     page = new_page()
     set_up(page, server)

@@ -8,6 +8,7 @@ import math
 import re
 from uuid import uuid4
 
+import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import select
 
@@ -177,6 +178,7 @@ def _mentions(*words: str) -> re.Pattern[str]:
     return re.compile(".*".join(words))
 
 
+@pytest.mark.long
 @EVERY_SIZE
 def test_a_job_shows_what_was_planned_beside_what_is_measured(
     new_page: NewPage, own_server: LiveServer, size: tuple[int, int]

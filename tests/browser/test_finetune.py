@@ -104,6 +104,7 @@ def test_what_is_not_filled_in_is_said_and_gets_the_focus(new_page: NewPage, ser
     expect(page.locator("form").get_by_text("Choose a dataset.")).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_catalogue_is_narrowed_to_what_fits(new_page: NewPage, house: LiveServer) -> None:
     page = new_page()
     set_up(page, house)
@@ -121,6 +122,7 @@ def test_the_catalogue_is_narrowed_to_what_fits(new_page: NewPage, house: LiveSe
     expect(rows.last).to_contain_text("Qwen2.5-0.5B-Instruct")
 
 
+@pytest.mark.long
 def test_a_hub_token_is_kept_replaced_and_removed(new_page: NewPage, server: LiveServer) -> None:
     page = new_page()
     set_up(page, server)

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.browser.conftest import NewPage
@@ -63,6 +64,7 @@ def test_a_project_is_created_edited_deleted_and_hidden_from_others(
     expect(page.get_by_text("No projects created yet")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_new_project_can_be_begun_while_the_list_is_still_loading(
     new_page: NewPage, server: LiveServer
 ) -> None:
@@ -96,6 +98,7 @@ def test_wrong_input_is_said_at_the_field_and_nothing_is_lost(new_page: NewPage,
     expect(form.get_by_label("Project name")).to_have_value("Secrets")
 
 
+@pytest.mark.long
 def test_an_ended_session_asks_again_without_losing_the_form(new_page: NewPage, server: LiveServer) -> None:
     page = new_page()
     set_up(page, server)

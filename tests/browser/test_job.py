@@ -51,6 +51,7 @@ window.EventSource = class extends Original {
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_job_is_started_watched_steered_paused_resumed_and_downloaded(
     new_page: NewPage, house: LiveServer, tmp_path: Path

@@ -51,6 +51,7 @@ def place(adapter: Path) -> Iterator[dict[str, object]]:
         yield {"port": client.base_url.port, "token": TOKEN, "context_length": 4_096, "chat_template": True}
 
 
+@pytest.mark.long
 def test_base_and_tuned_are_asked_in_one_go(adapter: Path) -> None:
     options = ("--compare", "--max-tokens", "8", "--temperature", "0", "--device", "cpu")
     process = start(str(adapter), "-p", "What is the password?", *options)

@@ -58,6 +58,7 @@ def test_a_model_without_examples_is_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_model_and_a_file_of_examples_are_taken_as_in_finetune(tmp_path: Path) -> None:
     from tests.tiny_models import make_tiny_model
 

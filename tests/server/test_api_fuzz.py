@@ -167,7 +167,7 @@ def _fuzz(server: Server, installation: Installation, owner: User, examples: int
 def test_random_requests_meet_no_server_error(
     fuzzed: Server, installation: Installation, admin: User
 ) -> None:
-    _fuzz(fuzzed, installation, admin, examples=5)
+    _fuzz(fuzzed, installation, admin, examples=3)
 
 
 @pytest.mark.long

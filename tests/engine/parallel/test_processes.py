@@ -23,6 +23,7 @@ from tests.engine.parallel.rig import (
 from tests.engine.runs import read_events, read_losses
 
 
+@pytest.mark.long
 def test_two_processes_train_adapters_as_one_does(tmp_path: Path, model: Path, examples: Path) -> None:
     alone = write_adapter_run(tmp_path / "alone", model, examples, batch_size=8)
     together = write_adapter_run(tmp_path / "together", model, examples, batch_size=4, processes=2)

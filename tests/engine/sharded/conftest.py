@@ -8,6 +8,13 @@ from tests.engine.sharded.cases import QUICK
 from tests.engine.sharded.members import run_members
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What two processes computed is shared by all of these tests."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group("divided models"))
+
+
 @pytest.fixture(autouse=True)
 def _leave_the_group() -> Iterator[None]:
     yield
