@@ -76,8 +76,8 @@ SERVER = {"PATH": os.environ["PATH"], "BLOOM_SECRET": "of the server", "DATABASE
 @pytest.fixture
 def inside(tmp_path: Path) -> Inside:
     server = tmp_path / "bloom"
-    (server / "runs" / "theirs" / "work").mkdir(parents=True)
-    (server / "runs" / "theirs" / "work" / "model.pt").write_text("theirs")
+    (server / "runs" / "theirs").mkdir(parents=True)
+    (server / "runs" / "theirs" / "model.pt").write_text("theirs")
     (server / "secret.key").write_text("key")
     (server / "bloom.db").write_text("rows")
     return Inside(server)
@@ -95,7 +95,7 @@ def attempt(inside: Inside, *what: str) -> list[str]:
 
 def test_files_of_the_server_and_of_others_are_not_there(inside: Inside) -> None:
     server = inside.server
-    paths = [str(server / path) for path in ("secret.key", "bloom.db", "runs/theirs/work/model.pt")]
+    paths = [str(server / path) for path in ("secret.key", "bloom.db", "runs/theirs/model.pt")]
     # A link out of the work folder leads nowhere.
     inside.work.mkdir(parents=True)
     (inside.work / "link").symlink_to(server / "secret.key")

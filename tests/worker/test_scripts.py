@@ -237,7 +237,7 @@ def test_what_is_added_to_resume_is_the_newest_checkpoint_of_the_script_itself(t
 
 @on_sqlite
 def test_a_sandboxed_scripts_variables_do_not_reach_what_starts_it(machine: Machine) -> None:
-    script = add_script(machine, task={"environment": {"LD_PRELOAD": "/job/work/evil.so"}}, attempt=1)
+    script = add_script(machine, task={"environment": {"LD_PRELOAD": "evil.so"}}, attempt=1)
     with Reservation([], [], {}) as nothing:
         spec = prepare_script(machine.run_dir(script), machine.settings.home, machine.job(script), nothing)
     assert spec.environment == {}

@@ -1,5 +1,6 @@
 """The services that jobs can be sent to, by name. A service's own module is imported when it is used."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,7 +22,7 @@ _MODULES: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class PlaceKind:
+class PlaceKind(ABC):
     """A service before anybody has connected to it."""
 
     name: str
@@ -35,9 +36,9 @@ class PlaceKind:
         """Why it cannot be used on this installation, in a sentence that says what to do; None: it can."""
         return None
 
+    @abstractmethod
     def open(self, credentials: Mapping[str, str]) -> RentedPlace:
         """A connection for one person. Nothing is called yet."""
-        raise NotImplementedError
 
 
 def place_names() -> tuple[str, ...]:
