@@ -242,6 +242,23 @@ def test_a_fork_bomb_is_ended_and_nothing_of_it_stays(inside: Inside) -> None:
     wait_until(lambda: inside.processes() == 0, "the end of all its processes")
 
 
+def test_what_its_user_runs_elsewhere_is_not_counted_against_it(inside: Inside) -> None:
+    many = (
+        "import threading, time\nwait = threading.Event().wait\n"
+        "for _ in range(150): threading.Thread(target=wait, args=(60,), daemon=True).start()\n"
+        "print('there', flush=True); time.sleep(60)\n"
+    )
+    user = 65_534 if os.geteuid() == 0 else None
+    with subprocess.Popen(["python3", "-c", many], stdout=subprocess.PIPE, user=user) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"there\n"
+            done = inside.run("import os\nif os.fork(): os.wait(); print('two processes')\n")
+            assert done.stdout == "two processes\n", done.stderr
+        finally:
+            other.kill()
+
+
 def test_memory_is_limited_for_one_process_and_for_all_together(inside: Inside) -> None:
     fill = "kept = []\nfor _ in range(100): kept.append(bytearray(10 << 20))\n"
     alone = inside.run(fill)

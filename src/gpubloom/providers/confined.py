@@ -39,6 +39,7 @@ def outside(options: Mapping[str, Any], command: Sequence[str]) -> NoReturn:
         "environment": {**options["environment"], **chosen},
         "limits": options["limits"],
         "user": options["user"],
+        "beside": _threads_of(options["user"]),
     }
     information, information_end = os.pipe()
     kept = [information_end]
@@ -167,6 +168,18 @@ def _descendants(first: int) -> list[tuple[int, int, int]]:
     return found
 
 
+def _threads_of(user: int | None) -> int:
+    """How many processes and threads of a user there are; of ours, when no user is named."""
+    wanted, count = os.getuid() if user is None else user, 0
+    for entry in _PROC.iterdir():
+        try:
+            if entry.name.isdecimal() and entry.stat().st_uid == wanted:
+                count += sum(1 for _ in (entry / "task").iterdir())
+        except OSError:
+            continue
+    return count
+
+
 def _own_memory(pid: int) -> int:
     try:
         _, resident, shared, *_ = (_PROC / str(pid) / "statm").read_text().split()
@@ -206,8 +219,9 @@ def inside(told: Mapping[str, Any], command: Sequence[str]) -> NoReturn:
         (resource.RLIMIT_DATA, limits["memory_bytes"]),
         (resource.RLIMIT_FSIZE, limits["file_bytes"]),
         (resource.RLIMIT_CPU, limits["cpu_seconds"]),
-        # Above what is watched for: a script that is merely held at its limit would go on trying forever.
-        (resource.RLIMIT_NPROC, 2 * limits["processes"]),
+        # Above what is watched for: a script that is merely held at its limit would go on trying forever. The
+        # kernel counts all that the user runs on this machine.
+        (resource.RLIMIT_NPROC, 2 * limits["processes"] + told["beside"]),
     ):
         if value is not None:
             most = resource.getrlimit(which)[1]

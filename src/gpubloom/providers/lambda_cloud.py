@@ -25,6 +25,7 @@ from gpubloom.providers.lambda_machines import (
     price_rows,
     state_of,
 )
+from gpubloom.providers.lost_answers import look_for
 from gpubloom.providers.places import PlaceKind
 from gpubloom.providers.rented import (
     KEY_PREFIX,
@@ -45,8 +46,6 @@ _LAUNCHES_EVERY_SECONDS = 12.0
 _TAG = "bloom-key"
 _LONGEST_NAME = 64
 _OWN_SSH_KEY = "bloom"
-# How often is looked for a machine whose launch was not answered; a list can be some seconds behind.
-_LOOKS = 3
 _PAUSE_SECONDS = 2.0
 # Free when it was asked for, and taken a second later: each further try waits for its turn.
 _PLACES_TRIED = 3
@@ -170,21 +169,9 @@ class LambdaCloud:
             lost = fault
         else:
             return Instance(identifier, launch.key, "starting", region=region, hourly=hourly, page=_PAGE)
-        return await self._look_for(launch.key, lost)
-
-    async def _look_for(self, key: str, lost: Fault) -> Instance:
-        """The machine of a launch that was not answered, or the fault that hid it."""
-        for _ in range(_LOOKS):
-            await self._http.pace.sleep(self._pause_seconds)
-            try:
-                found = await self._find(key)
-            except Fault as fault:
-                if not fault.passes:
-                    raise
-                continue
-            if found is not None:
-                return found
-        raise lost
+        return await look_for(
+            lambda: self._find(launch.key), lambda: self._http.pace.sleep(self._pause_seconds), lost
+        )
 
     async def _find(self, key: str) -> Instance | None:
         return next((machine for machine in await self.list() if machine.key == key), None)

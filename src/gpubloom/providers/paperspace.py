@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from gpubloom.offers import PriceRow
 from gpubloom.providers.faults import Fault
 from gpubloom.providers.first_boot import boot_script
+from gpubloom.providers.lost_answers import look_for
 from gpubloom.providers.paperspace_api import PaperspaceApi, explain
 from gpubloom.providers.paperspace_machines import (
     Machine,
@@ -42,8 +43,6 @@ _PAGE = "https://console.paperspace.com/machines"
 # Its limits are not published; these are careful.
 _CALLS_EVERY_SECONDS = 1.0
 _LAUNCHES_EVERY_SECONDS = 5.0
-# How often is looked for a machine whose launch was not answered; a list can be some seconds behind.
-_LOOKS = 3
 _PAUSE_SECONDS = 2.0
 # A script without a machine may belong to a launch that is under way.
 _SCRIPT_MAY_WAIT = timedelta(hours=1)
@@ -167,17 +166,7 @@ class Paperspace:
             if not fault.uncertain:
                 raise
             lost = fault
-        for _ in range(_LOOKS):
-            await self._api.pause(self._pause_seconds)
-            try:
-                found = await self._find(key)
-            except Fault as fault:
-                if not fault.passes:
-                    raise
-                continue
-            if found is not None:
-                return found
-        raise lost
+        return await look_for(lambda: self._find(key), lambda: self._api.pause(self._pause_seconds), lost)
 
     async def _new_script(self, launch: Launch) -> str:
         try:

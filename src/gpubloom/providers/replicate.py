@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from gpubloom.offers import PriceRow
 from gpubloom.providers.faults import Fault, FaultKind
+from gpubloom.providers.lost_answers import look_for
 from gpubloom.providers.places import PlaceKind
 from gpubloom.providers.rented import (
     KEY_PREFIX,
@@ -36,9 +37,8 @@ ADDRESS = "https://api.replicate.com"
 _PAGE = "https://replicate.com/p/"
 _CALLS_EVERY_SECONDS = 0.05
 _LAUNCHES_EVERY_SECONDS = 0.2
-# How often is looked for a training whose start was not answered, and how far back: a page has 100.
-_LOOKS = 3
 _PAUSE_SECONDS = 2.0
+# How far back is looked for a training; a page has 100.
 _PAGES = 10
 
 # A state that is not known may cost: it counts as running.
@@ -227,21 +227,9 @@ class Replicate:
             if not fault.uncertain:
                 raise
             lost = fault
-        return await self._look_for(launch.key, lost)
-
-    async def _look_for(self, key: str, lost: Fault) -> Instance:
-        """The training of a start that was not answered, or the fault that hid it."""
-        for _ in range(_LOOKS):
-            await self._http.pace.sleep(self._pause_seconds)
-            try:
-                found = await self._find(key)
-            except Fault as fault:
-                if not fault.passes:
-                    raise
-                continue
-            if found is not None:
-                return found
-        raise lost
+        return await look_for(
+            lambda: self._find(launch.key), lambda: self._http.pace.sleep(self._pause_seconds), lost
+        )
 
     async def _find(self, key: str) -> Instance | None:
         async with aclosing(self._trainings()) as trainings:

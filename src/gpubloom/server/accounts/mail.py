@@ -83,10 +83,12 @@ class Mailer:
     def _keep(self, message: EmailMessage) -> Path:
         self._outbox.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._outbox / f"{_stamp(now())}-{new_secret()[:8]}.eml"
+        # Under its name only when it is whole: people and tools watch this folder.
+        part = path.with_suffix(".part")
         # Letters hold links that sign people in: nobody else on this machine may read them.
-        path.touch(mode=0o600)
-        path.write_bytes(bytes(message))
-        return path
+        part.touch(mode=0o600)
+        part.write_bytes(bytes(message))
+        return part.replace(path)
 
 
 def _stamp(moment: datetime) -> str:
