@@ -5,24 +5,27 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpubloom.providers.first_boot import boot_script
 from gpubloom.providers.rented import Launch
 from tests.providers.launches import ADDRESS, launch, until
-from tests.providers.services.machine import Machine
+from tests.providers.services.machine import Machine, plain_machine
 
 
-def booted(folder: Path, wanted: Launch, environment: Mapping[str, str] | None = None) -> Machine:
-    """A machine whose only program is the script; what it starts outlives it until the machine goes."""
-    folder.mkdir(exist_ok=True)
-    (folder / "boot.sh").write_text(boot_script(wanted))
-    machine = Machine(
-        folder,
-        ["bash", "-c", "bash boot.sh; bash boot.sh; exec sleep infinity"],
-        {"BLOOM_HOME": str(folder / "bloom"), **(environment or {})},
-    )
+def booted(
+    folder: Path,
+    wanted: Launch,
+    stubs: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> Machine:
+    """A machine that runs the script twice; what it starts outlives it until the machine goes."""
+    machine = plain_machine(folder, "bash twice.sh; bash twice.sh; touch booted\n", stubs)
+    machine.environment.update(environment or {})
+    (folder / "twice.sh").write_text(boot_script(wanted, **changes))
     machine.start()
     return machine
 
@@ -31,7 +34,7 @@ def test_a_script_that_runs_again_starts_no_second_job(tmp_path: Path) -> None:
     command = 'echo "one more" >>"$HOME/count"; sleep 600'
     machine = booted(tmp_path / "machine", launch(command=command))
     try:
-        until(lambda: any("infinity" in process.cmdline() for process in machine.processes()))
+        until(lambda: (machine.folder / "booted").exists())
         until(lambda: (machine.folder / "count").exists())
         assert (machine.folder / "count").read_text() == "one more\n"
     finally:
@@ -76,23 +79,25 @@ def test_a_script_is_sound_shell_with_everything_in_it(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
     assert "bloom-off 11 shutdown -P now" in script
     assert "-- 'torch>=2.4' 'numpy; python_version<'\"'\"'4'\"'\"''" in script
-    assert "shutdown" not in boot_script(launch())
+    assert "bloom-off" not in boot_script(launch())
     assert "pip" not in boot_script(launch())
 
 
+def test_a_machine_that_nobody_gives_back_switches_itself_off_after_its_job(tmp_path: Path) -> None:
+    machine = booted(tmp_path / "machine", launch(command='touch "$HOME/done"; exit 3'), idle_seconds=1)
+    try:
+        until(lambda: not machine.running)
+        assert (machine.folder / "done").exists()
+        assert (machine.folder / "powered-off").read_text() == "-P now\n"
+    finally:
+        machine.vanish()
+
+
 def test_a_job_begins_also_when_its_packages_cannot_be_installed(tmp_path: Path) -> None:
-    stubs = tmp_path / "stubs"
-    stubs.mkdir()
-    for program, text in (
-        ("apt-get", "#!/bin/sh\nexit 1\n"),
-        ("python3", f'#!/bin/sh\n[ "$1" = -m ] && exit 1\nexec {sys.executable} "$@"\n'),
-    ):
-        (stubs / program).write_text(text)
-        (stubs / program).chmod(0o700)
     machine = booted(
         tmp_path / "machine",
         launch(command='python3 -c "import petals" 2>"$HOME/out"; touch "$HOME/done"', packages=("petals",)),
-        {"PATH": f"{stubs}:/usr/bin:/bin"},
+        {"python3": f'#!/bin/sh\n[ "$1" = -m ] && exit 1\nexec {sys.executable} "$@"\n'},
     )
     try:
         until(lambda: (machine.folder / "done").exists())
@@ -114,7 +119,7 @@ def test_packages_are_there_for_the_job(tmp_path: Path) -> None:
         archive.writestr("petals-1.0.dist-info/RECORD", "")
     command = 'python3 -c "import petals; print(petals.COUNT)" >"$HOME/out" 2>&1; touch "$HOME/done"'
     wanted = launch(command=command, packages=(str(wheel),))
-    machine = booted(tmp_path / "machine", wanted, {"PIP_NO_INDEX": "1"})
+    machine = booted(tmp_path / "machine", wanted, environment={"PIP_NO_INDEX": "1"})
     try:
         until(lambda: (machine.folder / "done").exists())
         assert (machine.folder / "out").read_text() == "5\n"

@@ -212,7 +212,7 @@ def test_packages_that_cannot_be_installed_are_the_persons_to_mend(service: Moda
 
 
 def test_gpus_that_modal_does_not_have_are_refused_before_anything_is_asked(service: ModalService) -> None:
-    for wanted in (launch(nodes=2), replace(launch(), gpu="RTX 4090"), replace(launch(), gpus=9)):
+    for wanted in (replace(launch(), gpu="RTX 4090"), replace(launch(), gpus=9)):
         with pytest.raises(Fault) as caught:
             on_modal(lambda opened, wanted=wanted: opened.submit(wanted))  # type: ignore[misc]
         assert caught.value.kind == "refused"

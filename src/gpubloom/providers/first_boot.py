@@ -2,6 +2,7 @@
 
 The address that the job starts from is written to a file that only root reads, and from there into the
 environment of the job: it is an argument of no process. The script ends at once; the job goes on without it.
+A machine that nobody gives back switches itself off: a while after its job, and at its longest time.
 """
 
 import math
@@ -11,6 +12,8 @@ from gpubloom.providers.rented import Launch
 
 # A line that no address and no command contains, so that what lies between two of them is taken as it is.
 _END = "BLOOM_END_OF_FILE"
+# Whoever rented a machine gives it back within seconds of its job's end; this is for when nobody is left.
+_IDLE_SECONDS = 1800
 
 _SCRIPT = """\
 #!/bin/bash
@@ -33,6 +36,11 @@ set +a
 [ -d "$BLOOM_HOME/venv" ] && export PATH="$BLOOM_HOME/venv/bin:$PATH"
 {command}
 {end}
+cat >whole.sh <<'{end}'
+bash "$BLOOM_HOME/job.sh"
+sleep {idle}
+shutdown -P now
+{end}
 
 in_background() {{  # name, seconds to wait, program…
   name=$1 wait=$2
@@ -53,7 +61,7 @@ if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' &&
   apt-get update -q && apt-get install -q -y python3.11
 fi
 {packages}
-in_background bloom-job 0 bash "$base/job.sh"
+in_background bloom-job 0 bash "$base/whole.sh"
 """
 
 _PACKAGES = """\
@@ -69,7 +77,7 @@ in_background bloom-off {seconds} shutdown -P now
 """
 
 
-def boot_script(launch: Launch) -> str:
+def boot_script(launch: Launch, *, idle_seconds: int = _IDLE_SECONDS) -> str:
     """For a shell, as root, on a fresh machine; doing it again changes nothing."""
     for text in (launch.command, launch.start_address):
         if _END in text or "\0" in text:
@@ -81,6 +89,7 @@ def boot_script(launch: Launch) -> str:
         end=_END,
         address=shlex.quote(launch.start_address),
         command=launch.command,
+        idle=idle_seconds,
         packages=_PACKAGES.format(packages=shlex.join(launch.packages)) if launch.packages else "",
         switch=_SWITCH.format(seconds=math.ceil(longest)) if longest is not None else "",
     )

@@ -293,8 +293,6 @@ class ModalPlace:
 def _gpu(launch: Launch) -> str:
     if launch.gpu not in _GPUS:
         raise Fault("refused", f"Modal has no GPU {launch.gpu!r}; it has {', '.join(_GPUS)}.")
-    if launch.nodes > 1:
-        raise Fault("refused", "A job on Modal has one machine; SkyPilot gives several.")
     if not 1 <= launch.gpus <= _MOST_GPUS:
         raise Fault("refused", f"Modal gives 1 to {_MOST_GPUS} GPUs to a job, not {launch.gpus}.")
     return _GPUS[launch.gpu]

@@ -40,6 +40,15 @@ class Capabilities:
     # The longest that one machine may live; a longer job is relaunched from its checkpoint.
     longest_seconds: float | None = None
 
+    def why_not(self, launch: "Launch") -> str | None:
+        """Why such a place cannot have this launch; None: nothing here speaks against it."""
+        asked = (
+            (launch.nodes > 1, self.several_nodes),
+            (launch.gpus > 1, self.several_gpus),
+            (launch.spot, self.spot),
+        )
+        return next((what.reason for wanted, what in asked if wanted and not what.can), None)
+
 
 @dataclass(frozen=True)
 class CredentialField:
@@ -71,7 +80,7 @@ class Launch:
     disk_gb: int = 50
     packages: Sequence[str] = ()
     longest_seconds: float | None = None
-    # Machines that work together, where a place can have several.
+    # Machines that work together, where a place can have several (`Capabilities.why_not`).
     nodes: int = 1
 
 

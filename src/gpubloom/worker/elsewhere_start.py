@@ -77,11 +77,8 @@ class Departure:
     async def _send(self, spec: JobSpec, luggage: Luggage, affordable_seconds: float) -> Launch | None:
         """Puts the job's files into the bucket."""
         place = self._job.place or {}
-        spec = replace(
-            spec,
-            command=_elsewhere(spec.command),
-            time_limit_seconds=self._time_limit(affordable_seconds),
-        )
+        time_limit = self._time_limit(affordable_seconds)
+        spec = replace(spec, command=_elsewhere(spec.command), time_limit_seconds=time_limit)
         bundle = Bundle(spec, self._run_dir, luggage.package, timing=self._pace.agent)
         while not self._is_unwanted():
             try:
@@ -99,7 +96,7 @@ class Departure:
                 spot=place.get("kind") == "spot",
                 disk_gb=int(place.get("disk_gb") or 50),
                 packages=luggage.packages,
-                longest_seconds=self._renting.longest_seconds,
+                longest_seconds=self._longest_life(time_limit),
             )
         return None
 
@@ -116,6 +113,13 @@ class Departure:
             limits.append(longest_run(self._renting.longest_seconds, self._pace))
         shortest = min(limits)
         return None if shortest == float("inf") else max(shortest, 1.0)
+
+    def _longest_life(self, time_limit: float | None) -> float | None:
+        """The machine's own: long after the agent has stopped and delivered, should nobody end it."""
+        lives = [] if self._renting.longest_seconds is None else [self._renting.longest_seconds]
+        if time_limit is not None:
+            lives.append(time_limit + self._pace.last_resort)
+        return min(lives, default=None)
 
     async def _submit(self, launch: Launch) -> Instance | None:
         pause = self._pace.first_pause

@@ -17,6 +17,7 @@ class Pace:
     """How often is looked where, and how long is waited for what; seconds.
 
     `margin`: how long before the longest life of a machine its job stops, so that all is delivered.
+    `last_resort`: how long after its job's limit a machine ends itself; it had to boot, save and deliver.
     `agent`: fields of the agent's own pace (`agent.remote.start.Start`).
     """
 
@@ -30,6 +31,7 @@ class Pace:
     longest_pause: float = 300.0
     margin: float = 900.0
     give_back: float = 30.0
+    last_resort: float = 7200.0
     agent: Mapping[str, Any] = field(default_factory=dict)
 
 

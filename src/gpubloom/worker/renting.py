@@ -71,6 +71,8 @@ class Renting:
 
     async def submit(self, launch: Launch) -> Instance:
         place = await self._open()
+        if (reason := place.capabilities.why_not(launch)) is not None:
+            raise Fault("refused", reason)
         try:
             instance = await place.submit(launch)
         except Fault as fault:

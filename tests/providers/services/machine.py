@@ -18,6 +18,14 @@ import psutil
 
 _MARK = "RENTED_MACHINE"
 
+# What must not reach the machine that the tests run on.
+_STUBS = {
+    "shutdown": '#!/bin/sh\necho "$@" >"$HOME/powered-off"\nkill -KILL "$RENTED_INIT"\n',
+    "apt-get": "#!/bin/sh\nexit 1\n",
+    "systemd-run": "#!/bin/sh\nexit 1\n",
+}
+_INIT = 'export RENTED_INIT=$$; bash "$1"; exec sleep infinity'
+
 
 class Machine:
     """Runs `command` in `folder` from `start` on. Times are seconds by `clock`, as the service would bill."""
@@ -142,3 +150,28 @@ class Machine:
         # whose number nobody else gets while our own child has not been waited for.
         ours = self._process is not None and self._process.returncode is None
         return ours and self._process is not None and os.getsid(process.pid) == self._process.pid
+
+
+def plain_machine(
+    folder: Path,
+    script: str,
+    stubs: Mapping[str, str] | None = None,
+    *,
+    clock: Callable[[], float] = time.time,
+) -> Machine:
+    """One that runs a script when it boots, and stays until it is switched off. `stubs`: further programs."""
+    programs = folder / "stubs"
+    programs.mkdir(parents=True)
+    for program, text in {**_STUBS, **(stubs or {})}.items():
+        (programs / program).write_text(text)
+        (programs / program).chmod(0o700)
+    (folder / "boot.sh").write_text(script)
+    return Machine(
+        folder,
+        ["bash", "-c", _INIT, "init", str(folder / "boot.sh")],
+        {
+            "BLOOM_HOME": str(folder / "bloom"),
+            "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        },
+        clock=clock,
+    )

@@ -6,9 +6,7 @@ is closed.
 
 import itertools
 import json
-import os
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -21,7 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.providers.services.machine import Machine
+from tests.providers.services.machine import Machine, plain_machine
 
 # `hang`: nothing is done, nobody answers. `late`: it is done, nobody answers. `cut`: it is done, and the
 # connection breaks before the answer.
@@ -30,14 +28,6 @@ Trouble = Literal[
 ]
 _OF_LAUNCHES: set[Trouble] = {"no_capacity", "quota", "refused", "late", "cut"}
 RETRY_AFTER_SECONDS = 7
-
-# What a rented machine must not really do to the one that the tests run on.
-_STUBS = {
-    "shutdown": '#!/bin/sh\necho "$@" >"$HOME/powered-off"\nkill -KILL "$RENTED_INIT"\n',
-    "apt-get": "#!/bin/sh\nexit 1\n",
-    "systemd-run": "#!/bin/sh\nexit 1\n",
-}
-_INIT = 'export RENTED_INIT=$$; bash "$1"; exec sleep infinity'
 
 
 class Clock:
@@ -220,21 +210,7 @@ class WebService:
 
     def rent(self, identifier: str, name: str, script: str, description: dict[str, Any]) -> Rental:
         """Makes a machine that runs the script as soon as it has booted."""
-        folder = Path(self._folder.name) / identifier
-        (folder / "stubs").mkdir(parents=True)
-        for program, text in _STUBS.items():
-            (folder / "stubs" / program).write_text(text)
-            (folder / "stubs" / program).chmod(0o700)
-        (folder / "boot.sh").write_text(script)
-        machine = Machine(
-            folder,
-            ["bash", "-c", _INIT, "init", str(folder / "boot.sh")],
-            {
-                "BLOOM_HOME": str(folder / "bloom"),
-                "PATH": f"{folder / 'stubs'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-            },
-            clock=self.clock,
-        )
+        machine = plain_machine(Path(self._folder.name) / identifier, script, clock=self.clock)
         now = self.clock()
         rental = Rental(identifier, name, machine, description, now, now + self.boot_seconds)
         self.instances[identifier] = rental

@@ -221,6 +221,9 @@ def test_an_agent_whose_worker_is_gone_stops_at_the_budget_by_itself(renter: Ren
         async with renter.worker(pace=replace(PACE, checkpoint=1.0)):
             await renter.at_step(job_id, 5)
         rented = renter.service.only()
+        # The machine itself goes later, but goes: the agent needs a while to save and to deliver.
+        assert rented.launch.longest_seconds is not None
+        assert 0 < rented.launch.longest_seconds - PACE.last_resort < 13
         there = AgentFiles(renter.service.run_dir(rented))
         deadline = time.monotonic() + 40
         while there.read_exit(1) is None:

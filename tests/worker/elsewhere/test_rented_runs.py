@@ -3,13 +3,16 @@
 import asyncio
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from gpubloom.providers.faults import Fault
+from gpubloom.providers.rented import Capability
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.reconciling import reconcile
+from tests.worker.elsewhere import toy_place
 from tests.worker.elsewhere.renter import Renter
 
 pytest.importorskip("obstore")
@@ -80,6 +83,20 @@ def test_what_does_not_pass_fails_the_job_with_the_services_sentence(
     assert (job.status, job.error_code, job.error_message) == ("failed", kind_of_fault, "You may have none.")
     assert [rental.state for rental in renter.rentals()] == ["ended"]
     assert not renter.service.rented
+
+
+def test_what_a_service_cannot_do_is_refused_before_it_is_asked(
+    renter: Renter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = Capability(False, "The toy service has no spot machines.")
+    monkeypatch.setattr(
+        toy_place,
+        "PLACE",
+        replace(toy_place.PLACE, capabilities=replace(toy_place.PLACE.capabilities, spot=alone)),
+    )
+    [job] = _finished(renter, renter.rent(place={"kind": "spot"}))
+    assert (job.status, job.error_code, job.error_message) == ("failed", "refused", alone.reason)
+    assert "submit" not in renter.service.calls
 
 
 def test_at_its_budget_a_job_is_warned_paused_after_a_checkpoint_and_its_machine_given_back(
