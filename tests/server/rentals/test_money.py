@@ -1,6 +1,7 @@
 """What was rented, what it cost, budgets, and where a job goes."""
 
-from datetime import timedelta
+import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -8,10 +9,12 @@ import pytest
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
+from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.rentals.budgets import limits_of, spent
 from gpubloom.server.rentals.keys import MachineKey
+from gpubloom.server.rentals.tables import Budget, Rental
 from gpubloom.server.rentals.tables import Installation as InstallationRow
-from gpubloom.server.rentals.tables import Rental
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job
 from tests.worker.elsewhere.toy_place import KEY, ToyService
@@ -93,7 +96,7 @@ def test_a_budget_is_set_once_for_each_thing_and_says_what_was_spent(
     renting: Server, installation: Installation, member: User
 ) -> None:
     job = add_job(installation, member)
-    _rental(installation, job, cost=2.0)
+    _rental(installation, job, cost=2.0, billed_from=now())
     ada = renting.signed_in(member)
     for limit in (5, 10.5):
         for scope in (
@@ -114,6 +117,38 @@ def test_a_budget_is_set_once_for_each_thing_and_says_what_was_spent(
     assert ada.get("/api/budgets").json()["items"] == []
     wrong = ada.put("/api/budgets", json={"scope": "user", "jobId": str(job.id), "limit": 1.0})
     assert wrong.status_code == 422
+
+
+def test_a_monthly_budget_counts_the_time_that_was_billed_in_the_month(
+    installation: Installation, member: User
+) -> None:
+    at = datetime(2026, 11, 15, 12, tzinfo=UTC)
+    november = datetime(2026, 11, 1, tzinfo=UTC)
+    mine, other = add_job(installation, member), add_job(installation, member)
+    hour = timedelta(hours=1)
+    october = {"billed_from": november - 9 * hour, "billed_to": november - hour}
+    across = {"billed_from": november - hour, "billed_to": november + 3 * hour}
+    # Asked for this month or last: only its billed time counts.
+    _rental(installation, other, cost=8.0, created_at=at, **october)
+    _rental(installation, other, cost=4.0, created_at=november - hour, **across)
+    _rental(installation, mine, cost=16.0, created_at=november - hour, **across)
+    running = {"billed_from": november - hour, "billed_to": None, "metered_at": november + hour}
+    _rental(installation, mine, cost=2.0, attempt=2, state="running", created_at=november - hour, **running)
+    budget = installation.add(Budget(user_id=member.id, amount=100.0, period="month", warned=[]))
+
+    async def counted() -> tuple[float, float]:
+        database = Database(installation.database_url)
+        try:
+            async with database.read() as session:
+                [limit] = await limits_of(session, mine, (), at)
+                return await spent(session, budget, at), limit.value.spent_elsewhere
+        finally:
+            await database.close()
+
+    in_all, elsewhere = asyncio.run(counted())
+    assert in_all == pytest.approx(3.0 + 12.0 + 1.0)
+    # Added to all that the job's own meter says, it is what counts this month.
+    assert elsewhere + 16.0 + 2.0 == pytest.approx(in_all)
 
 
 def test_a_job_takes_an_offer_only_where_it_can_be_had(

@@ -1,5 +1,6 @@
 """Budgets of people and projects. A job's own is in its row; here all three become one kind of value."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import budget as money
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.rentals.metering import cost_since, rentals_of
 from gpubloom.server.rentals.tables import Budget, Rental
 
 
@@ -53,8 +55,8 @@ async def limits_of(
     for row in rows:
         others = await spent(session, row, at, but=job.id)
         if row.period == "month":
-            # The job's meter counts all its attempts; those of earlier months are not this month's.
-            others -= await _total(session, Rental.job_id == job.id, Rental.created_at < month_start(at))
+            # The job's meter counts from its first second; those of earlier months are not this month's.
+            others -= await _cost_before_month(session, job.id, at)
         limits.append(
             Limit(
                 money.Budget(
@@ -75,16 +77,21 @@ def warned(row: Budget, at: datetime) -> list[int]:
 
 
 async def spent(session: AsyncSession, row: Budget, at: datetime, *, but: UUID | None = None) -> float:
-    """What counts against a budget so far; a machine counts in the month in which it was asked for."""
+    """What counts against a budget so far; of a monthly one, what was billed for this month's time."""
     conditions: list[ColumnElement[bool]] = [Rental.user_id == row.user_id]
     if row.project_id is not None:
         conditions.append(Rental.project_id == row.project_id)
-    if row.period == "month":
-        conditions.append(Rental.created_at >= month_start(at))
     if but is not None:
         conditions.append(or_(Rental.job_id.is_(None), Rental.job_id != but))
-    return await _total(session, *conditions)
+    if row.period == "total":
+        return float(await session.scalar(select(func.sum(Rental.cost)).where(*conditions)) or 0.0)
+    start = month_start(at)
+    conditions += [Rental.cost > 0, or_(Rental.billed_to.is_(None), Rental.billed_to >= start)]
+    rentals = await session.scalars(select(Rental).where(*conditions))
+    return math.fsum(cost_since(rental, start, at) for rental in rentals)
 
 
-async def _total(session: AsyncSession, *conditions: ColumnElement[bool]) -> float:
-    return float(await session.scalar(select(func.sum(Rental.cost)).where(*conditions)) or 0.0)
+async def _cost_before_month(session: AsyncSession, job_id: UUID, at: datetime) -> float:
+    start = month_start(at)
+    rentals = await rentals_of(session, job_id)
+    return math.fsum(rental.cost - cost_since(rental, start, at) for rental in rentals)

@@ -45,6 +45,17 @@ def meter(rental: Rental, at: datetime) -> None:
     rental.metered_at = at
 
 
+def cost_since(rental: Rental, moment: datetime, at: datetime) -> float:
+    """What its billed time after a moment cost, as its share of the whole bill; `at`: now."""
+    if rental.billed_from is None:
+        return 0.0
+    if rental.billed_from >= moment:
+        return rental.cost
+    # Its cost is known up to when it was metered, not up to now.
+    end = rental.billed_to or rental.metered_at or at
+    return rental.cost * max(0.0, (end - moment) / (end - rental.billed_from)) if end > moment else 0.0
+
+
 def rate_of(rental: Rental) -> Rate:
     return Rate(rental.hourly, rental.billing, rental.minimum_seconds)
 

@@ -17,7 +17,7 @@ from gpubloom.server.problems import InvalidInput, NotFound
 from gpubloom.server.projects.service import get_project
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.rentals.budgets import month_start, spent, warned
-from gpubloom.server.rentals.metering import attempt_of
+from gpubloom.server.rentals.metering import cost_since
 from gpubloom.server.rentals.schemas import BudgetIn, BudgetOut, ProviderSpending, RentalOut, SpendingOut
 from gpubloom.server.rentals.tables import BILLED, Budget, Rental
 
@@ -71,8 +71,8 @@ async def spending(session: AsyncSession, principal: Principal) -> SpendingOut:
     for row in rows:
         by_provider[row.provider] = by_provider.get(row.provider, 0.0) + row.cost
     return SpendingOut(
-        today=_since(rows, day, at),
-        this_month=_since(rows, month, at),
+        today=math.fsum(cost_since(row, day, at) for row in rows),
+        this_month=math.fsum(cost_since(row, month, at) for row in rows),
         total=math.fsum(row.cost for row in rows),
         hourly_now=math.fsum(
             row.hourly for row in rows if row.state in BILLED and row.billed_from is not None
@@ -81,19 +81,6 @@ async def spending(session: AsyncSession, principal: Principal) -> SpendingOut:
             ProviderSpending(provider=provider, cost=cost) for provider, cost in sorted(by_provider.items())
         ],
     )
-
-
-def _since(rows: Sequence[Rental], moment: datetime, at: datetime) -> float:
-    return math.fsum(row.cost * _share_since(row, moment, at) for row in rows)
-
-
-def _share_since(row: Rental, moment: datetime, at: datetime) -> float:
-    if row.billed_from is None:
-        return 0.0
-    whole = attempt_of(row).seconds(at.timestamp())
-    if row.billed_from >= moment or whole <= 0:
-        return 1.0 if (row.billed_to or at) >= moment else 0.0
-    return max(0.0, ((row.billed_to or at) - moment).total_seconds()) / whole
 
 
 async def list_budgets(session: AsyncSession, principal: Principal) -> list[BudgetOut]:
