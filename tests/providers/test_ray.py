@@ -198,11 +198,14 @@ def test_on_a_real_cluster_a_script_runs_by_the_agent_and_all_it_made_arrives(
         await until(lambda: answers(rented))
         machine = await rented.submit(on_any_node("bloom-ray-a1", sent.command, sent.address))
         job.output.touch()
+        # A cold cluster takes its time to set up the first job's surroundings.
+        await until(lambda: has_begun(rented, machine.id))
         arrival = await asyncio.to_thread(job.until, "ended")
         assert arrival.exit is not None
         assert arrival.exit.code == 0, (await rented.logs(machine.id)).text
         await until(lambda: has_state(rented, machine.id, "ended"))
         await shows_no_secret(sent.address)
+        assert [*(cluster.home / "bloom-jobs").iterdir()] == [], "a node keeps nothing that has arrived"
         # One that stays is found, and ended with all that it started.
         staying = await rented.submit(on_any_node("bloom-ray-a2", "echo started; sleep 600", sent.address))
         assert [found.key for found in await rented.list()] == [staying.key]
@@ -244,6 +247,10 @@ async def answers(rented: Any) -> bool:
 
 async def has_state(rented: Any, key: str, state: str) -> bool:
     return bool((await rented.status(key)).state == state)
+
+
+async def has_begun(rented: Any, key: str) -> bool:
+    return bool((await rented.status(key)).state != "starting")
 
 
 async def has_said(rented: Any, key: str, words: str) -> bool:

@@ -1,7 +1,8 @@
 """Ray: a job on a cluster that its owner runs already, through the Ray Jobs API. There is no bill.
 
 The key is the job's submission id, which Ray gives to nobody twice. The start address travels as a file in
-the job's working folder: what is set as a variable, Ray shows to everybody who may look at the cluster.
+the job's working folder: what is set as a variable, Ray shows to everybody who may look at the cluster. Nodes
+stay when a job is over, so the job's folder is removed there once all of it has arrived.
 """
 
 import asyncio
@@ -222,12 +223,14 @@ def _submit(client: "JobSubmissionClient", launch: Launch) -> str:
         file.touch(0o600)
         file.write_text(launch.start_address, encoding="utf-8")
         reading = f'BLOOM_START="$(cat {_START_FILE})" && rm -f {_START_FILE} && export BLOOM_START'
+        keeping = f'export BLOOM_JOB_FOLDER="${{BLOOM_JOB_FOLDER:-$HOME/bloom-jobs}}/{launch.key}"'
         kind = _RAY_NAMES.get(launch.gpu, launch.gpu)
         runtime: dict[str, Any] = {"working_dir": folder}
         if launch.packages:
             runtime["pip"] = list(launch.packages)
         return client.submit_job(
-            entrypoint=f"{reading} && {{ {launch.command}\n}}",
+            # What did not arrive stays: the agent ends with 0 only when everything was delivered.
+            entrypoint=f'{reading} && {keeping} && {{ {launch.command}\n}} && rm -rf "$BLOOM_JOB_FOLDER"',
             submission_id=launch.key,
             runtime_env=runtime,
             entrypoint_num_cpus=1,

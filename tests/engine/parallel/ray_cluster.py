@@ -33,7 +33,7 @@ _START_SECONDS = 180.0
 class RayNode:
     """One node: a `ray start` that stays, with all that it started."""
 
-    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path, home: Path) -> None:
         self._log = log
         self._output = log.open("wb")
         self.process = subprocess.Popen(
@@ -46,7 +46,7 @@ class RayNode:
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **SETTINGS},
+            env={**os.environ, **SETTINGS, "HOME": str(home)},
             start_new_session=True,
         )
 
@@ -83,12 +83,18 @@ class RayCluster:
         self.dashboard_port = free_port("127.0.0.1")
         self._dashboard = dashboard
         self._count = 0
-        self.head: RayNode
+        self.head: RayNode | None = None
         self.nodes: list[RayNode] = []
 
     @property
     def folder(self) -> Path:
         return Path(self._folder.name)
+
+    @property
+    def home(self) -> Path:
+        """Of all nodes: what a job leaves there must not be found by the next cluster's."""
+        (self.folder / "home").mkdir(exist_ok=True)
+        return self.folder / "home"
 
     @property
     def address(self) -> str:
@@ -120,21 +126,31 @@ class RayCluster:
 
     def _start(self, arguments: Sequence[str]) -> RayNode:
         self._count += 1
-        node = RayNode(arguments, Path(self._folder.name, f"node{self._count}.log"))
+        node = RayNode(arguments, self.folder / f"node{self._count}.log", self.home)
         deadline = time.monotonic() + _START_SECONDS
-        while not node.has_started():
-            assert time.monotonic() < deadline, node.words
-            time.sleep(0.1)
+        try:
+            while not node.has_started():
+                assert time.monotonic() < deadline, node.words
+                time.sleep(0.1)
+        except BaseException:
+            node.kill()
+            raise
         return node
+
+    def lose_head(self) -> None:
+        assert self.head is not None
+        self.head.kill()
+        self.head = None
 
     def lose(self, node: RayNode) -> None:
         node.kill()
         self.nodes.remove(node)
 
     def lose_all(self) -> None:
-        for node in (*self.nodes, self.head):
+        for node in (*self.nodes, *([self.head] if self.head else [])):
             node.kill()
         self.nodes.clear()
+        self.head = None
 
     def __enter__(self) -> Self:
         return self

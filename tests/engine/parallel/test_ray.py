@@ -63,7 +63,7 @@ def test_a_run_outlives_the_head_of_its_cluster(
     run = write_text_run(tmp_path / "run", text, **ON_RAY)
     with started([run / "train.py"], cluster.environment) as process:
         wait_for_checkpoint(run, process, seconds=_SECONDS)
-        cluster.head.kill()
+        cluster.lose_head()
         deadline = time.monotonic() + 120
         while processes_of(run):
             assert time.monotonic() < deadline, "nodes without a head do not train on"
