@@ -270,6 +270,21 @@ def test_a_damaged_parcel_is_kept_and_named(both: Both, bucket: S3Server) -> Non
     assert stored.exists()
 
 
+def test_a_parcel_that_is_listed_before_it_can_be_read_whole_is_taken_the_next_time(
+    both: Both, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.says("hello\n")
+    both.turns(4)
+    readable = store.get
+    for early in (None, b"", (readable(LAYOUT.slot(1)) or b"")[:-1]):
+        monkeypatch.setattr(store, "get", lambda name, early=early: early)
+        assert both.receiver.once().news == 0
+        assert both.arrived() == ""
+    monkeypatch.setattr(store, "get", readable)
+    assert both.receiver.once().news >= 1
+    assert both.arrived() == "hello\n"
+
+
 @pytest.mark.parametrize(
     "name",
     ["../x", "/etc/x", "a/../../x", ".arriving/x", "agent/job.json", "agent/agent.json", "a\\b", "",

@@ -91,7 +91,9 @@ class Receiver:
         # Applied by a receiver that was killed before it could delete them.
         self._store.delete([name for name in found if name <= self._layout.slot(self._applied)])
         while (name := self._layout.slot(self._applied + 1)) in found:
-            self._apply(name, found[name])
+            if (content := self._fetch(name, found[name])) is None:
+                break
+            self._apply(name, content)
             self._store.delete([name])
             news += 1
             if not self._ended:
@@ -106,12 +108,16 @@ class Receiver:
             self._store.put(self._layout.control, json.dumps(control).encode())
             self._told = control.get("version")
 
-    def _apply(self, name: str, size: int) -> None:
+    def _fetch(self, name: str, size: int) -> bytes | None:
+        """None: some buckets list an object a moment before all of it can be read; the next look finds it."""
         if size > _LARGEST_PARCEL:
             raise DamagedParcelError(f"{name} has {size} bytes, which no agent sends.")
         content = self._store.get(name)
+        return content if content is not None and len(content) == size else None
+
+    def _apply(self, name: str, content: bytes) -> None:
         try:
-            parcel = Parcel.from_bytes(content or b"")
+            parcel = Parcel.from_bytes(content)
             if (parcel.job_id, parcel.attempt, self._layout.slot(parcel.number)) != (
                 self._layout.job_id,
                 self._layout.attempt,
