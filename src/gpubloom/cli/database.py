@@ -1,10 +1,17 @@
-"""`bloom db`: look at the database's schema and move it."""
+"""`bloom db`: the database's schema, and whose database it is."""
 
-from typing import Annotated
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Look at the database's schema and move it.")
+if TYPE_CHECKING:
+    from gpubloom.server.db.database import Database
+
+Result = TypeVar("Result")
+
+app = typer.Typer(no_args_is_help=True, help="The database's schema, and what becomes of a copy.")
 
 
 def _address() -> str:
@@ -46,3 +53,41 @@ def downgrade(
         typer.confirm(f"Go back to {revision}? Data that it cannot hold is lost.", abort=True)
     migrate.downgrade(_address(), revision)
     typer.echo(f"The database is at {revision}.")
+
+
+@app.command()
+def moved() -> None:
+    """Say that the database was moved, when the server asks: the machines it rents stay its own."""
+    from gpubloom.server.rentals.whereabouts import note_move
+
+    _settled(note_move)
+    typer.echo("The database was moved. The machines that it rents are its own.")
+
+
+@app.command()
+def copied() -> None:
+    """Say that this database is a copy, when the server asks: what the original rents is let alone."""
+    from gpubloom.server.rentals.whereabouts import become_another
+
+    paused = _settled(become_another)
+    typer.echo(
+        f"This is an installation of its own now. Jobs paused that go on at the original: {paused}. "
+        "Give it another bucket, or another BLOOM_STORAGE_PREFIX, than the original has."
+    )
+
+
+def _settled(work: "Callable[[Database], Awaitable[Result]]") -> Result:
+    from gpubloom.server.db import migrate
+    from gpubloom.server.db.database import Database
+
+    address = _address()
+    migrate.upgrade(address)
+
+    async def settled() -> Result:
+        database = Database(address)
+        try:
+            return await work(database)
+        finally:
+            await database.close()
+
+    return asyncio.run(settled())

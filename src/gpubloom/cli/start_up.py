@@ -1,16 +1,19 @@
-"""What server and worker do before they start: read settings, make the home folder, migrate.
+"""What server and worker do before they start: read settings, make the home folder, migrate, look for a copy.
 
 A person's mistake ends with one sentence and exit code 2.
 """
 
+import asyncio
 import os
 from typing import Any, NoReturn
 
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
+from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.logs import configure_logs
+from gpubloom.server.rentals.whereabouts import FoundElsewhere, settle
 from gpubloom.server.settings import Settings, SettingsError, load_settings
 
 # Not a person's mistake, or one that time may heal: `bloom up` tries again.
@@ -33,11 +36,22 @@ def ready_settings(**flags: Any) -> Settings:
         stop(f"The folder {settings.home} cannot be written to. BLOOM_HOME names another one.")
     try:
         upgrade(settings.database)
+        asyncio.run(_settle(settings))
+    except FoundElsewhere as found:
+        stop(str(found))
     except (SQLAlchemyError, OSError) as error:
         # Its first line says what is wrong; addresses, and so passwords, are not in it.
         reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
         stop(f"The database does not answer: {reason}. BLOOM_DATABASE_URL names it.", code=UNAVAILABLE)
     return settings
+
+
+async def _settle(settings: Settings) -> None:
+    database = Database(settings.database)
+    try:
+        await settle(database)
+    finally:
+        await database.close()
 
 
 def stop(sentence: str, *, code: int = 2) -> NoReturn:

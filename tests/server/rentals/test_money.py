@@ -2,46 +2,22 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.budgets import limits_of, spent
 from gpubloom.server.rentals.keys import MachineKey
-from gpubloom.server.rentals.tables import Budget, Rental
+from gpubloom.server.rentals.tables import Budget
 from gpubloom.server.rentals.tables import Installation as InstallationRow
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job
+from tests.server.rentals.machines import add_rental
 from tests.worker.elsewhere.toy_place import KEY, ToyService
 
 OFFER = {"provider": "toy", "gpu": "A100"}
-
-
-def _rental(installation: Installation, job: TrainingJob, **changes: Any) -> Rental:
-    fields = {
-        "id": uuid4(),
-        "user_id": job.user_id,
-        "project_id": job.project_id,
-        "job_id": job.id,
-        "job_name": job.name,
-        "attempt": 1,
-        "provider": "toy",
-        "key": uuid4().hex,
-        "gpu": "A100",
-        "gpus": 1,
-        "kind": "on_demand",
-        "hourly": 3.0,
-        "state": "ended",
-        "billed_from": now() - timedelta(seconds=60),
-        "billed_to": now(),
-        "cost": 0.05,
-    }
-    return installation.add(Rental(**{**fields, **changes}))
 
 
 def _connected(renting: Server, member: User) -> Browser:
@@ -55,11 +31,11 @@ def test_spending_adds_up_ones_own_machines_by_day_month_and_service(
 ) -> None:
     job = add_job(installation, member)
     other = add_job(installation, installation.add_user("Eve"))
-    _rental(installation, job, cost=2.0)
+    add_rental(installation, job, cost=2.0)
     long_ago = now() - timedelta(days=70)
-    _rental(installation, job, cost=5.0, provider="lambda", billed_from=long_ago, billed_to=long_ago)
-    _rental(installation, job, cost=1.0, state="running", billed_to=None)
-    _rental(installation, other, cost=100.0)
+    add_rental(installation, job, cost=5.0, provider="lambda", billed_from=long_ago, billed_to=long_ago)
+    add_rental(installation, job, cost=1.0, state="running", billed_to=None)
+    add_rental(installation, other, cost=100.0)
     ada = renting.signed_in(member)
     spending = ada.get("/api/spending").json()
     assert spending["total"] == pytest.approx(8.0)
@@ -79,7 +55,7 @@ def test_credentials_stay_while_machines_run_and_one_call_ends_what_no_job_owns(
     [name] = installation.all(InstallationRow)
     key = str(MachineKey(name.id.hex[:8], job.id, 1))
     service.add_stray("toy-7", key)
-    _rental(installation, job, key=key, instance_id="toy-7", state="running", billed_to=None)
+    add_rental(installation, job, key=key, instance_id="toy-7", state="running", billed_to=None)
     refused = ada.delete("/api/providers/toy/credentials")
     assert (refused.status_code, refused.json()["code"]) == (409, "machines_running")
     assert renting.signed_in(installation.add_user("Eve")).post("/api/providers/reconcile").json() == {
@@ -96,7 +72,7 @@ def test_a_budget_is_set_once_for_each_thing_and_says_what_was_spent(
     renting: Server, installation: Installation, member: User
 ) -> None:
     job = add_job(installation, member)
-    _rental(installation, job, cost=2.0, billed_from=now())
+    add_rental(installation, job, cost=2.0, billed_from=now())
     ada = renting.signed_in(member)
     for limit in (5, 10.5):
         for scope in (
@@ -129,11 +105,13 @@ def test_a_monthly_budget_counts_the_time_that_was_billed_in_the_month(
     october = {"billed_from": november - 9 * hour, "billed_to": november - hour}
     across = {"billed_from": november - hour, "billed_to": november + 3 * hour}
     # Asked for this month or last: only its billed time counts.
-    _rental(installation, other, cost=8.0, created_at=at, **october)
-    _rental(installation, other, cost=4.0, created_at=november - hour, **across)
-    _rental(installation, mine, cost=16.0, created_at=november - hour, **across)
+    add_rental(installation, other, cost=8.0, created_at=at, **october)
+    add_rental(installation, other, cost=4.0, created_at=november - hour, **across)
+    add_rental(installation, mine, cost=16.0, created_at=november - hour, **across)
     running = {"billed_from": november - hour, "billed_to": None, "metered_at": november + hour}
-    _rental(installation, mine, cost=2.0, attempt=2, state="running", created_at=november - hour, **running)
+    add_rental(
+        installation, mine, cost=2.0, attempt=2, state="running", created_at=november - hour, **running
+    )
     budget = installation.add(Budget(user_id=member.id, amount=100.0, period="month", warned=[]))
 
     async def counted() -> tuple[float, float]:

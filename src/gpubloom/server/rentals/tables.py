@@ -23,9 +23,11 @@ Period = Literal["total", "month"]
 
 class Installation(Identified, Table):
     """One row, made by the migration: names this installation in the keys of its machines, so that another
-    one with the same account at a service leaves them alone."""
+    one with the same account at a service leaves them alone. `lies_at`: see `whereabouts`."""
 
     __tablename__ = "installation"
+
+    lies_at: Mapped[str | None]
 
 
 class LivePrices(Table):
