@@ -6,6 +6,8 @@ Default-deny: everything under /api asks `authenticate` first. What strangers ma
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -60,6 +62,10 @@ from gpubloom.server.storage.children import MOST_READERS
 from gpubloom.server.storage.uploads import UPLOADS
 from gpubloom.server.web.routes import install_web_app
 
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "A problem"}
+}
+
 
 def create_app(settings: Settings) -> FastAPI:
     """The whole web service for one set of settings."""
@@ -95,7 +101,8 @@ def create_app(settings: Settings) -> FastAPI:
             Middleware(BodyLimit, larger=FOLDERS, unlimited=UPLOADS),
             Middleware(SessionCookie, settings=settings),
         ],
-        responses={"4XX": {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "A problem"}},
+        responses=_RESPONSES,
+        routes=_routes().routes,
     )
     app.state.settings = settings
     app.state.prices = PriceBook(load_prices(settings.prices))
@@ -107,14 +114,24 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.oauth = configured_providers(settings)
     install_problem_handlers(app)
 
-    public = APIRouter(prefix="/api")
+    install_web_app(app)
+    return app
+
+
+@cache
+def _routes() -> APIRouter:
+    """Every subject's routes. Servers of one process share them: FastAPI reads each handler's signature for
+    them, which takes longer than all the rest of a start."""
+    every = APIRouter(responses=_RESPONSES)
+
+    public = APIRouter()
     public.include_router(health.router)
     public.include_router(entry_routes.router)
     public.include_router(oauth_routes.router)
     public.include_router(share_routes.public_router)
-    app.include_router(public)
+    every.include_router(public, prefix="/api")
 
-    private = APIRouter(prefix="/api", dependencies=[Depends(authenticate)])
+    private = APIRouter(dependencies=[Depends(authenticate)])
     private.include_router(me_routes.router)
     private.include_router(hub_tokens.router)
     private.include_router(project_routes.router)
@@ -137,9 +154,7 @@ def create_app(settings: Settings) -> FastAPI:
     private.include_router(rental_routes.router)
     private.include_router(moving.router)
     private.include_router(administration_routes.router)
-    app.include_router(private)
+    every.include_router(private, prefix="/api")
     # Outside of /api, where OpenAI's clients look; it asks for an API token itself.
-    app.include_router(openai_routes.router)
-
-    install_web_app(app)
-    return app
+    every.include_router(openai_routes.router)
+    return every
