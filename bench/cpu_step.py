@@ -1,12 +1,14 @@
 """The engine on a CPU beside a nanoGPT-style loop of the same size, with SDPA, fused AdamW and equal threads.
 
-    python bench/cpu_step.py [--size tiny] [--rows 16] [--threads 2] [--rounds 10] [--kinds nano engine ...]
+    python bench/cpu_step.py [--size small] [--rows 16] [--threads 2] [--rounds 10] [--kinds nano engine ...]
 
 `nano` is that loop (nano_loop.py), `same` the same loop around the engine's own architecture, `eager` the
-engine as it begins, `engine` the engine once its layers are compiled, and `nano-compiled` the first through
-torch.compile, which is not asked for by default. All are in one process and take turns, one step each, in an
-order that is turned every round, so that other work on the machine meets all alike. Printed are medians of a
-step and of the ratio to `nano` within a round; processor time does not count what other processes took.
+engine as it begins, `engine` the engine once its layers are compiled; all in fp32. `-bf16` are the same in
+bf16, which the engine takes by itself where the CPU has instructions for it and layers are wide; the loop's
+is torch's autocast. `nano-compiled`, not by default, is the loop through torch.compile. All are in one
+process and take turns, one step each, in an order that is turned every round, so that other work on the
+machine meets all alike. Printed are medians of a step and of the ratio to `nano` within a round; processor
+time does not count what other processes took.
 """
 
 import argparse
@@ -31,7 +33,7 @@ from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig
 
 VOCABULARY = 257
-KINDS = ("nano", "same", "eager", "engine")
+KINDS = ("nano", "nano-bf16", "same", "eager", "engine", "eager-bf16", "engine-bf16")
 WARM_STEPS = 3
 
 
@@ -80,15 +82,16 @@ def make(kind: str, given: argparse.Namespace, text: np.ndarray[Any, Any]) -> Co
             "device": "cpu",
             "batch_size": given.rows,
             "model": {"preset": given.size},
-            "compile": "on" if kind == "engine" else "off",
+            "compile": "on" if kind.startswith("engine") else "off",
+            "precision": "bf16" if kind.endswith("bf16") else "fp32",
             "optimizer": {"beta1": BETAS[0], "beta2": BETAS[1], "weight_decay": DECAY, "clip_norm": CLIP},
         }
     )
-    if kind in {"eager", "engine"}:
+    if kind.startswith(("eager", "engine")):
         loop = EngineLoop(config, text)
-        while kind == "engine" and not loop.said:
+        while kind.startswith("engine") and not loop.said:
             loop.step()
-        assert kind == "eager" or loop.said[0].startswith("layers are compiled"), loop.said
+        assert kind.startswith("eager") or loop.said[0].startswith("layers are compiled"), loop.said
         return loop
     shape = config.model.shape(VOCABULARY)
     model: torch.nn.Module
@@ -98,7 +101,7 @@ def make(kind: str, given: argparse.Namespace, text: np.ndarray[Any, Any]) -> Co
         model = NanoModel(VOCABULARY, shape.hidden_size, shape.layers, shape.heads, shape.context_length)
     if kind == "nano-compiled":
         model.compile()
-    return PlainLoop(model, text, given.rows, shape.context_length)
+    return PlainLoop(model, text, given.rows, shape.context_length, bf16=kind == "nano-bf16")
 
 
 def measure(given: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -155,11 +158,16 @@ def _length(given: argparse.Namespace) -> int:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    arguments.add_argument("--size", default="tiny", help="a preset")
+    arguments.add_argument("--size", default="small", help="a preset")
     arguments.add_argument("--rows", type=int, default=16)
     arguments.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments.add_argument("--rounds", type=int, default=10)
-    arguments.add_argument("--kinds", nargs="+", default=list(KINDS), choices=[*KINDS, "nano-compiled"])
+    arguments.add_argument(
+        "--kinds",
+        nargs="+",
+        default=list(KINDS),
+        choices=[*KINDS, "nano-compiled"],
+    )
     arguments.add_argument("--json", action="store_true", help="one line for programs")
     given = arguments.parse_args()
     torch.set_num_threads(given.threads)

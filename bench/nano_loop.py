@@ -63,8 +63,11 @@ class NanoModel(nn.Module):
 class PlainLoop:
     """The usual loop around a model that gives logits. `step` is one update, with getting its rows."""
 
-    def __init__(self, model: nn.Module, text: NDArray[np.uint16], rows: int, length: int) -> None:
+    def __init__(
+        self, model: nn.Module, text: NDArray[np.uint16], rows: int, length: int, *, bf16: bool = False
+    ) -> None:
         self.model = model.train()
+        self._bf16 = bf16
         self._text, self._rows, self._length = text, rows, length
         self._random = torch.Generator().manual_seed(0)
         matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
@@ -78,8 +81,9 @@ class PlainLoop:
 
     def step(self) -> float:
         tokens, targets = self._draw()
-        logits = self.model(tokens)
-        loss = functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._bf16):
+            logits = self.model(tokens)
+            loss = functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         self._optimizer.step()

@@ -76,6 +76,15 @@ def test_a_gpu_without_bf16_computes_in_fp16() -> None:
     assert plan(TrainConfig(), machine).precision_reason == "fp16 with loss scaling: T4 has no bf16"
 
 
+def test_a_cpu_with_instructions_for_bf16_uses_them_where_layers_are_wide() -> None:
+    able = LAPTOP.model_copy(update={"cpu_bf16": True})
+    wide, narrow = (TrainConfig(model=ModelConfig(preset=preset)) for preset in ("small", "tiny"))
+    assert plan(wide, able).precision_reason.startswith("bf16: this CPU has instructions for it")
+    assert plan(wide, able).step_seconds < plan(wide, LAPTOP).step_seconds
+    assert [plan(narrow, able).precision, plan(wide, LAPTOP).precision] == ["fp32", "fp32"]
+    assert plan(wide.model_copy(update={"precision": "fp32"}), able).precision == "fp32"
+
+
 def test_plans_of_jobs_from_before_placements_can_still_be_read() -> None:
     old = plan(TrainConfig(), LAPTOP).model_dump(mode="json")
     fields = ("device", "precision", "precision_reason", "parameters", "memory", "memory_total_bytes")

@@ -43,7 +43,7 @@ def choose_compute(device: str, precision: Literal["auto", "fp32", "bf16", "fp16
     if chosen.type == "cpu":
         if precision == "bf16":
             return Compute(chosen, "bf16", "bf16: asked for")
-        return Compute(chosen, "fp32", "fp32: a CPU computes it exactly and about as fast")
+        return Compute(chosen, "fp32", "fp32: a CPU computes it exactly")
     name = torch.cuda.get_device_name(chosen)
     if torch.cuda.get_device_capability(chosen)[0] >= 8:
         return Compute(chosen, "bf16", f"bf16: {name} supports it")

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +21,16 @@ from gpubloom.engine.memory.pinned import PinningRefused
 from gpubloom.engine.memory.process import resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.engine.parallel import ALONE, Group
-from gpubloom.plan import DoesNotFit, Hardware, Plan, TrainConfig, detect_hardware, plan, share_of
+from gpubloom.plan import (
+    DoesNotFit,
+    Hardware,
+    Plan,
+    TrainConfig,
+    choose_precision,
+    detect_hardware,
+    plan,
+    share_of,
+)
 
 if TYPE_CHECKING:
     from gpubloom.engine.executors.sharded import ShardedExecutor
@@ -102,6 +111,11 @@ def place(
     """
     compute = choose_compute(_own_device(config, group), config.precision)
     hardware = visible(detect_hardware())
+    if compute.device.type == "cpu" and config.precision == "auto":
+        # All processes compute alike, whatever CPUs they have.
+        precision, reason = group.agree(choose_precision("auto", None, hardware, model.shape))
+        compute = replace(compute, precision=precision, reason=reason)
+        config = config.model_copy(update={"precision": precision})
     threads = torch.get_num_threads()
     if compute.device.type == "cuda":
         # One core launches kernels; all others may update weights.

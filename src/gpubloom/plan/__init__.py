@@ -23,7 +23,7 @@ from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.planner import Memory, Phase, Plan, plan, predict
 from gpubloom.plan.processes import plan_on, processes_on, share_of
 from gpubloom.plan.refusal import DoesNotFit
-from gpubloom.plan.request import shape_of
+from gpubloom.plan.request import choose_precision, shape_of
 from gpubloom.plan.run_files import run_files
 from gpubloom.plan.shapes import PRESETS, ModelShape
 from gpubloom.plan.sources import estimate_tokens, find_files
@@ -53,6 +53,7 @@ __all__ = [
     "ScheduleConfig",
     "TokenizerConfig",
     "TrainConfig",
+    "choose_precision",
     "demo_fields",
     "detect_hardware",
     "estimate_tokens",

@@ -217,7 +217,8 @@ class TrainConfig(Part):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     compile: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="Faster layers after a start of about a minute; auto: on GPUs, unless the run is short.",
+        description="Faster layers, once they are compiled. auto: on GPUs, unless the run is short, which "
+        "waits about a minute for it; on a CPU, where the run goes on meanwhile, only when asked for.",
     )
     memory: MemoryConfig = MemoryConfig()
     method: Literal["full", "lora", "qlora"] = Field(

@@ -82,5 +82,9 @@ LINK_BESIDE_UPDATES = 0.87
 ADAM_BYTES_PER_SECOND_PER_CORE = 117e9 / 16
 # A socket's memory has an end, however many cores ask for it.
 ADAM_BYTES_PER_SECOND_AT_MOST = 200e9
+# From this hidden size on, CPUs with instructions for bf16 gain by them; narrow layers wait for other things.
+CPU_BF16_WIDTH = 256
+# A whole step on such a CPU, against fp32.
+CPU_BF16_OVER_FP32 = 1.7
 # FP32 products on GPUs, against BF16 ones, without rounding to TF32.
 FP32_OVER_BF16 = 1 / 14

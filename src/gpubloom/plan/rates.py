@@ -32,7 +32,8 @@ def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
         cores * costs.ADAM_BYTES_PER_SECOND_PER_CORE, costs.ADAM_BYTES_PER_SECOND_AT_MOST
     )
     if gpu is None:
-        flops = hardware.assumed_cpu_flops
+        fast = precision == "bf16" and hardware.cpu_bf16
+        flops = hardware.assumed_cpu_flops * (costs.CPU_BF16_OVER_FP32 if fast else 1.0)
         speed = f"{flops / 1e9:.0f} GFLOP/s for {cores} CPU cores"
         return Rates(flops, adam, adam, adam, adam, adam, adam, adam, () if hardware.cpu_flops else (speed,))
     kind = assumed_kind(gpu.name)

@@ -36,7 +36,7 @@ class Request:
         brings_weights = shape is not None or config.model.path is not None
         shape = shape or shape_of(config)
         gpu = _chosen_gpu(config, hardware)
-        precision, reason = choose_precision(config.precision, gpu)
+        precision, reason = choose_precision(config.precision, gpu, hardware, shape)
         timed = Timed(_work(config, shape, gpu, precision), rates_of(hardware, gpu, precision))
         limits = _limits(config, hardware, gpu)
         return cls(config, hardware, shape, gpu, precision, reason, timed, limits, brings_weights)
@@ -56,13 +56,17 @@ def shape_of(config: TrainConfig) -> DecoderShape:
     return shape
 
 
-def choose_precision(wanted: str, gpu: Gpu | None) -> tuple[Precision, str]:
+def choose_precision(
+    wanted: str, gpu: Gpu | None, hardware: Hardware, shape: DecoderShape
+) -> tuple[Precision, str]:
     """The precision of computing, and why."""
     match wanted:
         case "fp32" | "bf16" | "fp16":
             return wanted, f"{wanted}: asked for"
     if gpu is None:
-        return "fp32", "fp32: a CPU computes it exactly and about as fast"
+        if hardware.cpu_bf16 and shape.hidden_size >= costs.CPU_BF16_WIDTH:
+            return "bf16", "bf16: this CPU has instructions for it, and the weights stay in fp32"
+        return "fp32", "fp32: this CPU computes it exactly and as fast"
     if gpu.bf16:
         return "bf16", f"bf16: {gpu.name} supports it"
     return "fp16", f"fp16 with loss scaling: {gpu.name} has no bf16"

@@ -30,8 +30,12 @@ def estimate_tokens(data: DataConfig) -> int | None:
     """Training tokens of one epoch, roughly; None without a path."""
     if data.train_path is None:
         return None
+    files = find_files(data.train_path)
+    # Said before a process with torch is started to find it out.
+    if not any(file.stat().st_size for file in files):
+        raise ValueError(f"{data.train_path} is empty: there is nothing to train on.")
     tokens = 0.0
-    for file in find_files(data.train_path):
+    for file in files:
         size = file.stat().st_size
         if data.kind == "examples":
             tokens += size / (_BYTES_PER_PACKED_TOKEN if file.suffix == ".parquet" else _BYTES_PER_BPE_TOKEN)

@@ -10,6 +10,7 @@ import torch
 from gpubloom.engine.checkpoint import list_checkpoints
 from gpubloom.engine.hardware import choose_compute
 from gpubloom.engine.trainer import Trainer
+from gpubloom.plan import detect_hardware
 from tests.engine.placements.training import (
     CLIP_NORM,
     HOST,
@@ -117,6 +118,19 @@ def test_a_run_reports_the_precision_it_computes_in(make_run: Callable[..., Run]
     latest = json.loads((run.folder / "traincard" / "latest.json").read_text())
     assert latest["facts"]["precision"] == f"{precision}: asked for"
     assert trainer.executor.stores[1].dtype == choose_compute("cpu", precision).dtype  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("width", "precision"), [(256, "bf16"), (128, "fp32")])
+def test_a_cpu_with_instructions_for_bf16_computes_wide_layers_with_them(
+    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, width: int, precision: str
+) -> None:
+    able = detect_hardware().model_copy(update={"cpu_bf16": True})
+    monkeypatch.setattr("gpubloom.engine.placing.detect_hardware", lambda: able)
+    model = {"preset": "nano", "context_length": 32, "hidden_size": width, "layers": 1}
+    run = make_run(max_steps=1, model=model)
+    executor = run.train().executor
+    assert executor.stores[1].dtype == choose_compute("cpu", precision).dtype  # type: ignore[arg-type]
+    assert executor.stores[1].master.dtype == torch.float32
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
