@@ -22,10 +22,10 @@ from gpubloom.server.datasets.schemas import (
     RowProblems,
 )
 from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.db.pages import AskedPage
 from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.models.service import folder_to_read
 from gpubloom.server.problems import Conflict
-from gpubloom.server.schema import Storable
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.children import Readers
 from gpubloom.server.storage.uploads import UploadOffset, offset_answer, take_piece
@@ -53,14 +53,10 @@ async def list_datasets(
     principal: CurrentPrincipal,
     session: ReadSession,
     settings: CurrentSettings,
-    search: Annotated[str, Query(max_length=120), Storable] = "",
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    page: AskedPage,
 ) -> Datasets:
     """One's own datasets, the newest first."""
-    rows, total = await service.list_datasets(
-        session, principal, search=search.strip(), limit=limit, offset=offset
-    )
+    rows, total = await service.list_datasets(session, principal, page)
     return Datasets(items=[await _shown(settings, row) for row in rows], total=total)
 
 

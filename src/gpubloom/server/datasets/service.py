@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
-from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy import Select, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
@@ -11,6 +11,7 @@ from gpubloom.server.audit.service import record
 from gpubloom.server.datasets.files import shown_name, suffix_of
 from gpubloom.server.datasets.schemas import DatasetChange, DatasetFromHub, NewDataset
 from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.room import require_room
@@ -22,21 +23,14 @@ def visible_to(principal: Principal) -> Select[Dataset]:
     return select(Dataset).where(Dataset.user_id == principal.id)
 
 
-async def list_datasets(
-    session: AsyncSession, principal: Principal, *, search: str, limit: int, offset: int
-) -> tuple[list[Dataset], int]:
+async def list_datasets(session: AsyncSession, principal: Principal, page: Page) -> tuple[list[Dataset], int]:
     """A page of a person's datasets, the newest first, and how many there are."""
-    statement = visible_to(principal)
-    if search:
-        statement = statement.where(
-            Dataset.name.icontains(search, autoescape=True)
-            | Dataset.filename.icontains(search, autoescape=True)
-        )
-    total = await session.scalar(select(func.count()).select_from(statement.subquery()))
-    rows = await session.scalars(
-        statement.order_by(Dataset.created_at.desc(), Dataset.id).limit(limit).offset(offset)
+    return await read_page(
+        session,
+        visible_to(principal).order_by(Dataset.created_at.desc(), Dataset.id),
+        page,
+        searched=(Dataset.name, Dataset.filename),
     )
-    return list(rows), total or 0
 
 
 async def get_dataset(session: AsyncSession, principal: Principal, dataset_id: UUID) -> Dataset:

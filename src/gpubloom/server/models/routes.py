@@ -2,16 +2,17 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 import anyio.to_thread
-from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
+from fastapi import APIRouter, BackgroundTasks, Request, Response
 
 from gpubloom.hub.catalogue import USUAL_SETTING, catalogue
 from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal
 from gpubloom.server.db.database import Database
+from gpubloom.server.db.pages import AskedPage
 from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.models import service
 from gpubloom.server.models.checks import CheckFailed, check_folder
@@ -27,7 +28,6 @@ from gpubloom.server.models.schemas import CatalogueOut, FamilyOut, ModelOut, Mo
 from gpubloom.server.models.tables import Model
 from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.projects.data_paths import DataPathRefused
-from gpubloom.server.schema import Storable
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.arriving import Arriving
 from gpubloom.server.storage.children import Readers
@@ -67,14 +67,10 @@ async def list_models(
     principal: CurrentPrincipal,
     session: ReadSession,
     settings: CurrentSettings,
-    search: Annotated[str, Query(max_length=120), Storable] = "",
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    page: AskedPage,
 ) -> Models:
     """One's own models, the newest first."""
-    rows, total = await service.list_models(
-        session, principal, search=search.strip(), limit=limit, offset=offset
-    )
+    rows, total = await service.list_models(session, principal, page)
     return Models(items=[await _shown(settings, row) for row in rows], total=total)
 
 

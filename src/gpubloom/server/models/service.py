@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy import Select, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.audit.service import record
+from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.models.files import model_folder
 from gpubloom.server.models.schemas import NewModel
 from gpubloom.server.models.tables import Model
@@ -25,21 +26,14 @@ def visible_to(principal: Principal) -> Select[Model]:
     return select(Model).where(Model.user_id == principal.id)
 
 
-async def list_models(
-    session: AsyncSession, principal: Principal, *, search: str, limit: int, offset: int
-) -> tuple[list[Model], int]:
+async def list_models(session: AsyncSession, principal: Principal, page: Page) -> tuple[list[Model], int]:
     """A page of a person's models, the newest first, and how many there are."""
-    statement = visible_to(principal)
-    if search:
-        statement = statement.where(
-            Model.name.icontains(search, autoescape=True)
-            | Model.repository.icontains(search, autoescape=True)
-        )
-    total = await session.scalar(select(func.count()).select_from(statement.subquery()))
-    rows = await session.scalars(
-        statement.order_by(Model.created_at.desc(), Model.id).limit(limit).offset(offset)
+    return await read_page(
+        session,
+        visible_to(principal).order_by(Model.created_at.desc(), Model.id),
+        page,
+        searched=(Model.name, Model.repository),
     )
-    return list(rows), total or 0
 
 
 async def get_model(session: AsyncSession, principal: Principal, model_id: UUID) -> Model:

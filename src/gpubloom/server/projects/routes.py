@@ -1,16 +1,15 @@
 """The addresses of projects."""
 
-from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
 from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.db.pages import AskedPage
 from gpubloom.server.db.session import ReadSession, WriteSession
 from gpubloom.server.projects import service
 from gpubloom.server.projects.schemas import ProjectIn, ProjectOut, Projects
-from gpubloom.server.schema import Storable
 
 router = APIRouter(prefix="/projects", tags=["projects"])
 
@@ -19,14 +18,10 @@ router = APIRouter(prefix="/projects", tags=["projects"])
 async def list_projects(
     principal: CurrentPrincipal,
     session: ReadSession,
-    search: Annotated[str, Query(max_length=120), Storable] = "",
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    page: AskedPage,
 ) -> Projects:
     """One's own projects, the one changed last first."""
-    rows, total = await service.list_projects(
-        session, principal, search=search.strip(), limit=limit, offset=offset
-    )
+    rows, total = await service.list_projects(session, principal, page)
     return Projects(items=[ProjectOut.model_validate(row) for row in rows], total=total)
 
 

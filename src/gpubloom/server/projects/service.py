@@ -2,12 +2,13 @@
 
 from uuid import UUID, uuid4
 
-from sqlalchemy import Select, delete, func, select
+from sqlalchemy import Select, delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.audit.service import record
+from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.data_paths import DataPathRefused, check_data_path
 from gpubloom.server.projects.schemas import ProjectIn
@@ -20,21 +21,14 @@ def visible_to(principal: Principal) -> Select[Project]:
     return select(Project).where(Project.user_id == principal.id)
 
 
-async def list_projects(
-    session: AsyncSession, principal: Principal, *, search: str, limit: int, offset: int
-) -> tuple[list[Project], int]:
+async def list_projects(session: AsyncSession, principal: Principal, page: Page) -> tuple[list[Project], int]:
     """A page of a person's projects, the one changed last first, and how many there are."""
-    statement = visible_to(principal)
-    if search:
-        statement = statement.where(
-            Project.name.icontains(search, autoescape=True)
-            | Project.description.icontains(search, autoescape=True)
-        )
-    total = await session.scalar(select(func.count()).select_from(statement.subquery()))
-    rows = await session.scalars(
-        statement.order_by(Project.updated_at.desc(), Project.id).limit(limit).offset(offset)
+    return await read_page(
+        session,
+        visible_to(principal).order_by(Project.updated_at.desc(), Project.id),
+        page,
+        searched=(Project.name, Project.description),
     )
-    return list(rows), total or 0
 
 
 async def get_project(session: AsyncSession, principal: Principal, project_id: UUID) -> Project:
