@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from gpubloom.offers import PriceRow
 from gpubloom.providers.faults import Fault, FaultKind
 from gpubloom.providers.first_boot import boot_script
+from gpubloom.providers.free_places import first_with_room
 from gpubloom.providers.lambda_machines import (
     BILLED,
     Answer,
@@ -107,14 +108,9 @@ class LambdaCloud:
                 return found
             places = await self._free_places(launch)
             ssh_key = await self._usable_ssh_key()
-            *others, last = places[:_PLACES_TRIED]
-            for place in others:
-                try:
-                    return await self._launch(launch, *place, ssh_key)
-                except Fault as fault:
-                    if fault.kind != "no_capacity":
-                        raise
-            return await self._launch(launch, *last, ssh_key)
+            return await first_with_room(
+                places[:_PLACES_TRIED], lambda place: self._launch(launch, *place, ssh_key)
+            )
 
     async def status(self, instance_id: str) -> Instance:
         try:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from gpubloom.offers import PriceRow
 from gpubloom.providers.faults import Fault
 from gpubloom.providers.first_boot import boot_script
+from gpubloom.providers.free_places import first_with_room
 from gpubloom.providers.lost_answers import look_for
 from gpubloom.providers.paperspace_api import PaperspaceApi, explain
 from gpubloom.providers.paperspace_machines import (
@@ -110,7 +111,9 @@ class Paperspace:
                 "emailPassword": False,
             }
             try:
-                return await self._launch_somewhere(launch.key, body, regions)
+                return await first_with_room(
+                    regions, lambda region: self._launch(launch.key, {**body, "region": region})
+                )
             except Fault as fault:
                 if not fault.uncertain:
                     with suppress(Fault):
@@ -146,18 +149,6 @@ class Paperspace:
 
     async def close(self) -> None:
         await self._api.close()
-
-    async def _launch_somewhere(
-        self, key: str, body: Mapping[str, object], regions: Sequence[str]
-    ) -> Instance:
-        *others, last = regions
-        for region in others:
-            try:
-                return await self._launch(key, {**body, "region": region})
-            except Fault as fault:
-                if fault.kind != "no_capacity":
-                    raise
-        return await self._launch(key, {**body, "region": last})
 
     async def _launch(self, key: str, body: Mapping[str, object]) -> Instance:
         try:
