@@ -1,28 +1,14 @@
-"""The guides show commands that are there, and figures that are ours."""
+"""The guides show figures that are ours."""
 
 import re
 from pathlib import Path
-from typing import Any
 
-import pytest
-import typer.main
-
-from gpubloom.cli.app import app
 from gpubloom.offers import load_prices
 from gpubloom.providers.places import place, place_names
 from gpubloom.scripts.templates import templates
 
 DOCS = Path(__file__).parent.parent / "docs"
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
-_COMMAND = re.compile(r"^(?:\$ )?(bloom [^#\n`]+)|`(bloom [^`\n]+)`", re.MULTILINE)
-
-
-def shown_commands() -> list[tuple[str, str]]:
-    return [
-        (guide.name, (found[1] or found[2]).strip())
-        for guide in GUIDES
-        for found in _COMMAND.finditer(guide.read_text())
-    ]
 
 
 def table_after(mark: str) -> list[list[str]]:
@@ -38,19 +24,6 @@ def table_after(mark: str) -> list[list[str]]:
 
 def test_there_are_guides_for_what_people_ask() -> None:
     assert [guide.stem for guide in GUIDES] == ["costs", "first-job", "migrating", "providers"]
-
-
-@pytest.mark.parametrize(("guide", "line"), shown_commands())
-def test_every_command_that_a_guide_shows_exists(guide: str, line: str) -> None:
-    words = line.split(" -- ")[0].split()[1:]
-    command: Any = typer.main.get_command(app)
-    while hasattr(command, "commands") and words and not words[0].startswith("-"):
-        found = command.commands.get(words[0])
-        assert found is not None, f"{guide}: there is no `bloom {words[0]}`"
-        command, words = found, words[1:]
-    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    for option in (word for word in words if word.startswith("-")):
-        assert option.partition("=")[0] in known, f"{guide}: `{line}` has no option {option}"
 
 
 def test_the_capabilities_in_the_guide_are_those_of_the_places() -> None:
@@ -86,9 +59,3 @@ def test_the_templates_that_a_first_job_starts_from_are_there() -> None:
     titles = {template.title for template in templates()}
     assert named
     assert set(named) <= titles
-
-
-def test_links_between_pages_lead_somewhere() -> None:
-    for page in [*GUIDES, DOCS / "providers.md", DOCS.parent / "README.md"]:
-        for target in re.findall(r"\]\(([^)#\s]+?\.md)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).is_file(), f"{page.name} → {target}"
