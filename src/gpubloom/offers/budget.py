@@ -92,17 +92,8 @@ class Meter:
     def seconds(self, now: float) -> float:
         return math.fsum(attempt.seconds(now) for attempt in self.attempts)
 
-    def billed_seconds(self, now: float) -> float:
-        return math.fsum(attempt.rate.billed_seconds(attempt.seconds(now)) for attempt in self.attempts)
-
     def cost(self, now: float) -> float:
         return math.fsum(attempt.cost(now) for attempt in self.attempts)
-
-    def cost_by_provider(self, now: float) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for attempt in self.attempts:
-            found[attempt.provider] = found.get(attempt.provider, 0.0) + attempt.cost(now)
-        return found
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,3 @@ class BackendOut(Schema):
     available: bool
     reason: str | None
     brings: str
-
-
-class Backends(Schema):
-    items: list[BackendOut]
