@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpubloom.cli.settings_options import SETTINGS, Assignments, ConfigFile, OneGpu
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gpubloom.plan.tasks import Task
 
-_SETTINGS = "Settings"
 _CHART_HEIGHT = 14
 _CHART_WIDTH = 100
 
@@ -35,25 +36,18 @@ def find_lr(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="lora, qlora or full. [default: lora with a MODEL]", rich_help_panel=_SETTINGS),
+        typer.Option(help="lora, qlora or full. [default: lora with a MODEL]", rich_help_panel=SETTINGS),
     ] = None,
     train_path: Annotated[
         str | None,
-        typer.Option(help="Running text, without a MODEL. [env TRAIN_DATA_PATH]", rich_help_panel=_SETTINGS),
+        typer.Option(help="Running text, without a MODEL. [env TRAIN_DATA_PATH]", rich_help_panel=SETTINGS),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Rows per step. [env BATCH_SIZE]", rich_help_panel=_SETTINGS)
+        int | None, typer.Option(help="Rows per step. [env BATCH_SIZE]", rich_help_panel=SETTINGS)
     ] = None,
-    gpu: Annotated[int | None, typer.Option(min=0, help="Use this GPU.", rich_help_panel=_SETTINGS)] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=VALUE", help="Any field of the config.", rich_help_panel=_SETTINGS
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A JSON file with a TrainConfig.", rich_help_panel=_SETTINGS)
-    ] = None,
+    gpu: OneGpu = None,
+    assignments: Assignments = None,
+    config: ConfigFile = None,
     lowest: Annotated[float, typer.Option(help="The first rate.")] = 1e-6,
     highest: Annotated[float, typer.Option(help="The last rate.")] = 1e-1,
     steps: Annotated[int, typer.Option(help="How many rates to try.")] = 60,

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpubloom.cli.settings_options import SETTINGS, Assignments, ConfigFile, OneGpu, RunDir
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gpubloom.plan import TrainConfig
 
-_SETTINGS = "Settings"
 _EPOCHS = 3
 _CONTEXT_LENGTH = 1_024
 # Rows of a step, and how many steps an epoch should have before they become that many.
@@ -27,48 +28,35 @@ def finetune(
     data: Annotated[str, typer.Argument(help="A .jsonl, .json, .csv, .tsv, .txt or .parquet file.")],
     method: Annotated[
         str,
-        typer.Option(help="lora, qlora (a base of 4 bits) or full.", rich_help_panel=_SETTINGS),
+        typer.Option(help="lora, qlora (a base of 4 bits) or full.", rich_help_panel=SETTINGS),
     ] = "lora",
     epochs: Annotated[
-        int | None, typer.Option(help="Times through the examples. [default: 3]", rich_help_panel=_SETTINGS)
+        int | None, typer.Option(help="Times through the examples. [default: 3]", rich_help_panel=SETTINGS)
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Rows per step. [default: up to 8, as fits]", rich_help_panel=_SETTINGS),
+        typer.Option(help="Rows per step. [default: up to 8, as fits]", rich_help_panel=SETTINGS),
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option(
-            help="Peak rate. [default: 2e-4 for adapters, 2e-5 for full]", rich_help_panel=_SETTINGS
-        ),
+        typer.Option(help="Peak rate. [default: 2e-4 for adapters, 2e-5 for full]", rich_help_panel=SETTINGS),
     ] = None,
     context_length: Annotated[
         int | None,
         typer.Option(
-            help="Tokens of a row; longer examples are cut. [default: 1024]", rich_help_panel=_SETTINGS
+            help="Tokens of a row; longer examples are cut. [default: 1024]", rich_help_panel=SETTINGS
         ),
     ] = None,
     eval_path: Annotated[
         str | None,
         typer.Option(
-            help="A file to evaluate on. [default: a twentieth of the examples]", rich_help_panel=_SETTINGS
+            help="A file to evaluate on. [default: a twentieth of the examples]", rich_help_panel=SETTINGS
         ),
     ] = None,
-    gpu: Annotated[
-        int | None, typer.Option(min=0, help="Train on this GPU only.", rich_help_panel=_SETTINGS)
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=VALUE", help="Any field of the config.", rich_help_panel=_SETTINGS
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A JSON file with a TrainConfig.", rich_help_panel=_SETTINGS)
-    ] = None,
-    run_dir: Annotated[
-        Path | None, typer.Option(help="Where the run is kept. [default: ./runs/<time>-<name>]")
-    ] = None,
+    gpu: OneGpu = None,
+    assignments: Assignments = None,
+    config: ConfigFile = None,
+    run_dir: RunDir = None,
 ) -> None:
     """Teach a model by examples. Ctrl-C saves; `bloom train --resume RUN` continues."""
     from rich.console import Console
