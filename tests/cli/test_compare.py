@@ -56,7 +56,7 @@ def test_run_directories_are_compared(tmp_path: Path) -> None:
     [
         (["one"], "name two to eight runs"),
         (["x"] * 2, "cannot be compared with itself"),
-        (["missing-a", "missing-b"], "is not a run directory"),
+        (["missing-a", "missing-b"], "There is no folder missing-a"),
         (["missing", "6f1b1f3e-8f5f-4b8e-9a53-0d9a3f1c2b4d"], "compare one kind at a time"),
     ],
 )

@@ -88,3 +88,21 @@ def test_convert_writes_messages_and_a_held_out_file(tmp_path: Path) -> None:
     assert {"role": "assistant", "content": "3!"} in [json.loads(line)["messages"][1] for line in lines]
     assert bloom_data("convert", source, target, "--eval", held_out).exit_code == 2
     assert bloom_data("convert", source, target, "--eval-fraction", 0.5).exit_code == 2
+
+
+def test_a_table_without_rows_is_said_to_have_none_and_asks_for_no_mapping(tmp_path: Path) -> None:
+    head = tmp_path / "head.csv"
+    head.write_text("prompt,completion\n")
+    done = bloom_data("inspect", head)
+    assert done.exit_code == 1
+    assert "There are no rows in it" in done.stdout
+    assert "--map" not in done.stdout
+    preview = bloom_data("preview", head)
+    assert preview.exit_code == 2
+    assert "No row of head.csv can be read" in preview.stderr
+
+
+def test_a_folder_is_no_dataset_and_says_what_to_name_instead(tmp_path: Path) -> None:
+    done = bloom_data("inspect", tmp_path)
+    assert done.exit_code == 2
+    assert "is a folder: name one file in it." in done.stderr

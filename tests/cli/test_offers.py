@@ -110,3 +110,14 @@ def test_what_cannot_be_answered_says_why(arguments: list[str], code: int, sente
     done = bloom_offers(*arguments)
     assert done.exit_code == code, done.output
     assert sentence in done.output
+
+
+def test_nobody_is_told_to_rent_a_gpu_for_a_script_that_uses_none(tmp_path: Path) -> None:
+    script = tmp_path / "count.py"
+    script.write_text("for step in range(100):\n    print(step)\n")
+    done = bloom_offers(str(script))
+    assert "Take " not in done.output
+    assert "It needs no GPU" in done.output
+    # Who names a service, or a number of GPUs, means it.
+    assert "Take " in bloom_offers(str(script), "--provider", "modal").output
+    assert "Take " in bloom_offers(str(script), "--gpus", "1").output

@@ -86,4 +86,4 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Path) -> 
 def test_what_is_no_run_is_not_served(tmp_path: Path) -> None:
     done = bloom("serve-metrics", "gone", folder=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "bloom serve-metrics: gone is not a run directory: it has no traincard folder.\n"
+    assert done.stderr.startswith("bloom serve-metrics: There is no folder gone.")

@@ -168,6 +168,11 @@ def something_in_run(folder: Path) -> None:
             "unknown field epoch (did you mean epochs?)",
         ),
         (something_in_run, ["--train-path", "text.txt", "--run-dir", "run"], "run is not empty"),
+        (
+            something_in_run,
+            ["--train-path", "text.txt", "--run-dir", "text.txt/run"],
+            "cannot be written: Not a directory",
+        ),
         (something_in_run, ["--resume", "run"], "run is not a run directory"),
         (nothing, ["--resume", "run", "--epochs", "3"], "takes no other setting"),
     ],
@@ -183,6 +188,13 @@ def test_wrong_input_gets_one_sentence_and_leaves_nothing_behind(
     if "No such option" not in words:
         assert done.stderr.count("\n") == 1
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_an_empty_file_is_refused_before_a_run_is_made(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    done = bloom("train", "--train-path", "empty.txt", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from gpubloom.cli.chart import Line, Point
+from gpubloom.cli.run_folder import must_be_run
 from gpubloom.plan.config import read_json
 from gpubloom.plan.differences import Difference, differences
 from gpubloom.traincard import Reading
@@ -34,8 +35,7 @@ class Comparison:
 def compare_directories(folders: list[Path], series: str) -> Comparison:
     """Run directories of this machine; ValueError with a sentence when one is none."""
     for folder in folders:
-        if not (folder / "config.json").is_file():
-            raise ValueError(f"{folder} is not a run directory: it has no config.json.")
+        must_be_run(folder, "config.json")
     configs = [read_json(folder / "config.json") for folder in folders]
     return Comparison([_read(folder, series) for folder in folders], differences(configs))
 

@@ -218,7 +218,10 @@ def _mapping(assignments: list[str] | None) -> "Mapping | None":
 def _detected(source: "Source") -> "Mapping":
     from gpubloom.datasets import detect, sample
 
-    found = detect(sample(source))
+    rows = sample(source)
+    if not rows:
+        raise ValueError(f"No row of {source.path.name} can be read: bloom data inspect says why.")
+    found = detect(rows)
     if found.mapping is None or not found.is_sure:
         raise ValueError(f"The format is not certain. {found.reason} Say which column is what with --map.")
     return found.mapping

@@ -15,13 +15,15 @@ _RAW_SHOWN = 400
 def report_lines(report: "Report") -> list[Text | str]:
     """Everything a person needs to decide whether to train on the file."""
     encoding = f", {report.encoding}" if report.encoding else ""
+    count = "1 row" if report.rows == 1 else f"{report.rows:,} rows"
     lines: list[Text | str] = [
-        f"{report.name}: {report.rows:,} rows, {report.size / 1e6:,.1f} MB{encoding}",
+        f"{report.name}: {count}, {report.size / 1e6:,.1f} MB{encoding}",
         *report.notes,
     ]
     if report.blank_lines:
         lines.append(f"Blank lines, which are no rows: {report.blank_lines:,}.")
-    lines += ["", "Columns"]
+    if report.columns:
+        lines += ["", "Columns"]
     for column in report.columns:
         types = ", ".join(column.types) or "always empty"
         share = column.filled / max(1, column.filled + column.missing)
@@ -87,6 +89,10 @@ def _printable(text: str) -> str:
 
 def _format(report: "Report") -> str:
     found = report.detection
+    if report.rows == 0:
+        return "There are no rows in it: there is nothing to train on."
+    if not report.columns:
+        return "No row could be read: the lines below say why."
     if report.mapping is None:
         return f"Format: not certain. {found.reason} Say which column is what with --map FIELD=COLUMN."
     if found.mapping != report.mapping:

@@ -74,7 +74,7 @@ def _run(fields: dict[str, Any], console: "Console") -> dict[str, Any]:
 
 def _there(path: Path) -> Path:
     if not path.exists():
-        raise ValueError(f"There is no {path}.")
+        raise ValueError(f"There is no file or folder {path}.")
     return path.resolve()
 
 

@@ -33,18 +33,18 @@ def mirror(
             _pull(source, Path(target), follow, weights)
         else:
             _push(Path(source), target, follow)
-    except MirrorError as problem:
+    except (MirrorError, ValueError) as problem:
         _refuse(str(problem))
     except KeyboardInterrupt:
         typer.echo("Stopped. The same command goes on where it was.")
 
 
 def _push(run: Path, url: str, follow: bool) -> None:
+    from gpubloom.cli.run_folder import must_be_run
     from gpubloom.traincard.lock import RunLock
     from gpubloom.traincard.mirror import Mirror
 
-    if not (run / "traincard").is_dir():
-        _refuse(f"{run} is not a run directory: it has no traincard folder.")
+    must_be_run(run)
     mirror = Mirror(run, url, every_seconds=_SECONDS)
     if follow:
         mirror.start()

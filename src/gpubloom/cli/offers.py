@@ -108,6 +108,7 @@ def _need(
         hours=found.hours if hours is None else Span.of(hours),
         reference_gpu=checked.reference_gpu,
         gpus=gpus or found.gpus,
+        wants_gpu=gpus is not None or found.wants_gpu,
         interactive=interactive or found.interactive,
         bf16=bf16 or found.bf16,
         assumed=tuple(name for name in found.assumed if name not in told),

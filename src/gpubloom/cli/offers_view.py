@@ -32,6 +32,10 @@ def show(need: Need, found: Offers, *, every: bool) -> None:
         console.print(Text(f"\nTake {found.choice.offer.name}.", style="bold"))
         for sentence in (*found.choice.reasons, *found.choice.offer.cautions):
             console.print(Text(f"  {sentence}"))
+    elif not need.wants_gpu:
+        console.print(
+            Text("\nIt needs no GPU, so nothing has to be rented: it runs on this machine.", style="bold")
+        )
     elif found.offers:
         console.print(Text("\nNone is recommended: each of them needs somebody at a browser."))
     if found.excluded and (every or not found.offers):
@@ -42,6 +46,8 @@ def show(need: Need, found: Offers, *, every: bool) -> None:
 
 
 def _asked(need: Need) -> str:
+    if not need.wants_gpu:
+        return "No GPU is needed; this is what one would cost."
     memory = f"{_span(need.memory_gb)} GB" + (" (assumed)" if "memory" in need.assumed else "")
     hours = f"{_span(need.hours)} hours" + (" (assumed)" if "hours" in need.assumed else "")
     count = f"{need.gpus} GPUs of " if need.gpus > 1 else ""

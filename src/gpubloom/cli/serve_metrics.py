@@ -13,11 +13,11 @@ def serve_metrics(
 ) -> None:
     """Serve a run's dashboard at METRICS_SERVER_ADDR (127.0.0.1:8081). Ctrl-C stops serving, not the run."""
     from gpubloom.cli.metrics_server import new_token, wanted_address
+    from gpubloom.cli.run_folder import must_be_run
     from gpubloom.traincard.live.process import address_of, listen, serve
 
-    if not (run / "traincard").is_dir():
-        _refuse(f"{run} is not a run directory: it has no traincard folder.")
     try:
+        must_be_run(run)
         listening = listen(wanted_address(os.environ, Path.cwd()))
     except ValueError as problem:
         _refuse(str(problem))

@@ -5,6 +5,7 @@ It never imports torch; what it shows it reads from the run directory, like any 
 
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpubloom.cli.settings_options import SETTINGS, Assignments, ConfigFile, OneGpu, RunDir
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gpubloom.cli.metrics_server import MetricsServer
     from gpubloom.plan import Plan, TrainConfig
-
-_SETTINGS = "Settings"
 
 
 def train(
@@ -27,41 +28,39 @@ def train(
         typer.Option(
             help="File, folder, glob or .bin token file. [env TRAIN_DATA_PATH] "
             "[default: ./data/train if it exists, else a demo on Python's own sources]",
-            rich_help_panel=_SETTINGS,
+            rich_help_panel=SETTINGS,
         ),
     ] = None,
     eval_path: Annotated[
         str | None,
         typer.Option(
             help="Text to evaluate on. [env EVAL_DATA_PATH] [default: a twentieth of the training text]",
-            rich_help_panel=_SETTINGS,
+            rich_help_panel=SETTINGS,
         ),
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Times through the text. [env EPOCHS] [default: 10]", rich_help_panel=_SETTINGS),
+        typer.Option(help="Times through the text. [env EPOCHS] [default: 10]", rich_help_panel=SETTINGS),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Rows per step. [env BATCH_SIZE] [default: 32]", rich_help_panel=_SETTINGS),
+        typer.Option(help="Rows per step. [env BATCH_SIZE] [default: 32]", rich_help_panel=SETTINGS),
     ] = None,
     learning_rate: Annotated[
         float | None,
         typer.Option(
             help="Peak rate. [env LEARNING_RATE] [default: by method, 1e-3 for a new model]",
-            rich_help_panel=_SETTINGS,
+            rich_help_panel=SETTINGS,
         ),
     ] = None,
-    gpu: Annotated[
-        int | None, typer.Option(min=0, help="Train on this GPU only.", rich_help_panel=_SETTINGS)
-    ] = None,
+    gpu: OneGpu = None,
     processes: Annotated[
         str | None,
         typer.Option(
             metavar="N|auto",
             help="So many train together, each with batch_size rows: a GPU each, or a share of the cores. "
             "auto: as many as are fastest here. [default: one for each GPU]",
-            rich_help_panel=_SETTINGS,
+            rich_help_panel=SETTINGS,
         ),
     ] = None,
     ray: Annotated[
@@ -70,7 +69,7 @@ def train(
             min=1,
             metavar="N",
             help="N processes on the nodes of the Ray cluster at RAY_ADDRESS.",
-            rich_help_panel=_SETTINGS,
+            rich_help_panel=SETTINGS,
         ),
     ] = None,
     checkpoint_dir: Annotated[
@@ -78,21 +77,12 @@ def train(
         typer.Option(
             help="Checkpoints go to a folder named after the run in here. [env CHECKPOINT_DIR] "
             "[default: ./checkpoints in the run directory]",
-            rich_help_panel=_SETTINGS,
+            rich_help_panel=SETTINGS,
         ),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=VALUE", help="Any field of the config.", rich_help_panel=_SETTINGS
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A JSON file with a TrainConfig.", rich_help_panel=_SETTINGS)
-    ] = None,
-    run_dir: Annotated[
-        Path | None, typer.Option(help="Where the run is kept. [default: ./runs/<time>-<name>]")
-    ] = None,
+    assignments: Assignments = None,
+    config: ConfigFile = None,
+    run_dir: RunDir = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Continue a run from its newest checkpoint.")
     ] = None,
@@ -166,19 +156,28 @@ def start(
     try:
         run_dir = _new_folder(place, config)
     except OSError as problem:
-        raise ValueError(f"The run directory cannot be made: {problem}.") from None
-    for name, text in run_files(config, expected, __version__).items():
-        (run_dir / name).write_text(text, encoding="utf-8")
+        raise ValueError(_unwritable(problem)) from None
+    try:
+        for name, text in run_files(config, expected, __version__).items():
+            (run_dir / name).write_text(text, encoding="utf-8")
+    except OSError as problem:
+        _remove_unused(run_dir)
+        raise ValueError(_unwritable(problem)) from None
     _introduce(config, expected, run_dir, console)
     _run(run_dir, [], console, server, on_refusal=lambda: _remove_unused(run_dir))
 
 
+def _unwritable(problem: OSError) -> str:
+    place = f" ({problem.filename})" if problem.filename else ""
+    return f"The run directory cannot be written: {problem.strerror}{place}. --run-dir names another place."
+
+
 def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -> None:
     from gpubloom.cli.child_process import must_have_torch
+    from gpubloom.cli.run_folder import must_be_run
     from gpubloom.traincard import ControlFile, RunLock
 
-    if not (run_dir / "train.py").is_file():
-        raise ValueError(f"{run_dir} is not a run directory: it has no train.py.")
+    must_be_run(run_dir, "train.py")
     if (holder := RunLock.holder(run_dir)) is not None:
         raise ValueError(f"{run_dir} is in use: {holder} trains there; see it with: bloom watch {run_dir}")
     must_have_torch()
@@ -271,6 +270,9 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
         case "paused" | "preempted" if latest.get("checkpoint"):
             console.print(f"Saved at step {latest['checkpoint']['step']}.")
             console.print(f"Continue with: bloom train --resume {run_dir}", soft_wrap=True)
+        case None if code == -signal.SIGINT:
+            # Before it could listen to Ctrl-C, there was nothing to save either.
+            console.print(f"Stopped before the first step: bloom train --resume {run_dir}", soft_wrap=True)
         case "paused":
             console.print(f"Paused before the first step: bloom train --resume {run_dir}", soft_wrap=True)
         case _:

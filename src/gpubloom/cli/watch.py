@@ -29,13 +29,14 @@ def watch(
     from rich.console import Console
 
     from gpubloom.cli.live import follow_in_lines
+    from gpubloom.cli.run_folder import must_be_run
     from gpubloom.cli.run_view import RunView
     from gpubloom.traincard.reader import NewerProtocolError
 
-    if not run.is_dir():
-        _refuse(f"{run} is not a directory. Give the run directory that `bloom train` printed.")
-    if not (run / "traincard").is_dir():
-        _refuse(f"{run} is not a run directory: it has no traincard folder.")
+    try:
+        must_be_run(run)
+    except ValueError as problem:
+        _refuse(str(problem))
     console = Console(highlight=False)
     view = RunView(run)
     try:

@@ -55,6 +55,8 @@ class Source:
     ) -> "Source":
         """Recognises the file; raises NotADataset with a sentence when it holds no rows."""
         kind = path.suffix.lower()
+        if path.is_dir():
+            raise NotADataset(f"{path} is a folder: name one file in it.")
         if kind not in readable_suffixes():
             raise NotADataset(
                 f"{path.name} is not read: a dataset is one of {' '.join(readable_suffixes())}."

@@ -33,6 +33,8 @@ class Need:
     hours: Span
     reference_gpu: str
     gpus: int = 1
+    # A script that wants none is priced with one: nobody here rents out machines without.
+    wants_gpu: bool = True
     multi_node: bool = False
     interactive: bool = False
     bf16: bool = False
@@ -115,6 +117,7 @@ class Need:
             ),
             reference_gpu=reference,
             gpus=gpus,
+            wants_gpu=found.gpus.value > 0,
             multi_node=found.multi_node.value,
             interactive=found.interactive.value,
             bf16=bf16,

@@ -35,7 +35,9 @@ def read_texts(path: str, files: Sequence[Path]) -> Texts:
     if not documents:
         if named:
             raise ValueError(f"{path} is empty: there is nothing to train on.")
-        raise ValueError(f"{path} holds no text: none of its {len(files)} files is non-empty UTF-8 text.")
+        raise ValueError(
+            f"{path} holds no text: of its {len(files)} files none is UTF-8 text with something in it."
+        )
     return Texts(tuple(documents), tuple(skipped))
 
 
