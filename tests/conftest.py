@@ -4,6 +4,8 @@ import signal
 import sys
 from ipaddress import ip_address
 
+import pytest
+
 _NAMES = {"localhost", ""}
 
 
@@ -28,3 +30,9 @@ sys.addaudithook(_refuse_other_machines)
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and their children inherit that;
 # with a handler here, children begin with the usual one.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that stay together on one worker go first, or one would sit alone with them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)

@@ -13,6 +13,9 @@ import pytest
 from tests.live_server import LiveServer, live_server
 from tests.server.installation import Installation
 
+# Together, so that the server is started once.
+pytestmark = pytest.mark.xdist_group("bloom datasets")
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:

@@ -11,6 +11,9 @@ from tests.cli.test_train import SMALL, TEXT, bloom
 
 SETTINGS = [each for each in SMALL if each not in {"--epochs", "1"}]
 
+# Together, so that one search does for all.
+pytestmark = pytest.mark.xdist_group("bloom find-lr")
+
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:

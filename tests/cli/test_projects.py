@@ -15,6 +15,9 @@ from tests.live_server import LiveServer, live_server
 
 Bloom = Callable[..., subprocess.CompletedProcess[str]]
 
+# Together, so that the server is started once.
+pytestmark = pytest.mark.xdist_group("bloom projects")
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:

@@ -15,6 +15,9 @@ from tests.providers.services.replicate_service import ReplicateService
 Bloom = Callable[..., Result]
 PASSWORD = "correct horse battery"
 
+# Together, so that the server is started once.
+pytestmark = pytest.mark.xdist_group("bloom providers")
+
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[ReplicateService]:

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import pytest
-from sqlalchemy import MetaData, Table, create_engine, delete
+from sqlalchemy import MetaData, create_engine, delete
 from sqlalchemy.pool import NullPool
 
 from gpubloom.server.accounts.tables import User
@@ -82,18 +82,19 @@ def database_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> s
         return f"sqlite+aiosqlite:///{path}"
     address: str = request.getfixturevalue("migrated_postgres")
     with create_engine(address, poolclass=NullPool).begin() as connection:
-        for table in reversed(_tables(address)):
-            connection.execute(delete(table))
+        connection.exec_driver_sql(_emptying(address))
     return address
 
 
 @cache
-def _tables(address: str) -> list[Table]:
+def _emptying(address: str) -> str:
+    """Statements that delete all rows, sent together: most tables are empty, and asking takes longer."""
     stored = MetaData()
     stored.reflect(create_engine(address, poolclass=NullPool))
     # What migrations made, not people.
     own = {"alembic_version", "installation"}
-    return [table for table in stored.sorted_tables if table.name not in own]
+    tables = [table for table in reversed(stored.sorted_tables) if table.name not in own]
+    return "; ".join(str(delete(table)) for table in tables)
 
 
 @pytest.fixture

@@ -22,6 +22,9 @@ from tests.worker.machine import Machine
 VICTIMS = ("training", "agent", "worker", "server", "parent")
 STEPS = 150
 
+# Named, so that it begins early: the longest one of its folder must not be what the others wait for.
+pytestmark = pytest.mark.xdist_group("kills")
+
 
 class House:
     """Server, worker and their parent, started again when the parent is killed."""

@@ -19,6 +19,9 @@ from tests.tiny_models import make_tiny_model
 
 Evaluate = Callable[..., dict[str, Any]]
 
+# Together, so that one training does for all.
+pytestmark = pytest.mark.xdist_group("evaluation")
+
 
 def plain_loss(trained: Trained, *, tuned: bool) -> tuple[float, int]:
     """The mean loss over trained tokens of the held-out examples, by transformers and PEFT alone."""
