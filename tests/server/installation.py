@@ -207,6 +207,8 @@ class Installation:
 def _manual_transactions(connection: Any, record: object) -> None:
     connection.isolation_level = None
     connection.execute("PRAGMA busy_timeout=15000")
+    # A worker that would be the first to ask for it is refused at once while a test writes.
+    connection.execute("PRAGMA journal_mode=WAL")
 
 
 def link_secret(letter: EmailMessage) -> str:

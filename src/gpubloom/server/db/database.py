@@ -6,6 +6,7 @@ readers use a second engine and never take the lock. On PostgreSQL the same two 
 transactions, the reading one declared read-only and of one moment.
 """
 
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -63,8 +64,23 @@ class Database:
             await self._reader.dispose()
 
 
+class _RollingBackConnection(sqlite3.Connection):
+    """Gives its locks back when it is closed, whoever still holds a cursor.
+
+    SQLite puts the closing off while a statement is under way. One that was cancelled before its rows were
+    fetched stays so as long as somebody keeps the traceback, and every other writer would be locked out.
+    """
+
+    def close(self) -> None:
+        if self.in_transaction:
+            self.rollback()
+        super().close()
+
+
 def _sqlite_engine(url: URL, *, begin: str, read_only: bool) -> AsyncEngine:
-    engine = create_async_engine(url, connect_args={"timeout": SQLITE_BUSY_SECONDS})
+    engine = create_async_engine(
+        url, connect_args={"timeout": SQLITE_BUSY_SECONDS, "factory": _RollingBackConnection}
+    )
 
     @event.listens_for(engine.sync_engine, "connect")
     def _configure(connection: Any, record: object) -> None:
