@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpubloom.plan.gpus import ASSUMED_GPU_FLOPS, GIBIBYTE, GPU_KINDS, assumed_kind, kind_of, peak_flops
+from gpubloom.plan.nvml import opened_nvml
 
 # What one CPU core could do at best in fp32; replaced by a measurement when there is one.
 ASSUMED_FLOPS_PER_CORE = 100e9
@@ -144,24 +145,16 @@ def _cpu_has_bf16() -> bool:
 
 
 def _gpus() -> tuple[Gpu, ...]:
-    try:
-        import pynvml
-    except ModuleNotFoundError:
-        return ()
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
+    with opened_nvml() as nvml:
+        if nvml is None:
+            return ()
         found = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            major, _minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total
-            name = pynvml.nvmlDeviceGetName(handle)
+        for index in range(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            major, _minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle).total
+            name = nvml.nvmlDeviceGetName(handle)
             found.append(
                 Gpu(name=str(name), memory_bytes=int(memory), flops=peak_flops(str(name)), bf16=major >= 8)
             )
         return tuple(found)
-    finally:
-        pynvml.nvmlShutdown()

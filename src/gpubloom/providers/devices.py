@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpubloom.agent.held_files import hold
+from gpubloom.plan.nvml import opened_nvml
 from gpubloom.providers.base import ProviderError, Reservation
 
 CPU = "cpu"
@@ -75,19 +76,11 @@ class Devices:
 
 def find_visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
     """GPUs by their lasting names (UUIDs), as far as CUDA_VISIBLE_DEVICES shows them; or none."""
-    try:
-        import pynvml
-    except ModuleNotFoundError:
-        return ()
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        every = tuple(str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles)
-    finally:
-        pynvml.nvmlShutdown()
+    with opened_nvml() as nvml:
+        if nvml is None:
+            return ()
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        every = tuple(str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles)
     return choose_visible(every, environment.get("CUDA_VISIBLE_DEVICES"))
 
 

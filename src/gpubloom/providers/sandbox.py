@@ -5,7 +5,6 @@ file of this machine, no process, no network unless it was allowed, no variable 
 it; the agent stays outside. A server that runs as root starts scripts as nobody.
 """
 
-import contextlib
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gpubloom.plan.nvml import opened_nvml
 from gpubloom.providers import confined
 
 WORK_INSIDE = "/job/work"
@@ -155,20 +155,14 @@ def why_no_sandbox() -> str | None:
 def gpu_nodes(gpus: Sequence[str]) -> tuple[str, ...]:
     """The device files of these GPUs; those of all where the driver does not say which is whose."""
     every = tuple(sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*")))
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # noqa: BLE001 - without the driver's library there is nothing to choose by
-        return every
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByUUID(gpu.encode()) for gpu in gpus]
-        return tuple(f"nvidia{pynvml.nvmlDeviceGetMinorNumber(handle)}" for handle in handles)
-    except pynvml.NVMLError:
-        return every
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+    with opened_nvml() as nvml:
+        if nvml is None:
+            return every
+        try:
+            handles = [nvml.nvmlDeviceGetHandleByUUID(gpu.encode()) for gpu in gpus]
+            return tuple(f"nvidia{nvml.nvmlDeviceGetMinorNumber(handle)}" for handle in handles)
+        except nvml.NVMLError:
+            return every
 
 
 def _namespaces(*, network: bool) -> list[str]:
