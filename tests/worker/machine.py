@@ -25,6 +25,7 @@ from gpubloom.server.jobs.tables import MetricPoint, MetricSeries, TrainingJob
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
 from gpubloom.worker.loop import WorkerLoop
+from gpubloom.worker.patient_calls import Pace
 from tests.server.installation import Installation
 from tests.worker.toy_task import TOY_TASK
 from tests.worker.toy_training import TOY
@@ -33,7 +34,9 @@ PATIENCE_SECONDS = 60
 
 
 class Machine:
-    """Makes jobs and workers, and looks at what became of them."""
+    """Makes jobs and workers, and looks at what became of them. `pace`: of workers that are told no other."""
+
+    pace = Pace()
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
@@ -123,12 +126,14 @@ class Machine:
         await asyncio.to_thread(work)
 
     @asynccontextmanager
-    async def worker(self, *gpus: str, warm: bool = False) -> AsyncIterator[WorkerLoop]:
+    async def worker(
+        self, *gpus: str, warm: bool = False, pace: Pace | None = None
+    ) -> AsyncIterator[WorkerLoop]:
         """A worker in this process, until the block ends; its runs go on. `gpus`: what the machine has."""
         database = Database(self.settings.database)
         devices = Devices(self.settings.home, find_gpus=lambda: gpus)
         provider = LocalProvider(self.settings.home, warm=warm, devices=devices)
-        loop = WorkerLoop(self.settings, database, provider)
+        loop = WorkerLoop(self.settings, database, provider, pace or self.pace)
         stopping = asyncio.Event()
         task = asyncio.create_task(loop.run(stopping))
         try:

@@ -1,21 +1,14 @@
 """Somebody whose jobs run on rented machines."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import SecretStr
 from sqlalchemy import select
 
-from gpubloom.providers import Devices
-from gpubloom.providers.local import LocalProvider
 from gpubloom.server.clock import now
-from gpubloom.server.db.database import Database
 from gpubloom.server.rentals.credentials import seal
 from gpubloom.server.rentals.tables import ProviderCredential, Rental
-from gpubloom.worker.loop import WorkerLoop
 from gpubloom.worker.patient_calls import Pace
 from tests.server.installation import Installation
 from tests.storage.instances import QUICK
@@ -39,6 +32,8 @@ PACE = Pace(
 
 class Renter(Machine):
     """Adds what jobs elsewhere need: a bucket, credentials, an offer that was taken."""
+
+    pace = PACE
 
     def __init__(self, installation: Installation, bucket: S3Server, service: ToyService) -> None:
         super().__init__(installation)
@@ -83,22 +78,6 @@ class Renter(Machine):
         data = {**row.config["data"], "train_path": str(words)}
         self.installation.change(row, config={**row.config, "data": data})
         return job_id
-
-    @asynccontextmanager
-    async def worker(self, *gpus: str, warm: bool = False, pace: Pace = PACE) -> AsyncIterator[WorkerLoop]:
-        database = Database(self.settings.database)
-        provider = LocalProvider(
-            self.settings.home, warm=warm, devices=Devices(self.settings.home, find_gpus=lambda: gpus)
-        )
-        loop = WorkerLoop(self.settings, database, provider, pace)
-        stopping = asyncio.Event()
-        task = asyncio.create_task(loop.run(stopping))
-        try:
-            yield loop
-        finally:
-            stopping.set()
-            await task
-            await database.close()
 
     def rentals(self, job_id: UUID | None = None) -> list[Rental]:
         with self.installation.session() as session:
