@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpubloom.providers.faults import Fault, FaultKind
+from gpubloom.providers.faults import Fault
 from gpubloom.providers.lambda_cloud import LambdaCloud, _explain
 from gpubloom.providers.lambda_machines import InstanceType, Specs, state_of
 from gpubloom.providers.places import place
@@ -144,26 +144,6 @@ def test_a_launch_that_was_never_carried_out_is_said_to_be_uncertain(service: La
     assert service.instances == {}
     asyncio.run(submit(service, launch()))
     assert len(service.instances) == 1
-
-
-@pytest.mark.parametrize(
-    ("trouble", "kind", "passes"),
-    [
-        ("quota", "quota", False),
-        ("bad_credentials", "bad_credentials", False),
-        ("rate_limited", "rate_limited", True),
-        ("unavailable", "unavailable", True),
-        ("refused", "refused", False),
-    ],
-)
-def test_a_launch_fails_by_its_name_and_leaves_nothing(
-    service: LambdaService, trouble: Trouble, kind: FaultKind, passes: bool
-) -> None:
-    service.fail_next(trouble, calls="launch")
-    fault = fault_of(service)
-    assert (fault.kind, fault.passes) == (kind, passes)
-    assert fault.retry_after_seconds == (7 if trouble == "rate_limited" else None)
-    assert service.instances == {}
 
 
 def test_when_one_region_is_full_the_next_is_tried(service: LambdaService) -> None:
@@ -302,19 +282,6 @@ def test_what_people_started_themselves_is_not_ours_whatever_its_name(service: L
             theirs.description = {**service.instances[identifier].description, "tags": []}
             service.instances["theirs"] = theirs
             assert [found.id for found in await rented.list()] == [identifier]
-
-    asyncio.run(story())
-
-
-def test_credentials_that_are_revoked_meanwhile_are_told(service: LambdaService) -> None:
-    async def story() -> None:
-        async with opened(service) as rented:
-            identifier = (await rented.submit(launch())).id
-            service.revoke()
-            for ask in (rented.status(identifier), rented.list(), rented.cancel(identifier), rented.check()):
-                with pytest.raises(Fault, match="does not accept the credentials") as raised:
-                    await ask
-                assert raised.value.kind == "bad_credentials"
 
     asyncio.run(story())
 

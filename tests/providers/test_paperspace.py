@@ -345,16 +345,3 @@ def test_a_machine_that_the_service_takes_away_has_ended(service: PaperspaceServ
             assert await rented.list() == []
 
     asyncio.run(look())
-
-
-def test_credentials_that_are_revoked_meanwhile_are_told(service: PaperspaceService) -> None:
-    async def story() -> None:
-        async with opened(service) as rented:
-            identifier = (await rented.submit(wanted())).id
-            service.revoke()
-            for ask in (rented.status(identifier), rented.list(), rented.cancel(identifier), rented.check()):
-                with pytest.raises(Fault, match="does not accept the credentials") as raised:
-                    await ask
-                assert raised.value.kind == "bad_credentials"
-
-    asyncio.run(story())

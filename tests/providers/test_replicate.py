@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.agent import JobSpec
-from gpubloom.providers.faults import Fault, FaultKind
+from gpubloom.providers.faults import Fault
 from gpubloom.providers.places import place
 from gpubloom.providers.rented import Launch
 from gpubloom.providers.replicate import Replicate, _explain
@@ -203,29 +203,6 @@ def test_a_start_that_was_never_carried_out_is_said_to_be_uncertain(service: Rep
     assert service.instances == {}
 
 
-@pytest.mark.parametrize(
-    ("trouble", "kind", "passes"),
-    [
-        ("quota", "quota", False),
-        ("bad_credentials", "bad_credentials", False),
-        ("rate_limited", "rate_limited", True),
-        ("unavailable", "unavailable", True),
-        ("refused", "refused", False),
-    ],
-)
-def test_a_start_fails_by_its_name_and_leaves_nothing(
-    service: ReplicateService, trouble: Trouble, kind: FaultKind, passes: bool
-) -> None:
-    service.fail_next(trouble, calls="POST")
-    fault = fault_of(service)
-    assert (fault.kind, fault.passes) == (kind, passes)
-    assert service.instances == {}
-    # A service may quote what it was sent.
-    assert "Hidden" not in str(fault)
-    if kind == "rate_limited":
-        assert fault.retry_after_seconds == 7
-
-
 def test_what_the_model_does_not_run_on_is_refused_before_anything_is_asked(
     service: ReplicateService,
 ) -> None:
@@ -287,18 +264,6 @@ def test_a_clock_that_is_hours_ahead_changes_no_bill() -> None:
                 assert abs((now.billed_from - datetime.now(UTC)).total_seconds()) < 10
 
         asyncio.run(story())
-
-
-def test_credentials_that_are_revoked_meanwhile_are_told(service: ReplicateService) -> None:
-    async def story() -> None:
-        async with opened(service) as rented:
-            identifier = (await rented.submit(launch())).id
-            service.revoke()
-            for ask in (rented.status(identifier), rented.list(), rented.cancel(identifier), rented.check()):
-                with pytest.raises(Fault, match="does not accept the credentials"):
-                    await ask
-
-    asyncio.run(story())
 
 
 @pytest.mark.parametrize(
