@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from gpubloom.providers.faults import Fault
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
@@ -59,13 +60,25 @@ def test_credentials_stay_while_machines_run_and_one_call_ends_what_no_job_owns(
     refused = ada.delete("/api/providers/toy/credentials")
     assert (refused.status_code, refused.json()["code"]) == (409, "machines_running")
     assert renting.signed_in(installation.add_user("Eve")).post("/api/providers/reconcile").json() == {
-        "ended": []
+        "ended": [],
+        "unseen": [],
     }
     ended = ada.post("/api/providers/reconcile").json()["ended"]
     assert ended == [{"provider": "toy", "key": key, "instanceId": "toy-7"}]
     assert not service.running
     assert ada.get("/api/rentals?running=true").json()["items"] == []
     assert ada.delete("/api/providers/toy/credentials").status_code == 204
+
+
+def test_a_service_that_cannot_be_looked_at_is_named_with_its_reason(
+    renting: Server, member: User, service: ToyService
+) -> None:
+    ada = _connected(renting, member)
+    service.faults["list"] = [Fault("unavailable", "The toy service is being repaired.")]
+    assert ada.post("/api/providers/reconcile").json() == {
+        "ended": [],
+        "unseen": [{"provider": "toy", "reason": "The toy service is being repaired."}],
+    }
 
 
 def test_a_budget_is_set_once_for_each_thing_and_says_what_was_spent(

@@ -4548,11 +4548,13 @@ export interface components {
         };
         /**
          * Reconciled
-         * @description Machines that no job owned, and that were ended.
+         * @description Machines that no job owned, and that were ended; and services that could not be looked at.
          */
         Reconciled: {
             /** Ended */
             ended: components["schemas"]["EndedMachine"][];
+            /** Unseen */
+            unseen: components["schemas"]["UnseenService"][];
         };
         /**
          * RentalOut
@@ -5047,6 +5049,13 @@ export interface components {
             datasets: string[];
             /** Gpu */
             gpu: string | null;
+        };
+        /** UnseenService */
+        UnseenService: {
+            /** Provider */
+            provider: string;
+            /** Reason */
+            reason: string;
         };
         /**
          * UserOut

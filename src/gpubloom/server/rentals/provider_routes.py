@@ -13,13 +13,14 @@ from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSessio
 from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.rentals import connections
 from gpubloom.server.rentals.credentials import open_place, seal, usable
-from gpubloom.server.rentals.reconciling import reconcile
+from gpubloom.server.rentals.reconciling import look
 from gpubloom.server.rentals.schemas import (
     ConnectionOut,
     Connections,
     CredentialsIn,
     EndedMachine,
     Reconciled,
+    UnseenService,
 )
 from gpubloom.server.security.rates import Rate
 
@@ -106,5 +107,8 @@ async def reconcile_providers(
 ) -> Reconciled:
     """End the machines at your services that no job of yours owns. Workers do so every few minutes."""
     await _RECONCILES.count(database, str(principal.id))
-    ended = await reconcile(database, settings, user_id=principal.id)
-    return Reconciled(ended=[EndedMachine.model_validate(each) for each in ended])
+    ended, unseen = await look(database, settings, user_id=principal.id)
+    return Reconciled(
+        ended=[EndedMachine.model_validate(each) for each in ended],
+        unseen=[UnseenService.model_validate(each) for each in unseen],
+    )

@@ -42,8 +42,23 @@ class Ended:
     instance_id: str
 
 
+@dataclass(frozen=True)
+class Unseen:
+    """A service that could not be looked at: what runs there is not known."""
+
+    provider: str
+    reason: str
+
+
 async def reconcile(database: Database, settings: Settings, *, user_id: UUID | None = None) -> list[Ended]:
     """Look at every connected service of everybody, or of one person; says what was ended."""
+    return (await look(database, settings, user_id=user_id))[0]
+
+
+async def look(
+    database: Database, settings: Settings, *, user_id: UUID | None = None
+) -> tuple[list[Ended], list[Unseen]]:
+    """The same, and which services could not be looked at."""
     async with database.read() as session:
         statement = select(ProviderCredential)
         if user_id is not None:
@@ -51,26 +66,31 @@ async def reconcile(database: Database, settings: Settings, *, user_id: UUID | N
         credentials = list(await session.scalars(statement))
         installation = await installation_name(session)
     ended: list[Ended] = []
+    unseen: list[Unseen] = []
     for credential in credentials:
         try:
             place = await asyncio.to_thread(
                 open_place, settings, credential.user_id, credential.provider, credential.sealed
             )
         except ProviderError as problem:
-            log.warning("a service cannot be looked at", provider=credential.provider, reason=str(problem))
+            unseen.append(_unseen(credential, str(problem)))
             continue
         try:
             async with asyncio.timeout(_LONGEST_SECONDS):
-                look = _Look(database, credential.user_id, credential.provider, installation, place)
-                ended += await look.at_machines()
-                await look.at_rows()
+                account = _Look(database, credential.user_id, credential.provider, installation, place)
+                ended += await account.at_machines()
+                await account.at_rows()
                 await read_prices(database, place)
         except (ProviderError, TimeoutError) as problem:
-            reason = str(problem) or "it did not answer in time"
-            log.warning("a service cannot be looked at", provider=credential.provider, reason=reason)
+            unseen.append(_unseen(credential, str(problem) or "It did not answer in time."))
         finally:
             await place.close()
-    return ended
+    return ended, unseen
+
+
+def _unseen(credential: ProviderCredential, reason: str) -> Unseen:
+    log.warning("a service cannot be looked at", provider=credential.provider, reason=reason)
+    return Unseen(credential.provider, reason)
 
 
 class _Look:

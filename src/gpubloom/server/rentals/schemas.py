@@ -151,7 +151,13 @@ class EndedMachine(Schema):
     instance_id: str
 
 
+class UnseenService(Schema):
+    provider: str
+    reason: str
+
+
 class Reconciled(Schema):
-    """Machines that no job owned, and that were ended."""
+    """Machines that no job owned, and that were ended; and services that could not be looked at."""
 
     ended: list[EndedMachine]
+    unseen: list[UnseenService]
