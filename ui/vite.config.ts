@@ -26,5 +26,7 @@ export default defineConfig({
     environment: "node",
     include: ["src/**/*.test.{ts,tsx}"],
     restoreMocks: true,
+    // Tests wait for what they wait for; this only bounds them on a busy machine.
+    testTimeout: 30_000,
   },
 });

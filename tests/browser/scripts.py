@@ -15,7 +15,12 @@ def bring(page: Page) -> None:
     expect(page.get_by_label("What it needs")).to_contain_text("derived")
 
 
-def start(page: Page, name: str = FOLDER.name) -> None:
+def start(page: Page, name: str = FOLDER.name, *, rented: bool = False) -> None:
+    """What costs money says how much before it starts."""
     page.get_by_role("button", name="Start the job").first.click()
+    if rented:
+        quote = page.get_by_role("dialog", name="Rent this machine?")
+        expect(quote).to_contain_text(re.compile(r"Expected cost\$\d"))
+        quote.get_by_role("button", name="Rent and start").click()
     page.wait_for_url(re.compile(r"/projects/[0-9a-f-]{36}/jobs/[0-9a-f-]{36}$"))
     expect(page.get_by_role("heading", name=name)).to_be_visible()

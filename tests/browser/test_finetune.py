@@ -99,7 +99,7 @@ def test_what_is_not_filled_in_is_said_and_gets_the_focus(new_page: NewPage, ser
     # The page before has a button of the same name.
     expect(page).to_have_url(re.compile(r"/finetune"))
     expect(page.get_by_role("option", name="Choose a model…")).to_be_attached()
-    page.get_by_role("button", name="Start training").click()
+    page.get_by_role("button", name="Start training").first.click()
     expect(page.get_by_label("Model", exact=True)).to_be_focused()
     expect(page.locator("form").get_by_text("Choose a dataset.")).to_be_visible()
 

@@ -98,7 +98,7 @@ def test_a_service_is_connected_on_the_way_and_its_bill_is_watched(
     page.get_by_role("link", name="Back to the script").click()
     expect(page.get_by_label("Text of train.py")).to_have_value(TRAIN)
     _choose_a10(page)
-    start(page, "Forty steps")
+    start(page, "Forty steps", rented=True)
     cost = page.get_by_label("Cost", exact=True)
     expect(cost).to_contain_text("Lambda · A10")
     expect(cost).to_contain_text("At $5 it saves a checkpoint")
@@ -125,7 +125,7 @@ def test_a_job_that_waits_for_a_machine_goes_on_here(
     lambda_service.sold_out()
     _write(page, "Patient steps")
     _choose_a10(page)
-    start(page, "Patient steps")
+    start(page, "Patient steps", rented=True)
     expect(page.get_by_role("status").get_by_text("Waiting.")).to_be_visible()
     # It cannot be paused: nothing in it goes on from a checkpoint.
     expect(page.get_by_role("button", name="Pause")).not_to_be_visible()

@@ -60,3 +60,33 @@ def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, h
     page.get_by_role("button", name="Start the job").first.click()
     expect(page.get_by_role("alert")).to_contain_text("line 2")
     expect(page).to_have_url(f"{house.address}/script")
+
+    page.get_by_label("Arguments").fill("--n_layer=2")
+    page.reload()
+    expect(page.get_by_label("Text of train.py")).to_have_value("import torch\nx = (1,\n")
+    expect(page.get_by_label("Arguments")).to_have_value("--n_layer=2")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(f"{house.address}/")
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_training_job_that_is_to_run_elsewhere_says_what_it_lacks(
+    new_page: NewPage, house: LiveServer
+) -> None:
+    page = new_page()
+    set_up(page, house)
+    page.goto("/jobs/new")
+    page.get_by_label("Name of the new project").fill("Elsewhere")
+    page.locator("summary", has_text="Engine").click()
+    page.get_by_label("Processes").fill("2")
+    plan = page.get_by_label("Plan")
+    expect(plan.get_by_text("It fits")).to_be_visible()
+    page.locator("summary", has_text="Rent a machine").click()
+    expect(page.get_by_label("Memory of the GPU, in GB")).not_to_have_value("")
+    expect(page.get_by_role("radio", name=re.compile("This machine"))).to_be_checked()
+    page.get_by_role("radio", name=re.compile("Modal")).check(force=True)
+    expect(page.get_by_text("planned anew for the one you chose")).to_be_visible()
+    assert flaws_on_every_screen(page) == []
+    page.get_by_role("button", name="Start training").first.click()
+    expect(page.get_by_role("alert")).to_have_text(re.compile("^Jobs elsewhere need a bucket"))
+    expect(page).to_have_url(f"{house.address}/jobs/new")

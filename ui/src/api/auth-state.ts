@@ -30,11 +30,21 @@ export function rememberSignedIn({ user, csrfToken }: SignedIn) {
 /** Forgets everything that belonged to the person who was signed in. */
 export async function rememberSignedOut() {
   rememberCsrfToken(null);
+  forgetTab();
   queryClient.removeQueries({ predicate: (query) => query.queryKey[0] !== "auth" });
   queryClient.setQueryData(authStateQuery.queryKey, (state) =>
     state ? { ...state, user: null, csrfToken: null } : undefined,
   );
   await queryClient.invalidateQueries({ queryKey: authStateQuery.queryKey });
+}
+
+/** Conversations and drafts. */
+function forgetTab() {
+  try {
+    sessionStorage.clear();
+  } catch {
+    // A browser that keeps nothing has nothing to forget.
+  }
 }
 
 export async function renewCsrfToken(): Promise<boolean> {

@@ -6,6 +6,7 @@ import type { components, paths } from "./schema";
 
 export type ScriptTemplate = components["schemas"]["TemplateOut"];
 export type StartedScript = components["schemas"]["StartedMlJob"];
+export type ScriptQuote = components["schemas"]["Quote"];
 export type NewScriptJob = paths["/api/ml-jobs"]["post"]["requestBody"]["content"]["application/json"];
 
 export const templatesQuery = queryOptions({
@@ -19,6 +20,9 @@ export async function startScript(body: NewScriptJob): Promise<StartedScript> {
   void forgetLists();
   return started;
 }
+
+/** Everything is checked as if it were started: where it would run, why there, what it would cost. */
+export const quoteScript = (body: NewScriptJob): Promise<ScriptQuote> => answerOf(api.POST("/api/ml-jobs/quote", { body }));
 
 type ForColab = { script: string; files: Record<string, string>; arguments: string[]; entry: string; name: string | null };
 

@@ -14,6 +14,8 @@ export type ConfigField = {
   fallback?: string;
   help?: string;
   limits?: Limits;
+  /** What may stand in a number’s place. */
+  word?: string;
   options?: readonly (readonly [value: string, text: string, note?: string])[];
   /** The option that stands for saying nothing. */
   initial?: string;
@@ -108,6 +110,7 @@ const FIRST_WEIGHTS = [
 export const ofFolder = (values: ConfigValues) => valueAt(values, "model.preset") === MODEL_FOLDER;
 const ofPreset = (values: ConfigValues) => !ofFolder(values);
 export const withAdapters = (values: ConfigValues) => valueAt(values, "method") !== "full";
+const byEngine = (values: ConfigValues) => valueAt(values, "backend") === "engine";
 const withTokenizerFile = (values: ConfigValues) => valueAt(values, "data.tokenizer.kind") === "file";
 
 const size = (path: string, label: string, most: number, least = 1): ConfigField => ({ path, label, kind: "whole", limits: { least, most }, when: ofPreset });
@@ -165,6 +168,7 @@ export const CONFIG_GROUPS = {
     { path: "memory.host_budget_gb", label: "Host memory, at most … GB", kind: "decimal", fallback: "what there is", limits: { above: 0 }, help: "Leaves the rest of the machine to others." },
     { path: "precision", label: "Precision", kind: "choice", options: PRECISIONS, initial: "auto", help: "What is trained is kept in fp32 besides." },
     { path: "compile", label: "Compiled layers", kind: "choice", options: COMPILING, initial: "auto", help: "Faster after a minute; automatic for long runs on GPUs." },
+    { path: "processes", label: "Processes", kind: "whole", word: "auto", fallback: "one for each GPU", limits: { least: 1, most: 1_024 }, when: byEngine, help: "They train together, a GPU each. auto: on a CPU, as many as are fastest." },
   ],
   saving: [
     { path: "checkpoint.every_steps", label: "Save every … steps", kind: "whole", fallback: "only by epoch", limits: STEPS },

@@ -110,6 +110,14 @@ describe("fields that depend on others", () => {
     expect(configOf(valuesOf(config ?? {}), config ?? {})).toEqual(config);
   });
 
+  it("take a number of processes or the word for the fastest, from this engine only", () => {
+    const processes = (typed: string, change = {}) => configOf(changed({}, { processes: typed, ...change }), {}).processes;
+    expect([processes("2"), processes("auto"), processes("2", { backend: "trl" })]).toEqual([2, "auto", undefined]);
+    expect(messagesFor({ config: changed({}, { processes: "auto" }) })).toEqual([]);
+    expect(messagesFor({ config: changed({}, { processes: "many" }) })).toEqual(["config.processes: Enter a whole number, or auto."]);
+    expect(messagesFor({ config: changed({}, { processes: "0" }) })).toEqual(["config.processes: It must be at least 1."]);
+  });
+
   it("take names with commas or spaces, and the word for all", () => {
     expect(adaptersFor("q_proj,  v_proj k_proj")).toEqual({ targets: ["q_proj", "v_proj", "k_proj"] });
     expect(adaptersFor("all-linear")).toEqual({ targets: "all-linear" });

@@ -61,8 +61,9 @@ export const jobRules = z
     for (const field of CONFIG_FIELDS) {
       if ((field.kind !== "whole" && field.kind !== "decimal") || !applies(field, values.config)) continue;
       const typed = String(valueAt(values.config, field.path) ?? "");
+      if (field.word !== undefined && typed.trim() === field.word) continue;
       const mistake = numberMistake(typed, field.limits ?? {}, field.kind === "whole");
-      if (mistake) say(`config.${field.path}`, mistake);
+      if (mistake) say(`config.${field.path}`, field.word && parseNumber(typed) === null ? `Enter a whole number, or ${field.word}.` : mistake);
     }
     for (const { path, sentence } of missingIn(values.config)) say(`config.${path}`, sentence);
   });
@@ -109,7 +110,8 @@ export function jobFailure(error: unknown, gpu: string): JobFailure {
     const path = field === "gpuType" ? (gpu === OTHER_GPU ? "otherGpu" : "gpu") : PLACES[field];
     const isConfig = CONFIG_FIELDS.some((known) => `config.${known.path}` === field);
     if (path || isConfig) failure.fields.push({ path: path ?? field, message });
-    else failure.others.push(`${field}: ${message}`);
+    // The place is no text that one could correct; its sentence stands for itself.
+    else failure.others.push(field === "offer" ? message : `${field}: ${message}`);
   }
   return failure;
 }

@@ -47,7 +47,7 @@ export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProp
       <Fold title="Optimizer and schedule" group="optimizer">
         <ConfigFields group="optimizer" />
       </Fold>
-      <Fold title="Memory, precision, compiling" group="engine">
+      <Fold title="Engine: memory, precision, processes" group="engine">
         <ConfigFields group="engine" />
       </Fold>
       <Fold title="Checkpoints and evaluation" group="saving">

@@ -25,7 +25,8 @@ export function OneField({ field, help, placeholder, fieldClassName }: OneFieldP
   const bound = useBound(field);
   const described = { ...bound, help: help ?? field.help, fieldClassName };
   if (field.options) return <SelectField {...described} options={field.options.map(([value, text]) => [value, text] as const)} />;
-  const inputMode = field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
+  // A keyboard of digits has no letters.
+  const inputMode = field.word ? undefined : field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
   return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? field.fallback} />;
 }
 

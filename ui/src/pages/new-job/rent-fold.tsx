@@ -32,7 +32,7 @@ export function RentFold(props: RentFoldProps) {
   return (
     <details onToggle={(event) => setOpen(event.currentTarget.open)} className="group mt-4 border-t border-line pt-3">
       <summary className="flex cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
-        <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open:rotate-90" />
+        <ChevronRight aria-hidden className="size-3.5 shrink-0 transition-transform duration-150 group-open:rotate-90" />
         Rent a machine
         <span className="ml-auto text-right text-faint">{open ? "closed again, it runs here" : "runs here"}</span>
       </summary>
@@ -50,7 +50,7 @@ function Rent({ answer, onTake }: RentFoldProps) {
   }, [taken, onTake]);
   return (
     <div className="mt-3">
-      <RentedPlaceFields place={place} />
+      <RentedPlaceFields place={place} fitsHere={answer?.fits} />
       {place.taken.offer && <p className="mt-3 text-xs text-dim">The plan beside is for a machine of this server. When the job starts, it is planned anew for the one you chose, and refused if it does not fit there.</p>}
     </div>
   );

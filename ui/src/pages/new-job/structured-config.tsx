@@ -28,7 +28,7 @@ export function StructuredConfig({ projectPath }: { projectPath: string | null }
         <Fold title="Optimizer and schedule" group="optimizer">
           <ConfigFields group="optimizer" />
         </Fold>
-        <Fold title="Engine: memory, precision, compiling" group="engine">
+        <Fold title="Engine: memory, precision, processes" group="engine">
           <ConfigFields group="engine" />
         </Fold>
         <Fold title="Checkpoints and evaluation" group="saving">

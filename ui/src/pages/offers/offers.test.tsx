@@ -3,6 +3,7 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider, createMemoryHistory, createRootRoute, createRoute, createRouter } from "@tanstack/react-router";
 import { cleanup, configure, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
+import { useState } from "react";
 import { afterEach, describe, expect, it } from "vitest";
 import type { Provider } from "@/api/providers";
 import { queryClient } from "@/api/query-client";
@@ -110,7 +111,10 @@ it("says what speaks against this machine", () => {
 
 describe("the cards", () => {
   const needs = { memoryGb: 12, hours: 3, gpus: 1, multiNode: false, interactive: false, bf16: false, resumes: true, diskGb: 50, dataGb: 1 };
-  const Picker = () => <PlacePicker places={usePlaces({ needs })} memoryGb={12} back="/script" waiting="" />;
+  const Picker = () => {
+    const [picked, pick] = useState<string | null>(null);
+    return <PlacePicker places={usePlaces({ needs }, { picked, made: null }, pick)} memoryGb={12} back="/script" waiting="" />;
+  };
 
   function show(connected: string[]) {
     const sent = serveFrom(({ path }) => {

@@ -5,6 +5,7 @@ import type { Offer, Offers } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Loaded } from "@/components/loaded";
 import { Notice } from "@/components/notice";
+import { Spoken } from "@/components/spoken";
 import { SkeletonRows } from "@/components/skeleton";
 import { ConnectDialog } from "@/pages/providers/connect-dialog";
 import { moneyRange } from "@/text/money";
@@ -99,19 +100,30 @@ function OneOffer({ group, offer, checked, onChoose, provider, back, instead }: 
       reasons={offer.reasons}
       cautions={cautionsOf(offer)}
       details={<OfferDetails offer={offer} />}
-      action={provider && !provider.connected && (instead ?? <ConnectService provider={provider} back={back} />)}
+      action={provider && !provider.connected && (instead ?? <ConnectService provider={provider} back={back} onConnect={onChoose} />)}
     />
   );
 }
 
-function ConnectService({ provider, back }: { provider: Provider; back?: string }) {
+/** Whoever connects a service for an offer wants that one. */
+function ConnectService({ provider, back, onConnect }: { provider: Provider; back?: string; onConnect: () => void }) {
   const [asking, setAsking] = useState(false);
-  if (!provider.available) return <p className="max-w-sm text-right text-dim">{provider.reason}</p>;
+  if (!provider.available) return (
+    <p className="max-w-sm text-dim sm:text-right">
+      <Spoken text={provider.reason ?? ""} />
+    </p>
+  );
   const text = `Connect ${provider.title}`;
   if (back === undefined) {
     return (
       <>
-        <Button size="small" onClick={() => setAsking(true)}>
+        <Button
+          size="small"
+          onClick={() => {
+            onConnect();
+            setAsking(true);
+          }}
+        >
           {text}
         </Button>
         {asking && <ConnectDialog provider={provider} onClose={() => setAsking(false)} />}
@@ -120,7 +132,7 @@ function ConnectService({ provider, back }: { provider: Provider; back?: string 
   }
   return (
     <Button asChild size="small">
-      <Link to="/providers" search={{ connect: provider.name, back }}>
+      <Link to="/providers" search={{ connect: provider.name, back }} onClick={onConnect}>
         {text}
       </Link>
     </Button>

@@ -1,5 +1,4 @@
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
 import { machinesQuery } from "@/api/jobs";
 import { type Provider, providersQuery } from "@/api/providers";
 import { type Offer, type OffersRequest, offersQuery } from "@/api/scripts";
@@ -14,6 +13,9 @@ export const connectionOf = (providers: readonly Provider[], offer: Pick<Offer, 
 /** What a template was made for. */
 type Wish = { provider: string; gpu: string | null };
 
+/** What a person picked, and what is taken until they do. */
+export type PlaceWish = { picked: string | null; made: Wish | null };
+
 /** What is taken when nobody has chosen: what is wished for, then what is recommended if it can be used, then this machine. */
 export function resolve(picked: string | null, wish: Wish | null, offers: readonly Offer[], providers: readonly Provider[]): Offer | typeof LOCAL {
   if (picked === LOCAL) return LOCAL;
@@ -27,18 +29,19 @@ export function resolve(picked: string | null, wish: Wish | null, offers: readon
   return best && connectionOf(providers, best)?.connected ? best : LOCAL;
 }
 
-/** Where a job could run, and which of these is chosen. `here`: nothing is rented until somebody says so. */
-export function usePlaces(asked: OffersRequest | null, here = false) {
+/** Where nothing is rented until somebody says so. */
+export const HERE: PlaceWish = { picked: null, made: { provider: LOCAL, gpu: null } };
+
+/** Where a job could run, and which of these is chosen. */
+export function usePlaces(asked: OffersRequest | null, { picked, made }: PlaceWish, pick: (key: string) => void) {
   const providers = useQuery(providersQuery);
   const connections = providers.data?.items ?? [];
   const engines = connections.some(({ name, connected }) => name === ENGINE && connected) ? [ENGINE] : [];
   const request = asked && { ...asked, constraints: { engines, ...asked.constraints } };
   const offers = useQuery(offersQuery(request));
   const machines = useQuery(machinesQuery);
-  const [picked, pick] = useState<string | null>(null);
-  const [wish, setWish] = useState<Wish | null>(here ? { provider: LOCAL, gpu: null } : null);
   const found = request === null ? [] : (offers.data?.offers ?? []);
-  const chosen = resolve(picked, wish, found, connections);
+  const chosen = resolve(picked, made, found, connections);
   const gone = picked !== null && picked !== LOCAL && chosen !== LOCAL && keyOf(chosen) !== picked;
   return {
     offers,
@@ -49,10 +52,6 @@ export function usePlaces(asked: OffersRequest | null, here = false) {
     chosen,
     gone,
     pick,
-    prefer: (provider: string, gpu: string | null) => {
-      pick(null);
-      setWish({ provider, gpu });
-    },
     /** What the job is started with; null is this machine. */
     choice: (chosen === LOCAL ? null : choiceOf(chosen)) as OfferChoice | null,
   };

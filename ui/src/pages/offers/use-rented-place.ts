@@ -1,7 +1,7 @@
 import { useState } from "react";
 import type { Needs } from "@/api/scripts";
 import { numberMistake, parseNumber } from "@/forms/number-rules";
-import { usePlaces } from "./use-places";
+import { HERE, type PlaceWish, usePlaces } from "./use-places";
 
 /** What a job is known to need; null where nobody knows. Operations tell how long it takes on any GPU. */
 export type KnownNeeds = { memoryGb: number | null; hours: number | null; operations?: number | null };
@@ -23,7 +23,8 @@ export function useRentedPlace(known: KnownNeeds, { budget = "", maxHours = "", 
   const mistake = (name: LimitName) => numberMistake(values[name], { above: 0, most: LIMITS[name].most }, false);
   const names = Object.keys(LIMITS) as LimitName[];
   const operations = typed.hours === undefined && known.hours === null ? (known.operations ?? null) : null;
-  const places = usePlaces(asked(parseNumber(values.memory), parseNumber(values.hours), operations), here);
+  const [wish, setWish] = useState<PlaceWish>(here ? HERE : { picked: null, made: null });
+  const places = usePlaces(asked(parseNumber(values.memory), parseNumber(values.hours), operations), wish, (picked) => setWish({ ...wish, picked }));
   return {
     values,
     places,

@@ -44,7 +44,7 @@ function TemplateList({ onTemplate }: { onTemplate: (template: ScriptTemplate) =
                 <button
                   type="button"
                   onClick={() => onTemplate(template)}
-                  className="rounded-control border border-line-strong px-3.5 py-2.5 text-left transition-colors duration-150 hover:border-violet-soft/50 hover:bg-white/4"
+                  className="flex flex-col justify-start rounded-control border border-line-strong px-3.5 py-2.5 text-left transition-colors duration-150 hover:border-violet-soft/50 hover:bg-white/4"
                 >
                   <span className="block font-[570]">{template.title}</span>
                   <span className="mt-0.5 block text-xs text-dim">{template.description}</span>

@@ -1,18 +1,72 @@
-import { useState } from "react";
+/**
+ * What somebody has put together lives as long as their tab: connecting a service on another page, or loading this one
+ * again, loses nothing. It never leaves the browser, and goes when they sign out.
+ */
+import { useEffect, useState } from "react";
+import { useCurrentUser } from "@/shell/current-user";
 import { type Draft, EMPTY } from "./script-draft";
+import { type ScriptFile, bytesOf, fileBodies } from "./script-files";
 
-/** Kept while the tab lives, so that connecting a service on another page loses nothing. */
-let kept: Draft = EMPTY;
+const PLACE = "script draft";
+/** Folders have megabytes; they are not written down at every key. */
+const PAUSE = 400;
+
+let kept: { owner: string; draft: Draft } | null = null;
+
+type Stored = { owner: string; draft: Omit<Draft, "files">; files: ReturnType<typeof fileBodies> };
+
+/** False where there is more than a browser keeps. */
+export function remember(owner: string, draft: Draft): boolean {
+  try {
+    sessionStorage.removeItem(PLACE);
+    if (draft.files.length === 0) return true;
+    const { files, ...rest } = draft;
+    sessionStorage.setItem(PLACE, JSON.stringify({ owner, draft: rest, files: fileBodies(files) } satisfies Stored));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export function recall(owner: string): Draft {
+  try {
+    const stored = JSON.parse(sessionStorage.getItem(PLACE) ?? "null") as Stored | null;
+    if (stored?.owner !== owner) return EMPTY;
+    const files = stored.files.map((file): ScriptFile => ("text" in file ? file : { path: file.path, bytes: bytesOf(file.base64) }));
+    // To run without walls is agreed to each time.
+    return { ...EMPTY, ...stored.draft, files, confirmed: false };
+  } catch {
+    return EMPTY;
+  }
+}
 
 export function useDraft() {
-  const [draft, show] = useState<Draft>(kept);
+  const { id: owner } = useCurrentUser();
+  const [draft, show] = useState<Draft>(() => (kept?.owner === owner ? kept.draft : recall(owner)));
+
   const change = (next: Draft | ((before: Draft) => Draft)) => {
-    kept = typeof next === "function" ? next(kept) : next;
-    show(kept);
+    const before = kept?.owner === owner ? kept.draft : draft;
+    kept = { owner, draft: typeof next === "function" ? next(before) : next };
+    show(kept.draft);
   };
+
+  useEffect(() => {
+    const timer = setTimeout(() => remember(owner, draft), PAUSE);
+    const leave = (event: BeforeUnloadEvent) => {
+      // What cannot be kept is not lost without a question.
+      if (!remember(owner, draft)) event.preventDefault();
+    };
+    window.addEventListener("beforeunload", leave);
+    return () => {
+      clearTimeout(timer);
+      window.removeEventListener("beforeunload", leave);
+    };
+  }, [owner, draft]);
+
   return [draft, change] as const;
 }
 
 export const forgetDraft = () => {
-  kept = EMPTY;
+  kept = null;
+  remember("", EMPTY);
 };

@@ -1,6 +1,7 @@
 /** What somebody has put together on the page, until it is a job. */
 import type { NewScriptJob, ScriptTemplate } from "@/api/ml-jobs";
 import type { OfferChoice } from "@/pages/offers/offer-words";
+import type { PlaceWish } from "@/pages/offers/use-places";
 import { numberMistake, parseNumber } from "@/forms/number-rules";
 import { commandText, commandWords } from "./command-words";
 import { type ScriptFile, entryOf, fileBodies, isText, merged } from "./script-files";
@@ -21,6 +22,8 @@ export type Draft = {
   /** "" leaves it to the server. */
   project: string;
   overruled: Overruled;
+  /** Where it should run. */
+  place: PlaceWish;
   budget: string;
   maxHours: string;
   network: boolean;
@@ -37,6 +40,7 @@ export const EMPTY: Draft = {
   name: "",
   project: "",
   overruled: { gpus: "", memory: "", hours: "" },
+  place: { picked: null, made: null },
   budget: "",
   maxHours: "",
   network: false,
@@ -65,7 +69,8 @@ export const withText = (draft: Draft, path: string, text: string): Draft => ({ 
 /** A template takes the place of all files, and leaves limits as they are. */
 export function fromTemplate(draft: Draft, template: ScriptTemplate): Draft {
   const empty = { ...draft, files: [], entry: null, active: null, overruled: EMPTY.overruled };
-  return { ...withFiles(empty, template.files), name: template.title, arguments: commandText(template.arguments), datasets: template.datasets.join(", ") };
+  const place = { picked: null, made: { provider: template.provider, gpu: template.gpu } };
+  return { ...withFiles(empty, template.files), place, name: template.title, arguments: commandText(template.arguments), datasets: template.datasets.join(", ") };
 }
 
 export const startedOver = (draft: Draft): Draft => ({ ...EMPTY, project: draft.project, budget: draft.budget, maxHours: draft.maxHours });

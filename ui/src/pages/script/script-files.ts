@@ -73,4 +73,6 @@ export function base64(bytes: Uint8Array): string {
   return btoa(text);
 }
 
+export const bytesOf = (text: string) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+
 export const fileBodies = (files: readonly ScriptFile[]) => files.map((file) => (isText(file) ? file : { path: file.path, base64: base64(file.bytes) }));

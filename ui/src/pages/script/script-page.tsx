@@ -1,4 +1,4 @@
-import { Link, getRouteApi } from "@tanstack/react-router";
+import { getRouteApi } from "@tanstack/react-router";
 import { type ComponentProps, useEffect, useMemo, useRef, useState } from "react";
 import type { ScriptTemplate } from "@/api/ml-jobs";
 import type { Evidence, Requirements } from "@/api/scripts";
@@ -6,6 +6,7 @@ import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Notice } from "@/components/notice";
 import { JobKindLinks } from "@/pages/new-job/job-kind-links";
+import { NewJobCrumbs } from "@/pages/new-job/new-job-crumbs";
 import { PlacePicker } from "@/pages/offers/place-picker";
 import { usePlaces } from "@/pages/offers/use-places";
 import { PageHeader } from "@/shell/page-header";
@@ -17,6 +18,7 @@ import { LocalChoices } from "./local-choices";
 import { markedLines } from "./need-words";
 import { NeedsCard } from "./needs-card";
 import { NotebookButton } from "./notebook-button";
+import { QuoteDialog } from "./quote-dialog";
 import { RunCard } from "./run-card";
 import { fromTemplate } from "./script-draft";
 import { overrule, useNeeds } from "./use-needs";
@@ -32,8 +34,8 @@ export function ScriptPage() {
   const [jump, setJump] = useState<Jump | null>(null);
   const needs = useNeeds(draft);
   const asked = useMemo(() => needs.found && { requirements: overrule(needs.found, draft.overruled) }, [needs.found, draft.overruled]);
-  const places = usePlaces(asked);
-  const { submit, pending, failures, mistakes } = useSubmit(draft, places);
+  const places = usePlaces(asked, draft.place, (picked) => change((before) => ({ ...before, place: { ...before.place, picked } })));
+  const { submit, start, pending, failures, mistakes, quote, dismiss } = useSubmit(draft, places);
   const complaints = useRef<HTMLDivElement>(null);
 
   useEffect(() => {
@@ -46,10 +48,7 @@ export function ScriptPage() {
     if (failures.length > 0) complaints.current?.focus();
   }, [failures]);
 
-  function take(template: ScriptTemplate) {
-    change((before) => fromTemplate(before, template));
-    places.prefer(template.provider, template.gpu);
-  }
+  const take = (template: ScriptTemplate) => change((before) => fromTemplate(before, template));
 
   function show({ line, file }: Evidence) {
     change((before) => ({ ...before, active: file ?? before.entry }));
@@ -65,7 +64,7 @@ export function ScriptPage() {
         void submit();
       }}
     >
-      <PageHeader title="Run a script" crumbs={<Crumbs />}>
+      <PageHeader title="Run a script" crumbs={<NewJobCrumbs />}>
         <StartButton pending={pending} />
       </PageHeader>
       <JobKindLinks projectId={project} />
@@ -94,6 +93,7 @@ export function ScriptPage() {
           </>
         )}
       </div>
+      {quote && <QuoteDialog quote={quote} draft={draft} onStart={start} onClose={dismiss} />}
     </form>
   );
 }
@@ -106,16 +106,5 @@ function StartButton(props: ComponentProps<typeof Button>) {
     <Button type="submit" look="primary" {...props}>
       Start the job
     </Button>
-  );
-}
-
-function Crumbs() {
-  return (
-    <>
-      <Link to="/jobs" className="underline-offset-3 hover:text-text hover:underline">
-        Training jobs
-      </Link>{" "}
-      / New job
-    </>
   );
 }

@@ -1,6 +1,6 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
-import { startScript } from "@/api/ml-jobs";
+import { type ScriptQuote, quoteScript, startScript } from "@/api/ml-jobs";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import { toast } from "@/components/toasts";
 import { type Places, missingConnection } from "@/pages/offers/use-places";
@@ -18,8 +18,18 @@ export function useSubmit(draft: Draft, places: Places) {
   const [pending, setPending] = useState(false);
   const [tried, setTried] = useState(false);
   const [failures, setFailures] = useState<string[]>([]);
+  const [quote, setQuote] = useState<ScriptQuote | null>(null);
   const mistakes = mistakesIn(draft);
+  const body = () => jobBody(draft, places.choice);
 
+  async function start() {
+    const { job_id: jobId } = await startScript(body());
+    forgetDraft();
+    toast("The job is queued.");
+    await navigate({ to: "/jobs/$jobId", params: { jobId } });
+  }
+
+  /** Here a job starts at once. What costs money says how much first. */
   async function submit() {
     setTried(true);
     if (Object.keys(mistakes).length > 0) return setFailures([]);
@@ -28,10 +38,8 @@ export function useSubmit(draft: Draft, places: Places) {
     setPending(true);
     setFailures([]);
     try {
-      const { job_id: jobId } = await startScript(jobBody(draft, places.choice));
-      forgetDraft();
-      toast("The job is queued.");
-      await navigate({ to: "/jobs/$jobId", params: { jobId } });
+      if (places.choice === null) await start();
+      else setQuote(await quoteScript(body()));
     } catch (error) {
       setFailures(sentencesOf(error));
     } finally {
@@ -39,7 +47,7 @@ export function useSubmit(draft: Draft, places: Places) {
     }
   }
 
-  return { submit, pending, failures, mistakes: tried ? mistakes : withoutFiles(mistakes) };
+  return { submit, start, pending, failures, quote, dismiss: () => setQuote(null), mistakes: tried ? mistakes : withoutFiles(mistakes) };
 }
 
 /** That nothing is there yet is no mistake before somebody wants to start. */
