@@ -52,6 +52,13 @@ export const connectProvider = (name: string, values: Record<string, string>) =>
 export const disconnectProvider = (name: string) => changed(answerOf(api.DELETE("/api/providers/{provider}/credentials", { params: at(name) })));
 export const checkProvider = (name: string) => changed(answerOf(api.POST("/api/providers/{provider}/check", { params: at(name) })));
 
+/** Ends machines at the person's services that no job owns; workers do the same every few minutes. */
+export async function endForgottenMachines() {
+  const found = await answerOf(api.POST("/api/providers/reconcile"));
+  await Promise.all([queryClient.invalidateQueries({ queryKey: ["rentals"] }), queryClient.invalidateQueries({ queryKey: spendingQuery.queryKey })]);
+  return found;
+}
+
 const forgetBudgets = () => queryClient.invalidateQueries({ queryKey: budgetsQuery.queryKey });
 
 export async function setBudget(body: NewBudget): Promise<Budget> {

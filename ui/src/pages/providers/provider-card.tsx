@@ -1,4 +1,4 @@
-import { ExternalLink } from "lucide-react";
+import { Check, ChevronRight, ExternalLink } from "lucide-react";
 import { useState } from "react";
 import { sentenceOf } from "@/api/problem";
 import { type Provider, checkProvider, disconnectProvider } from "@/api/providers";
@@ -7,6 +7,7 @@ import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { ConfirmDialog } from "@/components/confirm-dialog";
 import { Notice } from "@/components/notice";
+import { Spoken } from "@/components/spoken";
 import { TimeAgo } from "@/components/time-ago";
 import { toast, toastFailure } from "@/components/toasts";
 import { capabilityRows } from "./capability-words";
@@ -52,7 +53,9 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
           {provider.problem}
         </Notice>
       )}
-      {!provider.available && provider.reason && <p className="text-sm text-dim">{provider.reason}</p>}
+      {!provider.available && provider.reason && <p className="text-sm break-words text-dim">
+          <Spoken text={provider.reason} />
+        </p>}
       <Abilities provider={provider} />
       <div className="mt-auto flex flex-wrap items-center gap-2">
         {provider.connected ? (
@@ -103,24 +106,42 @@ function State({ provider }: { provider: Provider }) {
   return <Badge>{provider.available ? "not connected" : "not available here"}</Badge>;
 }
 
+/** What a service can do in one line; what it cannot, and why, for those who ask. */
 function Abilities({ provider }: { provider: Provider }) {
+  const rows = capabilityRows(provider.capabilities);
+  const cannot = rows.filter(({ can }) => !can);
   return (
-    <ul aria-label={`What ${provider.title} can do`} className="grid gap-1 text-xs">
-      {capabilityRows(provider.capabilities).map(({ text, can, reason }) => (
-        <li key={text} className="flex gap-2">
-          <span aria-hidden className={can ? "text-success-soft" : "text-faint"}>
-            {can ? "✓" : "–"}
-          </span>
-          <span className="min-w-0">
-            <span className={can ? undefined : "text-dim"}>
-              <span className="sr-only">{can ? "Can: " : "Cannot: "}</span>
+    <div className="grid gap-2 text-xs">
+      <ul aria-label={`What ${provider.title} can do`} className="flex flex-wrap gap-x-3 gap-y-1">
+        {rows
+          .filter(({ can }) => can)
+          .map(({ text, reason }) => (
+            <li key={text} title={reason ?? undefined} className="flex gap-1.5">
+              <Check aria-hidden className="mt-0.5 size-3.5 shrink-0 text-success-soft" />
               {text}
-              {reason && ":"}
-            </span>
-            {reason && <span className="text-faint"> {reason}</span>}
-          </span>
-        </li>
-      ))}
-    </ul>
+            </li>
+          ))}
+      </ul>
+      {cannot.length > 0 && (
+        <details className="group/cannot">
+          <summary aria-label={`What ${provider.title} cannot do`} className="flex w-max cursor-pointer list-none items-center gap-1 text-dim hover:text-text">
+            <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open/cannot:rotate-90" />
+            What it cannot do
+          </summary>
+          <ul className="mt-1.5 grid gap-1 pl-4.5">
+            {cannot.map(({ text, reason }) => (
+              <li key={text} className="text-dim">
+                {text}
+                {reason && (
+                  <>
+                    : <Spoken text={reason} />
+                  </>
+                )}
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </div>
   );
 }

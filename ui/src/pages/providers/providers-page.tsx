@@ -20,6 +20,8 @@ export function ProvidersPage() {
   usePageTitle("Providers");
   const { connect, back } = route.useSearch();
   const providers = useQuery(providersQuery);
+  // Whoever rents looks for what it costs; whoever does not, for where.
+  const connected = providers.data?.items.some((provider) => provider.connected) ?? false;
   return (
     <>
       <PageHeader title="Providers" note="Where jobs run besides this machine. You pay the service; GPU Bloom counts along.">
@@ -36,6 +38,11 @@ export function ProvidersPage() {
           <span className="text-dim">{providers.data.storage.reason} Any S3-compatible one will do: files and checkpoints travel through it.</span>
         </Notice>
       )}
+      {connected && (
+        <div className="mt-3.5">
+          <RentalsCard connected />
+        </div>
+      )}
       <section aria-labelledby="services" className="mt-5">
         <h2 id="services" className="mb-2.5 text-[13px] font-[590]">
           Services
@@ -51,7 +58,7 @@ export function ProvidersPage() {
         </Loaded>
       </section>
       <div className="mt-5 grid gap-3.5">
-        <RentalsCard />
+        {!connected && <RentalsCard connected={false} />}
         <BudgetsCard />
       </div>
     </>

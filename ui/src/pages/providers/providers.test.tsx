@@ -10,6 +10,7 @@ import { serveFrom } from "@/test-server";
 import { BudgetsCard } from "./budgets-card";
 import { capabilityRows } from "./capability-words";
 import { ConnectDialog } from "./connect-dialog";
+import { ForgottenButton } from "./forgotten-button";
 import { ProviderCard } from "./provider-card";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
@@ -106,4 +107,23 @@ it("sets a budget for everything or for one project", async () => {
   await userEvent.type(form.getByLabelText("Amount, in US dollars"), "50");
   await userEvent.click(form.getByRole("button", { name: "Set budget" }));
   await waitFor(() => expect(sent.find(({ method }) => method === "PUT")?.body).toEqual({ scope: "project", projectId: "p", limit: 50, period: "month" }));
+});
+
+async function look(found: object) {
+  serveFrom(({ method }) => ({ body: method === "POST" ? found : { items: [provider()], storage: { ready: true, reason: null } } }));
+  show(<ForgottenButton />);
+  await userEvent.click(screen.getByRole("button", { name: "Look for forgotten machines" }));
+  return screen.getByRole("status");
+}
+
+describe("looking for forgotten machines", () => {
+  it("names what was ended", async () => {
+    const said = await look({ ended: [{ provider: "lambda", key: "bloom-1-a1", instanceId: "i" }], unseen: [] });
+    await waitFor(() => expect(said.textContent).toBe("1 machine had no job.bloom-1-a1 at Lambda was ended."));
+  });
+
+  it("does not call everything well where it could not look", async () => {
+    const said = await look({ ended: [], unseen: [{ provider: "lambda", reason: "It did not answer in time." }] });
+    await waitFor(() => expect(said.textContent).toBe("Lambda could not be looked at: It did not answer in time."));
+  });
 });

@@ -12,10 +12,11 @@ import { gpuText } from "@/pages/offers/offer-words";
 import { durationText } from "@/text/duration";
 import { moneyText } from "@/text/money";
 import { counted } from "@/text/numbers";
+import { ForgottenButton } from "./forgotten-button";
 import { usePlaceName } from "./place-names";
 
 /** Machines that cost money at this moment. */
-export function RentalsCard() {
+export function RentalsCard({ connected }: { connected: boolean }) {
   const rentals = useQuery(rentalsQuery(true));
   const placeName = usePlaceName();
   const columns: Column<Rental>[] = [
@@ -50,12 +51,14 @@ export function RentalsCard() {
   ];
   return (
     <Card>
-      <CardHeader title="Machines that run now" note={rentals.data && rentals.data.items.length > 0 && counted(rentals.data.items.length, "machine")} />
+      <CardHeader title="Machines that run now" note={rentals.data && rentals.data.items.length > 0 && counted(rentals.data.items.length, "machine")}>
+        {connected && <ForgottenButton />}
+      </CardHeader>
       <Loaded query={rentals} skeleton={<SkeletonRows rows={2} />}>
         {({ items }) =>
           items.length === 0 ? (
-            <EmptyState icon={ServerOff} title="No rented machine runs.">
-              Nothing costs money now. Machines that no job owns are ended by themselves.
+            <EmptyState icon={ServerOff} title="No rented machine runs." small>
+              Nothing costs money now. Machines that no job owns are ended by themselves, every few minutes.
             </EmptyState>
           ) : (
             <DataTable label="Machines that run now" columns={columns} rows={items} rowKey={({ id }) => id} />
