@@ -24,7 +24,7 @@ STATIC = ROOT / "src/gpubloom/server/web/static"
 CARD = ROOT / "src/gpubloom/traincard/card/static"
 OLDEST_PYTHON = (3, 11)
 OLDEST_NODE = 20
-EXTRAS = {"run": "server,train", "test": "server,train,dev"}
+EXTRAS = {"run": "server,train,modal", "test": "server,train,dev"}
 # Debian's package, and a command it brings.
 SYSTEM_PACKAGES = {"bubblewrap": "bwrap", "chromium": "chromium", "postgresql": "initdb"}
 
