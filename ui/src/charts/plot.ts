@@ -102,7 +102,11 @@ export class Plot {
     const zoom = this.#settings.zoom();
     if (zoom) return [zoom.from, zoom.to];
     if (low === null || high === null) return [0, 1];
-    return low === high ? [low - 1, high + 1] : [low, high];
+    const places = this.#picture?.data[0];
+    // For one point, uPlot would show a whole day or a hundred steps.
+    const only = places?.length === 1 ? places[0] : low === high ? low : undefined;
+    const room = this.#settings.axis === "time" ? 30 : 1;
+    return only === undefined ? [low, high] : [only - room, only + room];
   }
 
   #yRange(low: number | null, high: number | null): [number, number] {

@@ -25,6 +25,8 @@ type DataTableProps<Row> = {
  * takes the table's meaning from screen readers, so the roles are written out.
  */
 export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<Row>) {
+  // A name and a figure stay on one line, whatever the screen.
+  const pairs = columns.length === 2;
   return (
     <table role="table" aria-label={label} className="w-full border-collapse max-md:block">
       <thead role="rowgroup" className="max-md:sr-only">
@@ -41,15 +43,20 @@ export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<
           ))}
         </tr>
       </thead>
-      <tbody role="rowgroup" className="max-md:grid max-md:gap-3">
+      <tbody role="rowgroup" className={cn("max-md:grid", !pairs && "max-md:gap-3")}>
         {rows.map((row) => (
           <tr
             key={rowKey(row)}
             role="row"
-            className="border-t border-line transition-colors duration-150 hover:bg-white/3 max-md:block max-md:rounded-card max-md:border max-md:bg-white/3 max-md:p-3.5"
+            className={cn(
+              "border-t border-line transition-colors duration-150 hover:bg-white/3",
+              pairs
+                ? "max-md:flex max-md:items-baseline max-md:justify-between max-md:gap-4 max-md:py-1"
+                : "max-md:grid max-md:grid-cols-2 max-md:gap-x-4 max-md:rounded-card max-md:border max-md:bg-white/3 max-md:p-3.5",
+            )}
           >
             {columns.map((column) => (
-              <DataCell key={column.header} column={column} content={column.cell(row)} />
+              <DataCell key={column.header} column={column} content={column.cell(row)} named={!pairs} />
             ))}
           </tr>
         ))}
@@ -58,25 +65,25 @@ export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<
   );
 }
 
-function DataCell<Row>({ column, content }: { column: Column<Row>; content: ReactNode | null }) {
+function DataCell<Row>({ column, content, named }: { column: Column<Row>; content: ReactNode | null; named: boolean }) {
   const nothing = content === null;
   return (
     <td
       role="cell"
       className={cn(
-        "px-2 py-2.5 align-middle first:pl-0 last:pr-0 max-md:flex max-md:items-baseline max-md:justify-between max-md:gap-4 max-md:px-0 max-md:py-1",
-        column.end && "text-right",
-        column.lead && "normal-nums max-md:mb-1 max-md:block",
-        column.quiet && "max-md:mt-2 max-md:justify-end",
+        "px-2 py-2.5 align-middle first:pl-0 last:pr-0 max-md:block max-md:min-w-0 max-md:px-0 max-md:py-1",
+        column.end && "md:text-right",
+        column.lead && "normal-nums max-md:col-span-2 max-md:mb-1",
+        column.quiet && "max-md:col-span-2 max-md:mt-2 max-md:flex max-md:justify-end",
         nothing && "max-md:hidden",
       )}
     >
-      {!column.lead && !column.quiet && (
-        <span aria-hidden className="shrink-0 text-xs text-faint md:hidden">
+      {named && !column.lead && !column.quiet && (
+        <span aria-hidden className="block text-2xs text-faint md:hidden">
           {column.header}
         </span>
       )}
-      {column.lead ? content : <div className="min-w-0 max-md:text-right">{nothing && !column.quiet ? "–" : content}</div>}
+      {column.lead ? content : <div className="min-w-0">{nothing && !column.quiet ? "–" : content}</div>}
     </td>
   );
 }

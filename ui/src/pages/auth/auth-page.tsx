@@ -27,7 +27,7 @@ export function AuthPage() {
   usePageTitle(signingUp ? "Sign up" : "Sign in");
 
   return (
-    <AuthFrame title={signingUp ? "Create your account" : "Welcome back"}>
+    <AuthFrame title={state.data?.setupRequired ? "Welcome" : signingUp ? "Create your account" : "Welcome back"}>
       {search.error && (
         <Notice tone="bad" role="alert" className="mb-4">
           {oauthErrorSentence(search.error)}

@@ -47,15 +47,27 @@ export function CheckpointsCard({ job }: { job: Job }) {
       <Loaded query={checkpoints} skeleton={<SkeletonRows rows={3} />}>
         {({ items }) =>
           items.length === 0 ? (
-            <EmptyState icon={Save} title="No checkpoint yet.">
-              The first one is saved on its own; a running job also saves one when you ask for it.
-            </EmptyState>
+            <NoCheckpoint ended={ENDED.includes(job.status)} />
           ) : (
             <DataTable label="Checkpoints" columns={columns(job)} rows={items} rowKey={(checkpoint) => checkpoint.id} />
           )
         }
       </Loaded>
     </Card>
+  );
+}
+
+const ENDED: readonly Job["status"][] = ["completed", "failed", "cancelled"];
+
+function NoCheckpoint({ ended }: { ended: boolean }) {
+  return ended ? (
+    <EmptyState icon={Save} title="No checkpoint was saved.">
+      It ended before the first one. Save more often to lose less.
+    </EmptyState>
+  ) : (
+    <EmptyState icon={Save} title="No checkpoint yet.">
+      The first one is saved on its own; a running job also saves one when you ask for it.
+    </EmptyState>
   );
 }
 

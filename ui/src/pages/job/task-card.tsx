@@ -60,7 +60,7 @@ export function TaskCard({ job, kind, anchor, title, icon, invitation, action, p
           const shown = found.find((task) => task.id === chosen) ?? found[0];
           if (!shown) {
             return (
-              <EmptyState icon={icon} title={invitation.title} action={start("primary")}>
+              <EmptyState icon={icon} title={invitation.title} action={possible && start("primary")} small={!possible}>
                 {possible ? invitation.text : "This becomes possible when the run is finished; before that, from one of its checkpoints."}
               </EmptyState>
             );

@@ -75,7 +75,7 @@ export function JobsPage() {
                   action={
                     <div className="flex flex-wrap justify-center gap-2">
                       <NewJobLink />
-                      <DemoButton />
+                      <DemoButton look="outline" />
                     </div>
                   }
                 >

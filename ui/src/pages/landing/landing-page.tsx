@@ -30,14 +30,13 @@ export function LandingPage() {
           </section>
           <HowItWorks />
           <TerminalSample />
-          <section aria-labelledby="next" className="mt-20">
-            <p className="text-sm font-[600] text-violet-soft">Being built</p>
-            <h2 id="next" className="mt-1 text-[24px] font-[650] tracking-[-0.02em] text-white">
+          <section aria-labelledby="larger" className="mt-20">
+            <h2 id="larger" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
               Models larger than the GPU
             </h2>
             <p className="mt-2 mb-8 max-w-2xl text-[14.5px] leading-relaxed text-[#b3bbc8]">
-              Today a model must fit on its device. Next, weights and optimizer state stay in host memory and stream through
-              the GPU layer by layer, at full precision, so that one GPU is enough.
+              What does not fit on the GPU stays in host memory: weights and optimizer state pass through the GPU layer by
+              layer, at full precision, so that one GPU is enough.
             </p>
             <StreamPicture />
           </section>

@@ -13,7 +13,7 @@ export function MemoryArithmetic() {
   return (
     <section aria-labelledby="arithmetic" className="mt-20 rounded-2xl border border-line bg-card/70 p-6 sm:p-8">
       <h2 id="arithmetic" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
-        What that will ask of your machine
+        What that asks of your machine
       </h2>
       <p className="mt-2 max-w-2xl text-[14.5px] leading-relaxed text-[#b3bbc8]">
         Memory, and plenty of it. Training every weight at full precision takes {TOTAL} bytes for each parameter, spread over
