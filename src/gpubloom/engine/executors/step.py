@@ -1,4 +1,4 @@
-"""What every executor does with a step, wherever weights live: its rows, its draws, its chunks, its clipping.
+"""What every executor does with a step, wherever weights live: its rows, draws, chunks, clipping and update.
 
 Shape letters: A micro-batches, B rows, T positions, D hidden size, N positions of any rows.
 """
@@ -10,7 +10,9 @@ from torch import Tensor
 
 from gpubloom.engine.data import Batch
 from gpubloom.engine.models.blocks import BlockModel, Tables
+from gpubloom.engine.optimizer.host import AdamWStep
 from gpubloom.engine.parallel import Group
+from gpubloom.plan import OptimizerConfig
 
 
 def rows_of(
@@ -77,3 +79,15 @@ def gradient_factor(norm: Tensor, clip_norm: float, unscaling: float) -> Tensor:
     if clip_norm > 0:
         factor = factor * torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
     return factor
+
+
+def adamw_step(optimizer: OptimizerConfig, lr: float, weight_decay: float, updates: int) -> AdamWStep:
+    """One update as the config describes it, but for what may change while a run goes on."""
+    return AdamWStep(
+        lr=lr,
+        beta1=optimizer.beta1,
+        beta2=optimizer.beta2,
+        eps=optimizer.eps,
+        weight_decay=weight_decay,
+        updates=updates,
+    )

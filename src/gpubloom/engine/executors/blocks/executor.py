@@ -29,11 +29,12 @@ from gpubloom.engine.executors.blocks.loss_scale import LossScale
 from gpubloom.engine.executors.blocks.measures import StepMeasures
 from gpubloom.engine.executors.blocks.options import ExecutorOptions
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
-from gpubloom.engine.executors.blocks.store import BlockStore, Dequantize
+from gpubloom.engine.executors.blocks.stores import make_stores
 from gpubloom.engine.executors.blocks.timeline import Timeline
 from gpubloom.engine.executors.blocks.updates import Updates
 from gpubloom.engine.executors.blocks.weights import WeightFlow
 from gpubloom.engine.executors.step import (
+    adamw_step,
     begins_of,
     chunks,
     gradient_factor,
@@ -45,8 +46,7 @@ from gpubloom.engine.hardware import Compute
 from gpubloom.engine.memory.pinned import release_torch_pinned
 from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
 from gpubloom.engine.optimizer.device import DeviceAdamW
-from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
-from gpubloom.engine.quantize.nf4 import dequantize_flat
+from gpubloom.engine.optimizer.host import HostAdamW
 from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.placement import Placement
 
@@ -76,7 +76,7 @@ class BlockExecutor:
         self.device = Device(compute.device)
         self.timeline = Timeline(self.device)
         self._host_adamw = HostAdamW(options.threads)
-        self.stores = self._make_stores(source, compute.dtype)
+        self.stores = make_stores(model, source, placement, self.device, compute.dtype, options)
         on_device = DeviceAdamW(compute.device, self._host_adamw, compiled=options.compiled)
         self._updates = Updates(self.stores, self.device, self._host_adamw, on_device, self.timeline)
         self.weights = WeightFlow(self.stores, self.device, self._updates, self.timeline, placement.slots)
@@ -133,14 +133,7 @@ class BlockExecutor:
         scale = gradient_factor(norm, self._clip_norm, self._scale.inverse)
         if self._scale.accepts(norm):
             self.updates += 1
-            step = AdamWStep(
-                lr=lr,
-                beta1=self._optimizer.beta1,
-                beta2=self._optimizer.beta2,
-                eps=self._optimizer.eps,
-                weight_decay=self._weight_decay,
-                updates=self.updates,
-            )
+            step = adamw_step(self._optimizer, lr, self._weight_decay, self.updates)
             self._updates.order(step, scale)
             self.weights.forget()
             if self.device.is_gpu and self.updates <= _STEPS_THAT_COMPILE:
@@ -258,35 +251,6 @@ class BlockExecutor:
                 )
             case str() as reason:
                 self._options.say(f"layers are not compiled and run slower: {reason}")
-
-    def _make_stores(self, source: WeightSource, dtype: torch.dtype) -> list[BlockStore]:
-        """Block by block: no more than one block's weights exist twice at any time."""
-        places = list(self.placement.blocks())
-        assert len(places) == len(self.model.blocks), "the placement was made for another model"
-        staging: Tensor | None = None
-        stores = []
-        dequantize: Dequantize | None = None
-        if self._options.quantized:
-            # Uncompiled it takes fifteen times as long; on a CPU nothing is decoded often enough to matter.
-            fast = self._options.compiled and self.device.is_gpu
-            dequantize = torch.compile(dequantize_flat, dynamic=False) if fast else dequantize_flat
-        for spec, place in zip(self.model.blocks, places, strict=True):
-            is_layer = spec.kind not in {"embedding", "head"}
-            store = BlockStore(
-                spec,
-                place,
-                self.device,
-                dtype,
-                dequantize=dequantize if is_layer else None,
-                share_gradient=self.placement.share_gradients,
-            )
-            needed = store.trained.length + store.frozen.length
-            if staging is None or len(staging) < needed:
-                staging = None
-                staging = self.device.empty(needed, torch.float32)
-            store.fill(source, staging)
-            stores.append(store)
-        return stores
 
     def _by_layer(self, batch: Batch, tables: list[Tables], *, training: bool) -> dict[int, list[Tables]]:
         found = tables_by_layer(

@@ -24,7 +24,7 @@ from gpubloom.engine.executors.blocks.measures import StepMeasures
 from gpubloom.engine.executors.blocks.options import ExecutorOptions
 from gpubloom.engine.executors.sharded.modules import BlockModule, EndModule, LayerModule
 from gpubloom.engine.executors.sharded.processes import connected, meet_alone
-from gpubloom.engine.executors.step import begins_of, gradient_factor, rows_of, tables_by_layer
+from gpubloom.engine.executors.step import adamw_step, begins_of, gradient_factor, rows_of, tables_by_layer
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.models.blocks import BlockModel, Tables, TensorSpec, WeightSource
 from gpubloom.engine.optimizer.device import DeviceAdamW
@@ -120,14 +120,7 @@ class ShardedExecutor:
         scale = gradient_factor(norm, self._clip_norm, self._scale.inverse)
         if self._scale.accepts(norm):
             self.updates += 1
-            step = AdamWStep(
-                lr=lr,
-                beta1=self._optimizer.beta1,
-                beta2=self._optimizer.beta2,
-                eps=self._optimizer.eps,
-                weight_decay=self._weight_decay,
-                updates=self.updates,
-            )
+            step = adamw_step(self._optimizer, lr, self._weight_decay, self.updates)
             self._update(step, scale)
         for tensor in self.tensors:
             tensor.parameter.grad = None
