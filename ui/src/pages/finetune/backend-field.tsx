@@ -22,7 +22,7 @@ export function BackendField() {
   });
   return (
     <Field label={FIELD.label} error={error("config.backend") ?? (chosen?.available === false ? (chosen.reason ?? undefined) : undefined)} help={chosen?.brings} className="sm:col-span-2 xl:col-span-3">
-      {(control) => <Select key={options.map(([, text]) => text).join()} options={options} {...register("config.backend" as keyof JobFormValues)} {...control} />}
+      {(control) => <Select options={options} {...register("config.backend" as keyof JobFormValues)} {...control} />}
     </Field>
   );
 }

@@ -34,7 +34,7 @@ export function DataChoice() {
   return (
     <div className="flex min-w-0 flex-col gap-2.5">
       <Field label="Dataset" error={error("datasetId")} help={chosen && <DataFacts dataset={chosen} />}>
-        {(control) => <Select key={options.length} options={options} {...register("datasetId")} {...control} />}
+        {(control) => <Select value={datasetId} options={options} {...register("datasetId")} {...control} />}
       </Field>
       {chosen && (chosen.status === "inspecting" || chosen.status === "fetching") && <ProgressBar value={chosen.progress} label={`Progress of ${chosen.name}`} />}
       {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}

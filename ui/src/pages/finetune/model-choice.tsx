@@ -39,8 +39,8 @@ export function ModelChoice() {
     <div className="flex min-w-0 flex-col gap-2.5">
       <Field label="Model" error={error("modelId")} help={chosen?.status === "ready" ? modelFacts(chosen) : undefined}>
         {(control) => (
-          // The list arrives after the form: without a key the browser would keep showing the first entry.
-          <GroupedSelect key={groups.map(({ options }) => options.length).join()} {...register("modelId")} {...control} first={["", "Choose a model…"]} groups={groups} />
+          // The list arrives after the form: without its value the browser would keep showing the first entry.
+          <GroupedSelect value={modelId} {...register("modelId")} {...control} first={["", "Choose a model…"]} groups={groups} />
         )}
       </Field>
       {wanted && <FetchFirst model={wanted} onFetching={take} />}
