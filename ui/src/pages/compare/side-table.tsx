@@ -17,7 +17,7 @@ export function SideTable({ label, labels, rows }: SideTableProps) {
               <span className="sr-only">Figure</span>
             </th>
             {labels.map((name, place) => (
-              <th key={name} scope="col" className="min-w-28 pb-1.5 pl-4 text-right text-xs font-[520] text-dim">
+              <th key={name} scope="col" className="min-w-28 pb-1.5 pl-4 max-sm:min-w-24 max-sm:pl-2.5 text-right text-xs font-[520] text-dim">
                 <span className="inline-flex max-w-44 items-center gap-2">
                   <Swatch place={place} />
                   <span className="min-w-0 truncate">{name}</span>
@@ -29,11 +29,11 @@ export function SideTable({ label, labels, rows }: SideTableProps) {
         <tbody>
           {rows.map((row) => (
             <tr key={row.name} className="border-t border-line">
-              <th scope="row" className="sticky left-0 max-w-48 min-w-32 bg-card py-1.75 pr-3 text-left font-[450] break-words text-dim">
+              <th scope="row" className="sticky left-0 max-w-48 min-w-32 bg-card py-1.75 pr-3 max-sm:min-w-26 text-left font-[450] break-words text-dim">
                 {row.name}
               </th>
               {row.cells.map((cell, place) => (
-                <td key={labels[place]} className="py-1.75 pl-4 text-right break-words">
+                <td key={labels[place]} className="py-1.75 pl-4 max-sm:pl-2.5 text-right break-words">
                   {row.marked === place ? (
                     <span className="font-[600] text-success-soft">
                       {cell} <span className="text-2xs font-[450]">best</span>
