@@ -3,10 +3,14 @@
 import asyncio
 import json
 import shutil
+from datetime import timedelta
 
 import pytest
 
-from gpubloom.providers.base import Patience
+from gpubloom.agent.spec import JobSpec
+from gpubloom.providers.base import Patience, Reservation
+from gpubloom.providers.local import LocalProvider
+from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent
 from gpubloom.worker import run_watch
 from tests.server.installation import Installation
@@ -251,6 +255,41 @@ def test_a_job_whose_starter_died_before_it_could_say_so_is_shown_as_running(mac
 
     asyncio.run(scenario())
     assert machine.job(job_id).start_time is not None
+
+
+@pytest.mark.parametrize("loses_its_lease", [False, True])
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_a_start_that_takes_longer_than_a_lease_happens_once_and_is_followed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, loses_its_lease: bool
+) -> None:
+    if not loses_its_lease:
+        monkeypatch.setattr("gpubloom.server.jobs.lease.LEASE", timedelta(seconds=2))
+        monkeypatch.setattr("gpubloom.worker.follower.RENEW_EVERY_SECONDS", 0.3)
+    monkeypatch.setattr("gpubloom.worker.loop.ABANDONED_EVERY_SECONDS", 0.2)
+    submit = LocalProvider.submit
+    starts: list[str] = []
+
+    async def slow(provider: LocalProvider, spec: JobSpec, reservation: Reservation) -> None:
+        starts.append(spec.job_id)
+        if loses_its_lease:
+            # As when this process got no time for longer than that.
+            await machine.change(job_id, lease_expires=now() - timedelta(seconds=1))
+        await asyncio.sleep(4)
+        await submit(provider, spec, reservation)
+
+    monkeypatch.setattr(LocalProvider, "submit", slow)
+    job_id = machine.add_job(toy={"hold_at": 5})
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.until(job_id, "running", "failed")
+            machine.let_go(job_id)
+            await machine.until(job_id, "completed", "failed")
+
+    asyncio.run(scenario())
+    assert machine.job(job_id).status == "completed"
+    assert starts == [str(job_id)]
+    assert machine.losses(job_id) == {step: [(1, 1.0 / step)] for step in range(1, 41)}
 
 
 def test_damaged_events_are_skipped_and_counted(machine: Machine) -> None:

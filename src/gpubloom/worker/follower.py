@@ -10,7 +10,6 @@ from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 import structlog
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.agent.spec import JobSpec
@@ -30,6 +29,7 @@ from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, RunEvent, load_latest
 from gpubloom.worker.attempts import prepare_attempt
 from gpubloom.worker.elsewhere_start import NotStarted
+from gpubloom.worker.persisting import persist
 from gpubloom.worker.run_files import last_output_line, steer
 from gpubloom.worker.run_watch import RunWatch
 from gpubloom.worker.summary import add_marks, summarize
@@ -75,8 +75,7 @@ class Follower:
     async def follow(self) -> None:
         """Until the attempt ends or the lease is lost."""
         try:
-            status = await self._status()
-            if not status.alive and status.exit is None and status.attempt != self._job.attempt:
+            if await self._is_to_start():
                 await self._start()
             await self._keep_following()
         except LeaseLost:
@@ -121,6 +120,10 @@ class Follower:
         except NotStarted as refusal:
             await self._end(refusal.kind, str(refusal))
 
+    async def _is_to_start(self) -> bool:
+        status = await self._status()
+        return not status.alive and status.exit is None and status.attempt != self._job.attempt
+
     async def _start(self) -> None:
         """Start the attempt that this job's row already counts."""
         job = self._job
@@ -129,6 +132,8 @@ class Follower:
         if self._reservation is None:
             # Claimed from another worker before it could start: it needs a device of its own now.
             self._reservation = await self._wait_for_device()
+            if self._reservation is None:
+                return
         token, home = await self._hub_token(), self._settings.home
         work = asyncio.to_thread(prepare_attempt, self._run_dir, home, job, self._reservation, token)
         try:
@@ -143,7 +148,7 @@ class Follower:
         self.log.info("attempt started", attempt=job.attempt)
 
     async def _meanwhile(self, work: Awaitable[Result]) -> Result:
-        """Keeps the lease while something takes its time, such as a dataset that is fetched."""
+        """Keeps the lease while something takes its time: a dataset that is fetched, a busy machine."""
         task = asyncio.ensure_future(work)
         while not (await asyncio.wait({task}, timeout=RENEW_EVERY_SECONDS))[0]:
             await self._refresh()
@@ -165,16 +170,16 @@ class Follower:
         for tries_left in reversed(range(SUBMIT_TRIES)):
             submitting = asyncio.ensure_future(self._provider.submit(spec, reservation))
             try:
-                await asyncio.shield(submitting)
-            except asyncio.CancelledError:
-                # The agent is being started right now: its devices stay reserved until it has them.
-                await asyncio.wait({submitting})
-                raise
+                await self._meanwhile(submitting)
             except ProviderError as problem:
                 if not tries_left:
                     await self._end("not_started", str(problem))
                 self.log.warning("the agent could not be started, trying again", reason=str(problem))
                 await asyncio.sleep(1)
+            except BaseException:
+                # The agent is being started right now: its devices stay reserved until it has them.
+                await asyncio.wait({submitting})
+                raise
             else:
                 return
 
@@ -185,14 +190,20 @@ class Follower:
         async with self._database.read() as session:
             return await open_hub_token(session, self._settings, self._job.user_id)
 
-    async def _wait_for_device(self) -> Reservation:
+    async def _wait_for_device(self) -> Reservation | None:
+        """None: it runs by now. Whoever lost the lease while starting it went on, and it has the device."""
         beside = self._job.kind in ABOUT_A_MODEL
         while (reservation := self._provider.reserve(self._job.gpus, beside=beside)) is None:
+            if not await self._is_to_start():
+                return None
             await self._refresh()
             if self._job.status in {"pausing", "cancelling"}:
                 await self._end(None, None)
             await asyncio.sleep(LOOP_SECONDS)
-        return reservation
+        if await self._is_to_start():
+            return reservation
+        reservation.release()
+        return None
 
     async def _end(self, code: str | None, message: str | None) -> NoReturn:
         """End a job of which nothing runs: as its owner asked, or as failed."""
@@ -382,19 +393,4 @@ class Follower:
         return await self._persist(concluded)
 
     async def _persist(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Do database work, again and again while the database is away: the run goes on meanwhile."""
-        pause = 0.2
-        while True:
-            try:
-                return await work()
-            except (DBAPIError, SQLAlchemyError, OSError) as problem:
-                if isinstance(problem, DBAPIError) and not _passes(problem):
-                    raise
-                self.log.warning("the database does not answer, trying again", reason=type(problem).__name__)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 5.0)
-
-
-def _passes(problem: DBAPIError) -> bool:
-    """Whether it is the database that is away, not the statement that is wrong."""
-    return problem.connection_invalidated or type(problem).__name__ in {"OperationalError", "InterfaceError"}
+        return await persist(work, self.log)
