@@ -1,13 +1,15 @@
 """The card of a running step in a real browser, through Metaflow's own card server."""
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Frame, Page, expect
 
-from tests.metaflow.conftest import Flow, on_s3, wait_until
+from tests.metaflow.conftest import PATIENCE, Flow, on_s3, wait_until
 from tests.traincard_mirror.conftest import S3Server
 
 pytestmark = pytest.mark.xdist_group("metaflow")
@@ -56,7 +58,20 @@ def _updates(frame: Frame, count: int) -> list[dict[str, Any]]:
     return [seen[key] for key in sorted(seen)]
 
 
-def _watch_to_the_end(chromium: Browser, flow: Flow, running: subprocess.Popen[str]) -> None:
+@contextmanager
+def _training(flow: Flow) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A step that trains until the file is there: a browser takes its time on a busy machine."""
+    seen_enough = flow.folder / "seen-enough"
+    with flow.start("run", "--until", str(seen_enough)) as running:
+        try:
+            yield running, seen_enough
+        finally:
+            seen_enough.touch()
+
+
+def _watch_to_the_end(
+    chromium: Browser, flow: Flow, running: subprocess.Popen[str], seen_enough: Path
+) -> None:
     wait_until(lambda: list(flow.cards_root.glob("**/cards/train-traincard-*.html")))
     with flow.server() as address:
         page, loads = _open(chromium, address)
@@ -69,10 +84,11 @@ def _watch_to_the_end(chromium: Browser, flow: Flow, running: subprocess.Popen[s
         updates = seen[-1]["live"]["updates"] - seen[0]["live"]["updates"]
         assert 3 <= (seen[-1]["made_at"] - seen[0]["made_at"]) / updates <= 5, seen
         assert seen[-1]["step"] > (seen[0]["step"] or 0)
-        said, _ = running.communicate(timeout=120)
+        seen_enough.touch()
+        said, _ = running.communicate(timeout=PATIENCE)
         assert running.returncode == 0, said
         expect(page.frame_locator("#card-frame").locator("h1 .badge")).to_have_text(
-            "Completed", timeout=60_000
+            "Completed", timeout=PATIENCE * 1000
         )
         page.close()
 
@@ -82,8 +98,8 @@ def test_a_running_step_updates_its_card_in_place_every_few_seconds(
     chromium: Browser, tmp_path: Path
 ) -> None:
     flow = Flow("training", tmp_path)
-    with flow.start("run", "--seconds", "18") as running:
-        _watch_to_the_end(chromium, flow, running)
+    with _training(flow) as (running, seen_enough):
+        _watch_to_the_end(chromium, flow, running, seen_enough)
 
 
 @pytest.mark.long
@@ -112,7 +128,7 @@ def test_a_step_with_an_s3_datastore_shows_its_live_card(
 ) -> None:
     flow = Flow("training", tmp_path, **on_s3(s3))
     flow.cards_root = s3.folder / "bucket/metaflow/mf.cards"
-    with flow.start("run", "--seconds", "45") as running:
-        _watch_to_the_end(chromium, flow, running)
+    with _training(flow) as (running, seen_enough):
+        _watch_to_the_end(chromium, flow, running, seen_enough)
     stored = list((s3.folder / "bucket/metaflow/TrainingFlow").glob("*/start/*/traincard/*"))
     assert {"events.jsonl", "latest.json"} <= {path.name for path in stored}

@@ -15,7 +15,6 @@ from gpubloom.scripts.templates import Template, templates
 from tests.tiny_models import make_tiny_model
 
 NAMED = {template.name: template for template in templates()}
-PATIENCE_SECONDS = 120
 # Tiny models are slower on several threads.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 # In place of the package that fetches GPT-2's vocabulary: bytes are tokens, too.
@@ -41,12 +40,12 @@ def command(template: Template, *arguments: str) -> list[str]:
 
 
 def run(template: Template, folder: Path, *arguments: str) -> str:
+    # No limit of its own: how long libraries take to load is up to the machine, and the test has one.
     done = subprocess.run(
         command(template, *arguments),
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
         check=False,
         env=ENVIRONMENT,
     )
@@ -65,7 +64,7 @@ def stopped(template: Template, folder: Path, at: str, *arguments: str) -> tuple
             printed += line
             if line.startswith(at):
                 process.send_signal(signal.SIGTERM)
-        return printed, process.wait(PATIENCE_SECONDS)
+        return printed, process.wait()
 
 
 def read(template: Template) -> Requirements:
@@ -141,7 +140,6 @@ def test_the_local_gpt_learns_saves_when_it_is_stopped_and_goes_on(tmp_path: Pat
 
 
 @pytest.mark.long
-@pytest.mark.long
 @pytest.mark.parametrize("place", ["modal", "paperspace", "colab"])
 def test_a_gpt_for_a_rented_gpu_runs_small(place: str, tmp_path: Path) -> None:
     template = NAMED[f"nanogpt-{place}"]
@@ -165,7 +163,6 @@ def test_without_text_a_gpt_says_where_to_put_it(tmp_path: Path) -> None:
     assert "There is no text in data/none: put .txt files there" in done.stderr
 
 
-@pytest.mark.long
 @pytest.mark.long
 def test_adapters_learn_and_go_on_after_a_stop(tmp_path: Path) -> None:
     template = NAMED["lora-local"]
