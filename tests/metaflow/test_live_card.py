@@ -26,6 +26,7 @@ _WATCH = """() => {
 
 def _open(chromium: Browser, address: str) -> tuple[Page, list[str]]:
     page = chromium.new_page()
+    page.set_default_timeout(PATIENCE * 1000)
     loads: list[str] = []
     # The viewer's own page asks for a font elsewhere.
     page.route("**/*", lambda route: route.continue_() if "127.0.0.1" in route.request.url else route.abort())
