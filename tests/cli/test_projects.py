@@ -114,6 +114,21 @@ def test_without_a_token_the_next_step_is_named(bloom: Bloom) -> None:
     assert "bloom login" in result.stderr
 
 
+def test_a_token_can_be_piped_in_and_the_address_needs_no_scheme(
+    bloom: Bloom, token: str, server: LiveServer
+) -> None:
+    done = bloom("login", "--server", server.address.removeprefix("http://"), stdin=f"{token}\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = bloom("projects", "list")
+    assert listed.returncode == 0, listed.stderr
+
+
+def test_what_is_no_token_is_refused_before_it_is_sent(bloom: Bloom) -> None:
+    done = bloom("login", stdin="my password\n", BLOOM_SERVER="http://127.0.0.1:9")
+    assert done.returncode == 2
+    assert "those begin with bloom_" in done.stderr
+
+
 def test_a_wrong_token_is_refused_and_not_stored(bloom: Bloom, tmp_path: Path) -> None:
     result = bloom("login", BLOOM_TOKEN="bloom_wrong")
     assert result.returncode == 1

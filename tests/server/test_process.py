@@ -9,17 +9,20 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
+import pytest
 
 from tests.live_server import live_server
 from tests.server.installation import PASSWORD
 
 
-def _serve(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def _give_up(
+    command: str, home: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Start a server that is expected to give up."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BLOOM_")}
     clean.pop("PORT", None)
     return subprocess.run(
-        [sys.executable, "-m", "gpubloom.cli", "serve", *arguments],
+        [sys.executable, "-m", "gpubloom.cli", command, *arguments],
         env={**clean, "BLOOM_HOME": str(home), **environment},
         cwd=home.parent,
         capture_output=True,
@@ -66,24 +69,27 @@ def _refuses_large_bodies(address: str) -> None:
     assert httpx2.get(f"{address}/api/health").status_code == 200
 
 
-def test_an_occupied_port_ends_with_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["serve", "up"])
+def test_an_occupied_port_ends_with_one_sentence(tmp_path: Path, command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = _serve(tmp_path / "home", "--port", str(port))
+        ended = _give_up(command, tmp_path / "home", "--port", str(port))
     assert ended.returncode == 2
     assert f"Cannot listen on 127.0.0.1:{port}" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
-def test_settings_that_cannot_be_used_are_named_on_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["serve", "up"])
+def test_settings_that_cannot_be_used_are_named_on_one_line(tmp_path: Path, command: str) -> None:
     wrong = {
         "BLOOM_PORT": "many",
         "BLOOM_SIGNUP": "perhaps",
         "BLOOM_PUBLIC_URL": "bloom.example.org",
         "BLOOM_DATABASE_URL": "mysql://root:hunter2@localhost/x",
     }
-    ended = _serve(tmp_path / "home", **wrong)
+    ended = _give_up(command, tmp_path / "home", **wrong)
     assert ended.returncode == 2
     assert len(ended.stderr.strip().splitlines()) == 1
     assert all(f"{name}: " in ended.stderr for name in wrong)
     assert "hunter2" not in ended.stderr
+    assert "Value error" not in ended.stderr

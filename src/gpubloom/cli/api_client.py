@@ -114,7 +114,10 @@ def _refuse_errors(response: httpx2.Response) -> None:
 
 
 def _fail_unreachable(credentials: Credentials, error: Exception) -> NoReturn:
-    fail(f"{credentials.server} does not answer ({error}). Is the server running? BLOOM_SERVER names it.")
+    fail(
+        f"{credentials.server} does not answer ({error}). Is the server running? "
+        "`bloom login --server ADDRESS` or BLOOM_SERVER names another one."
+    )
 
 
 def detail_of(response: httpx2.Response) -> str:

@@ -1,15 +1,15 @@
 """Runs the web server in this process, and tells the person at the terminal where it is."""
 
 import asyncio
-import os
 import socket
 
 import typer
 import uvicorn
 from fastapi import FastAPI
 
+from gpubloom.cli.listening import listen, wanted_port
 from gpubloom.cli.parent_pipe import end_with_parent
-from gpubloom.cli.start_up import ready_settings, stop
+from gpubloom.cli.start_up import ready_settings
 from gpubloom.server.accounts.registration import issue_setup_link
 from gpubloom.server.app import create_app
 from gpubloom.server.settings import Settings
@@ -17,21 +17,8 @@ from gpubloom.server.settings import Settings
 
 def run_server(*, port: int | None, host: str | None) -> None:
     """Serve until stopped; a person's mistake ends with one sentence and code 2."""
-    if port is None and "BLOOM_PORT" not in os.environ and os.environ.get("PORT"):
-        settings = ready_settings(port=os.environ["PORT"], host=host)
-    else:
-        settings = ready_settings(port=port, host=host)
-    try:
-        listening = socket.create_server(
-            (settings.host, settings.port),
-            family=socket.AF_INET6 if ":" in settings.host else socket.AF_INET,
-            backlog=512,
-        )
-    except OSError as error:
-        stop(
-            f"Cannot listen on {settings.host}:{settings.port} ({os.strerror(error.errno or 0)}). "
-            f"Is another server running there? Choose another port: make run PORT={settings.port + 1}"
-        )
+    settings = ready_settings(port=wanted_port(port), host=host)
+    listening = listen(settings)
     settings = settings.model_copy(update={"port": listening.getsockname()[1]})
     end_with_parent()
     asyncio.run(_serve(settings, listening))

@@ -4,17 +4,16 @@ A person's mistake ends with one sentence and exit code 2.
 """
 
 import asyncio
-import os
-from typing import Any, NoReturn
+from typing import Any
 
-import typer
 from sqlalchemy.exc import SQLAlchemyError
 
+from gpubloom.cli.listening import stop, usable_settings
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.logs import configure_logs
 from gpubloom.server.rentals.whereabouts import FoundElsewhere, settle
-from gpubloom.server.settings import Settings, SettingsError, load_settings
+from gpubloom.server.settings import Settings
 
 # Not a person's mistake, or one that time may heal: `bloom up` tries again.
 UNAVAILABLE = 69
@@ -22,18 +21,8 @@ UNAVAILABLE = 69
 
 def ready_settings(**flags: Any) -> Settings:
     """Settings that can be used, with a home folder and a database that are there."""
-    try:
-        settings = load_settings(**{name: value for name, value in flags.items() if value is not None})
-    except SettingsError as error:
-        stop(f"A setting cannot be used. {error}")
+    settings = usable_settings(**flags)
     configure_logs(settings.log_format)
-    try:
-        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        settings.uploads.mkdir(exist_ok=True)
-    except OSError as error:
-        stop(f"The folder {settings.home} cannot be used ({error.strerror}). BLOOM_HOME names another one.")
-    if not os.access(settings.home, os.W_OK):
-        stop(f"The folder {settings.home} cannot be written to. BLOOM_HOME names another one.")
     try:
         upgrade(settings.database)
         asyncio.run(_settle(settings))
@@ -52,9 +41,3 @@ async def _settle(settings: Settings) -> None:
         await settle(database)
     finally:
         await database.close()
-
-
-def stop(sentence: str, *, code: int = 2) -> NoReturn:
-    """End with a sentence on standard error."""
-    typer.echo(sentence, err=True)
-    raise typer.Exit(code)

@@ -166,7 +166,8 @@ def load_settings(**flags: Any) -> Settings:
     except ValidationError as error:
         lines = [
             # Only the bucket's check looks at several variables at once.
-            f"BLOOM_{'_'.join(map(str, item['loc'] or ('storage_bucket',))).upper()}: {item['msg']}"
+            f"BLOOM_{'_'.join(map(str, item['loc'] or ('storage_bucket',))).upper()}: "
+            f"{item['msg'].removeprefix('Value error, ')}"
             for item in error.errors()
         ]
         raise SettingsError("; ".join(lines)) from error

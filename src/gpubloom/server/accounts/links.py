@@ -70,7 +70,8 @@ async def use_link(session: AsyncSession, purpose: LinkPurpose, secret: str) -> 
         return spent
     known = await session.scalar(select(OneTimeLink).where(*mine))
     if known is None:
-        raise LinkRefused("This link is not valid. Perhaps a newer one was sent: use the latest.")
+        newer = "printed at a later start" if purpose == "setup" else "sent"
+        raise LinkRefused(f"This link is not valid. Perhaps a newer one was {newer}: use the latest.")
     if known.used_at is not None:
         raise LinkRefused("This link was already used. Each one works once.", code="link_used")
     raise LinkRefused("This link has expired. Ask for a new one.", code="link_expired")
