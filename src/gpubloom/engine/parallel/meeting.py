@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from gpubloom import __version__
 from gpubloom.engine.parallel.group import ALONE, STEP_SECONDS, Group
+from gpubloom.engine.parallel.interface import lead_gloo_to
 from gpubloom.engine.parallel.seat import Seat
 
 JOIN_SECONDS = 120.0
@@ -59,6 +60,7 @@ def join(
     store = _meeting_point(seat, limit)
     try:
         _greet(store, seat, deadline, limit, {"run": run, **(versions or _versions())})
+        lead_gloo_to(seat.host, seat.port)
         dist.init_process_group(
             "nccl" if on_gpu else "gloo",
             store=store,
