@@ -39,7 +39,8 @@ set +a
 cat >whole.sh <<'{end}'
 bash "$BLOOM_HOME/job.sh"
 sleep {idle}
-shutdown -P now
+# Where our folder is gone, this is no machine of ours any more.
+[ -e "$BLOOM_HOME/started" ] && shutdown -P now
 {end}
 
 in_background() {{  # name, seconds to wait, program…

@@ -171,7 +171,8 @@ def plain_machine(
         ["bash", "-c", _INIT, "init", str(folder / "boot.sh")],
         {
             "BLOOM_HOME": str(folder / "bloom"),
-            "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            # Without the folders that have the real shutdown: tests that are killed leave machines behind.
+            "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         },
         clock=clock,
     )
