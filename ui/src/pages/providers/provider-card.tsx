@@ -124,9 +124,9 @@ function Abilities({ provider }: { provider: Provider }) {
       </ul>
       {cannot.length > 0 && (
         <details className="group/cannot">
-          <summary aria-label={`What ${provider.title} cannot do`} className="flex w-max cursor-pointer list-none items-center gap-1 text-dim hover:text-text">
+          <summary className="flex w-max cursor-pointer list-none items-center gap-1 text-dim hover:text-text">
             <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open/cannot:rotate-90" />
-            What it cannot do
+            What {provider.title} cannot do
           </summary>
           <ul className="mt-1.5 grid gap-1 pl-4.5">
             {cannot.map(({ text, reason }) => (
