@@ -176,3 +176,10 @@ def test_a_file_of_examples_becomes_a_model_one_can_talk_to_and_take_away(
     page.goto(job)
     assert _answer_of(_export(page, tmp_path)) == ANSWER
     assert axe_violations(page) == []
+
+    # Once more, from the form as it was filled in then.
+    page.goto(job)
+    page.get_by_role("link", name="Change and start again").click()
+    expect(page.get_by_role("heading", name="Fine-tune", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Start training").first.click()
+    page.wait_for_url(lambda address: "/jobs/" in address and address != job)

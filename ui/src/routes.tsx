@@ -5,7 +5,7 @@ import { jobQuery } from "@/api/jobs";
 import { PageError } from "./shell/page-error";
 import { PagePending } from "./shell/page-pending";
 import { Root } from "./shell/root";
-import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobsSearch, playgroundSearch, projectsSearch, providersSearch, scriptSearch, settingsSearch } from "./shell/search-params";
+import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, scriptSearch, settingsSearch } from "./shell/search-params";
 
 const root = createRootRouteWithContext<{ queryClient: QueryClient }>()({ component: Root });
 
@@ -88,6 +88,7 @@ const project = createRoute({
 const newJobInProject = createRoute({
   ...appPage,
   path: "/projects/$projectId/jobs/new",
+  validateSearch: newJobSearch,
   component: lazyRouteComponent(() => import("./pages/new-job/new-job-page"), "NewJobInProjectPage"),
 });
 

@@ -29,11 +29,18 @@ export function jobsSearch(given: Record<string, unknown>): JobsSearch {
   return { ...projectsSearch(given), status: text(given.status), project: text(given.project) };
 }
 
-export type FinetuneSearch = { dataset?: string; model?: string; project?: string };
+/** A job whose config the form starts with. */
+export type NewJobSearch = { like?: string };
+
+export function newJobSearch(given: Record<string, unknown>): NewJobSearch {
+  return { like: text(given.like) };
+}
+
+export type FinetuneSearch = NewJobSearch & { dataset?: string; model?: string; project?: string };
 
 /** What is already chosen when somebody comes from a dataset, a model or a project. */
 export function finetuneSearch(given: Record<string, unknown>): FinetuneSearch {
-  return { dataset: text(given.dataset), model: text(given.model), project: text(given.project) };
+  return { ...newJobSearch(given), dataset: text(given.dataset), model: text(given.model), project: text(given.project) };
 }
 
 export type ScriptSearch = { project?: string };

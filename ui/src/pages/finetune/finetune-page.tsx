@@ -4,10 +4,13 @@ import { useEffect } from "react";
 import { datasetsQuery } from "@/api/datasets";
 import { modelsQuery } from "@/api/models";
 import { projectsQuery } from "@/api/projects";
+import type { Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { FINETUNE_CONFIG, USUAL_LENGTH, finetuneRules, usualName, whatIsMissing } from "@/forms/finetune-rules";
 import { type JobFormValues, NEW_PROJECT, startingValues } from "@/forms/job-rules";
+import { likeJob } from "@/forms/like-job";
 import { ConfigTabs, JobCard, JobFrame } from "@/pages/new-job/job-frame";
+import { LikeAnother } from "@/pages/new-job/like-another";
 import { NewJobCrumbs } from "@/pages/new-job/new-job-crumbs";
 import { useJobForm } from "@/pages/new-job/use-job-form";
 import { DataChoice, LISTED } from "./data-choice";
@@ -18,7 +21,14 @@ import { RateFinder } from "./rate-finder";
 const route = getRouteApi("/app/finetune");
 
 export function FinetunePage() {
-  const search = route.useSearch();
+  const { like } = route.useSearch();
+  return <LikeAnother id={like}>{(job) => <Finetune like={job} />}</LikeAnother>;
+}
+
+function Finetune({ like }: { like?: Job }) {
+  const asked = route.useSearch();
+  const start = like ? likeJob(like) : { config: FINETUNE_CONFIG };
+  const search = { project: like?.projectId ?? asked.project, dataset: start.datasetId ?? asked.dataset, model: start.modelId ?? asked.model };
   const models = useQuery(modelsQuery);
   const datasets = useQuery(datasetsQuery(LISTED));
   const find = (values: Pick<JobFormValues, "modelId" | "datasetId">) => ({
@@ -26,8 +36,8 @@ export function FinetunePage() {
     dataset: datasets.data?.items.find(({ id }) => id === values.datasetId),
   });
   const job = useJobForm({
-    values: startingValues(search.project ?? NEW_PROJECT, { config: FINETUNE_CONFIG, projectName: "Fine-tuning", datasetId: search.dataset, modelId: search.model }),
-    config: FINETUNE_CONFIG,
+    values: startingValues(search.project ?? NEW_PROJECT, { config: start.config, projectName: "Fine-tuning", datasetId: search.dataset, modelId: search.model }),
+    config: start.config,
     rules: finetuneRules,
     missing: (current) => {
       const { model, dataset } = find(current);
@@ -53,8 +63,8 @@ export function FinetunePage() {
   const context = model?.check?.contextLength ?? null;
   useEffect(() => {
     const path = "config.model.context_length" as keyof JobFormValues;
-    if (context !== null && !getFieldState(path).isDirty) setValue(path, String(Math.min(USUAL_LENGTH, context)));
-  }, [context, getFieldState, setValue]);
+    if (context !== null && !like && !getFieldState(path).isDirty) setValue(path, String(Math.min(USUAL_LENGTH, context)));
+  }, [context, like, getFieldState, setValue]);
 
   const complete = job.missing === null && job.mistake === null;
   return (

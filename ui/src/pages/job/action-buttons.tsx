@@ -1,6 +1,6 @@
 import { Link, useNavigate } from "@tanstack/react-router";
 import { Download, MessagesSquare } from "lucide-react";
-import { type ReactNode, useState } from "react";
+import { type ComponentProps, type ReactNode, useState } from "react";
 import { archiveAddress, cancelJob, deleteJob, pauseJob, resumeJob, saveJob } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import type { Job } from "@/api/types";
@@ -25,6 +25,7 @@ const TEXTS: Record<JobAction, string> = {
   share: "Share",
   talk: "Talk to it",
   move: "Go on elsewhere",
+  again: "Change and start again",
 };
 
 type Direct = "save" | "pause" | "resume";
@@ -80,6 +81,10 @@ export function ActionButtons({ job }: { job: Job }) {
               {TEXTS[action]}
             </Link>
           </Button>
+        ) : action === "again" ? (
+          <Button key={action} asChild>
+            <AgainLink job={job}>{TEXTS[action]}</AgainLink>
+          </Button>
         ) : (
           <Button
             key={action}
@@ -94,6 +99,13 @@ export function ActionButtons({ job }: { job: Job }) {
       {open && dialogs[open]}
     </>
   );
+}
+
+/** To the form that the job came from, filled in as it was then. */
+function AgainLink({ job, ...rest }: { job: Job } & Omit<ComponentProps<"a">, "href">) {
+  const search = { like: job.id };
+  if (job.modelId !== null) return <Link to="/finetune" search={search} {...rest} />;
+  return <Link to="/projects/$projectId/jobs/new" params={{ projectId: job.projectId }} search={search} {...rest} />;
 }
 
 function CancelDialog({ job, onClose }: { job: Job; onClose: () => void }) {

@@ -1,6 +1,6 @@
 import type { Job, JobStatus } from "@/api/types";
 
-export type JobAction = "save" | "settings" | "pause" | "resume" | "cancel" | "extend" | "delete" | "download" | "share" | "talk" | "move";
+export type JobAction = "save" | "settings" | "pause" | "resume" | "cancel" | "extend" | "delete" | "download" | "share" | "talk" | "move" | "again";
 
 /** What can be asked of a job in each state. The server has the same table, and the last word. */
 const ACTIONS: Record<JobStatus, JobAction[]> = {
@@ -10,13 +10,13 @@ const ACTIONS: Record<JobStatus, JobAction[]> = {
   pausing: ["cancel", "share"],
   paused: ["delete", "cancel", "share", "settings", "move", "resume"],
   cancelling: ["share"],
-  cancelled: ["delete", "share", "move", "resume"],
-  completed: ["delete", "share", "extend", "download", "talk"],
-  failed: ["delete", "share", "move", "resume"],
+  cancelled: ["delete", "share", "again", "move", "resume"],
+  completed: ["delete", "share", "again", "extend", "download", "talk"],
+  failed: ["delete", "share", "move", "resume", "again"],
 };
 
 /** A script of somebody's own hears no commands but to stop, and what it made is no model to talk to. */
-const NOT_OF_SCRIPTS: readonly JobAction[] = ["save", "settings", "extend", "talk"];
+const NOT_OF_SCRIPTS: readonly JobAction[] = ["save", "settings", "extend", "talk", "again"];
 
 export function actionsFor(job: Pick<Job, "status" | "hasModel" | "kind" | "config">): JobAction[] {
   const possible = ACTIONS[job.status].filter((action) => job.hasModel || (action !== "download" && action !== "talk"));

@@ -1,11 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { projectQuery } from "@/api/projects";
-import type { Project } from "@/api/types";
+import type { Job, Project } from "@/api/types";
 import { Loaded } from "@/components/loaded";
 import { NEW_PROJECT, STARTING_CONFIG, jobRules, startingValues } from "@/forms/job-rules";
+import { likeJob } from "@/forms/like-job";
 import { PagePending } from "@/shell/page-pending";
 import { ConfigTabs, JobCard, JobFrame } from "./job-frame";
+import { LikeAnother } from "./like-another";
 import { NewJobCrumbs } from "./new-job-crumbs";
 import { StructuredConfig } from "./structured-config";
 import { useJobForm } from "./use-job-form";
@@ -14,18 +16,20 @@ const route = getRouteApi("/app/projects/$projectId/jobs/new");
 
 export function NewJobInProjectPage() {
   const { projectId } = route.useParams();
+  const { like } = route.useSearch();
   const project = useQuery(projectQuery(projectId));
   return (
     <Loaded query={project} skeleton={<PagePending />}>
-      {(found) => <NewJob project={found} />}
+      {(found) => <LikeAnother id={like}>{(job) => <NewJob project={found} like={job} />}</LikeAnother>}
     </Loaded>
   );
 }
 
 export const NewJobPage = () => <NewJob />;
 
-function NewJob({ project }: { project?: Project }) {
-  const job = useJobForm({ values: startingValues(project?.id ?? NEW_PROJECT), config: STARTING_CONFIG, rules: jobRules });
+function NewJob({ project, like }: { project?: Project; like?: Job }) {
+  const start = like ? likeJob(like) : { config: STARTING_CONFIG };
+  const job = useJobForm({ values: startingValues(project?.id ?? NEW_PROJECT, start), config: start.config, rules: jobRules });
   const chosen = job.values.project;
   const other = useQuery({ ...projectQuery(chosen), enabled: !project && chosen !== NEW_PROJECT });
   return (
