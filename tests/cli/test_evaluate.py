@@ -56,7 +56,10 @@ def test_a_model_is_shown_beside_its_base(adapter: Path, capsys: pytest.CaptureF
 
 def test_wrong_input_is_refused_in_one_sentence(tmp_path: Path, adapter: Path) -> None:
     missing = evaluate(str(adapter), "--data", str(tmp_path / "none.txt"))
-    assert (missing.returncode, missing.stderr) == (2, f"bloom eval: There is no {tmp_path / 'none.txt'}.\n")
+    assert (missing.returncode, missing.stderr) == (
+        2,
+        f"bloom eval: There is no file or folder {tmp_path / 'none.txt'}.\n",
+    )
     (tmp_path / "prompts.json").write_text("{}")
     with pytest.raises(ValueError, match="a JSON list of texts"):
         _prompts(tmp_path / "prompts.json")

@@ -15,6 +15,8 @@ export const authStateQuery = queryOptions({
   staleTime: 60_000,
 });
 
+export const isSignedIn = (userId: string) => queryClient.getQueryData(authStateQuery.queryKey)?.user?.id === userId;
+
 /** Takes over a new session at once, without asking the server what it just said. */
 export function rememberSignedIn({ user, csrfToken }: SignedIn) {
   rememberCsrfToken(csrfToken);

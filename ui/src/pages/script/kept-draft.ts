@@ -3,6 +3,7 @@
  * again, loses nothing. It never leaves the browser, and goes when they sign out.
  */
 import { useEffect, useState } from "react";
+import { isSignedIn } from "@/api/auth-state";
 import { useCurrentUser } from "@/shell/current-user";
 import { type Draft, EMPTY } from "./script-draft";
 import { type ScriptFile, bytesOf, fileBodies } from "./script-files";
@@ -51,10 +52,13 @@ export function useDraft() {
   };
 
   useEffect(() => {
-    const timer = setTimeout(() => remember(owner, draft), PAUSE);
+    const timer = setTimeout(() => {
+      // The page outlives its person by a moment when they sign out.
+      if (isSignedIn(owner)) remember(owner, draft);
+    }, PAUSE);
     const leave = (event: BeforeUnloadEvent) => {
       // What cannot be kept is not lost without a question.
-      if (!remember(owner, draft)) event.preventDefault();
+      if (isSignedIn(owner) && !remember(owner, draft)) event.preventDefault();
     };
     window.addEventListener("beforeunload", leave);
     return () => {
