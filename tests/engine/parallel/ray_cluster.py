@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,8 +20,8 @@ SETTINGS = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
     "RAY_health_check_initial_delay_ms": "2000",
     "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "2000",
-    "RAY_health_check_failure_threshold": "3",
+    "RAY_health_check_timeout_ms": "4000",
+    "RAY_health_check_failure_threshold": "4",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
@@ -28,19 +29,35 @@ SETTINGS = {
 }
 _STORE_BYTES = 80_000_000
 _START_SECONDS = 180.0
+_AGENT_PORTS = ("dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent", "metrics-export")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a node is: its address, and the words before a command that is to run there."""
+
+    address: str = "127.0.0.1"
+    entering: Sequence[str] = ()
+
+
+HERE = Machine()
 
 
 class RayNode:
     """One node: a `ray start` that stays, with all that it started."""
 
-    def __init__(self, arguments: Sequence[str], log: Path, home: Path) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path, home: Path, machine: Machine) -> None:
+        self.machine = machine
         self._log = log
         self._output = log.open("wb")
         self.process = subprocess.Popen(
             [
-                str(Path(sys.executable).with_name("ray")),
-                *("start", "--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1"),
+                *machine.entering,
+                *(sys.executable, str(Path(__file__).with_name("patient_ray.py"))),
+                *("start", "--block", "--disable-usage-stats", f"--node-ip-address={machine.address}"),
                 f"--object-store-memory={_STORE_BYTES}",
+                # Ports that Ray chooses itself it waits for, and not long: a busy machine is too slow for it.
+                *(f"--{name}-port={free_port('127.0.0.1')}" for name in _AGENT_PORTS),
                 *arguments,
             ],
             stdin=subprocess.DEVNULL,
@@ -77,7 +94,8 @@ class RayNode:
 class RayCluster:
     """A head without room for work, and nodes with one core each."""
 
-    def __init__(self, *, dashboard: bool = False) -> None:
+    def __init__(self, *, dashboard: bool = False, machine: Machine = HERE) -> None:
+        self._machine = machine
         self._folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
         self.port = free_port("127.0.0.1")
         self.dashboard_port = free_port("127.0.0.1")
@@ -98,7 +116,7 @@ class RayCluster:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._machine.address}:{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -116,17 +134,23 @@ class RayCluster:
         )
         temporary = f"--temp-dir={self._folder.name}/h{self._count}"
         self.head = self._start(
-            ["--head", f"--port={self.port}", f"--num-cpus={cpus}", temporary, *dashboard]
+            ["--head", f"--port={self.port}", f"--num-cpus={cpus}", temporary, *dashboard], self._machine
         )
 
-    def add_node(self) -> RayNode:
-        node = self._start([f"--address={self.address}", "--num-cpus=1"])
+    def add_node(self, machine: Machine = HERE) -> RayNode:
+        node = self._start([f"--address={self.address}", "--num-cpus=1"], machine)
         self.nodes.append(node)
         return node
 
-    def _start(self, arguments: Sequence[str]) -> RayNode:
+    def replace_ended_nodes(self) -> None:
+        """What whoever keeps the nodes up does: systemd, Kubernetes, a person."""
+        for node in [node for node in self.nodes if node.process.poll() is not None]:
+            self.lose(node)
+            self.add_node(node.machine)
+
+    def _start(self, arguments: Sequence[str], machine: Machine) -> RayNode:
         self._count += 1
-        node = RayNode(arguments, self.folder / f"node{self._count}.log", self.home)
+        node = RayNode(arguments, self.folder / f"node{self._count}.log", self.home, machine)
         deadline = time.monotonic() + _START_SECONDS
         try:
             while not node.has_started():

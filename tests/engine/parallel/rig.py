@@ -69,11 +69,13 @@ def write_run(folder: Path, **fields: Any) -> Path:
 
 @contextmanager
 def started(
-    command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+    command: Sequence[str | Path],
+    environment: Mapping[str, str] | None = None,
+    entering: Sequence[str] = (),
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process, and nothing of it afterwards."""
+    """A process, and nothing of it afterwards. `entering`: words that lead to where it is to run."""
     process = subprocess.Popen(
-        [sys.executable, *map(str, command)],
+        [*entering, sys.executable, *map(str, command)],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **(environment or {})},
@@ -91,7 +93,7 @@ def started(
         process.stderr.close()
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 240.0) -> str:
+def finish(process: subprocess.Popen[str], seconds: float = 600.0) -> str:
     _, errors = process.communicate(timeout=seconds)
     assert process.returncode == 0, errors
     return errors
