@@ -80,6 +80,14 @@ def test_a_job_without_data_is_the_demo(ada: Browser) -> None:
     assert job["config"]["max_steps"] is not None, "a demo ends by itself, soon"
 
 
+def test_a_demo_can_be_started_again_with_the_config_it_was_given(ada: Browser) -> None:
+    first = ada.post("/api/training-jobs", json={"project": NEW_PROJECT, "config": {}}).json()
+    again = {"projectId": first["projectId"], "config": {**first["config"], "max_steps": 7}}
+    answer = ada.post("/api/training-jobs", json=again)
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["config"]["data"] == first["config"]["data"]
+
+
 def test_the_sample_job_runs_where_its_gpu_is_and_is_refused_elsewhere(
     installation: Installation, ada: Browser, text: Path
 ) -> None:

@@ -75,8 +75,7 @@ def read_config(
     if data_path is not None and not named:
         wanted["data"] = {**(data if isinstance(data, dict) else {}), "train_path": data_path}
     demo = demo_fields()
-    is_demo = data_path is None and not named and isinstance(data, dict | None)
-    if is_demo:
+    if data_path is None and not named and isinstance(data, dict | None):
         wanted = {**demo, **wanted, "data": {**(data or {}), **demo["data"]}}
     config = _validated(wanted)
     if config.checkpoint.directory is not None:
@@ -99,8 +98,9 @@ def read_config(
     model = {"path": readable("model.path", config.model.path)}
     tokenizer = config.data.tokenizer
     places = {
+        # Anybody may train on the demo's data, also by naming it, as a job does that is started again.
         "train_path": config.data.train_path
-        if is_demo
+        if config.data.train_path == demo["data"]["train_path"]
         else readable("data.train_path", config.data.train_path),
         "eval_path": readable("data.eval_path", config.data.eval_path),
         "tokenizer": tokenizer.model_copy(update={"path": readable("data.tokenizer.path", tokenizer.path)}),
