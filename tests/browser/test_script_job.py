@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from gpubloom.providers.sandbox import why_no_sandbox
 from tests.browser.conftest import NewPage, flaws_on_every_screen
@@ -91,3 +91,32 @@ def test_a_training_job_that_is_to_run_elsewhere_says_what_it_lacks(
     page.get_by_role("button", name="Start training").first.click()
     expect(page.get_by_role("alert")).to_have_text(re.compile("^Jobs elsewhere need a bucket"))
     expect(page).to_have_url(f"{house.address}/jobs/new")
+
+
+@pytest.mark.parametrize(
+    ("path", "shown", "question", "field", "value"),
+    [
+        ("/jobs/new", "It fits", "**/api/plan", "Batch size", "64"),
+        ("/script", "derived", "**/api/requirements", "Arguments", "--n_layer=2"),
+    ],
+)
+def test_a_result_stays_readable_while_the_next_one_is_computed(
+    new_page: NewPage, house: LiveServer, path: str, shown: str, question: str, field: str, value: str
+) -> None:
+    page = new_page()
+    set_up(page, house)
+    page.goto(path)
+    if path == "/script":
+        page.get_by_role("button", name="A small GPT, letter by letter").click()
+    else:
+        page.get_by_label("Name of the new project").fill("Out of date")
+    result = page.get_by_text(shown).first
+    expect(result).to_be_visible()
+    held: list[Route] = []
+    page.route(question, lambda route: held.append(route))
+    with page.expect_request(question):
+        page.get_by_label(field).fill(value)
+    expect(result).to_be_visible()
+    assert flaws_on_every_screen(page) == []
+    for request in held:
+        request.continue_()

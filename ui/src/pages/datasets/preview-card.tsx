@@ -4,12 +4,12 @@ import { previewQuery } from "@/api/datasets";
 import { modelsQuery } from "@/api/models";
 import type { Dataset, DatasetReport, PreviewRow } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
-import { cn } from "@/components/class-names";
 import { Loaded } from "@/components/loaded";
 import { PageSteps } from "@/components/page-steps";
 import { Select } from "@/components/select";
 import { Skeleton } from "@/components/skeleton";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
+import { Updating } from "@/components/updating";
 import { countText } from "@/text/numbers";
 import { sentence } from "@/text/sentence";
 import { RowText } from "./row-text";
@@ -31,7 +31,7 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
   const rows = (show: (row: PreviewRow) => ReactNode) => (
     <Loaded query={preview} skeleton={<PreviewSkeleton />}>
       {(found) => (
-        <div className={cn("transition-opacity duration-150", preview.isPlaceholderData && "opacity-60")}>
+        <Updating pending={preview.isPlaceholderData}>
           <ol className="grid gap-3">
             {found.rows.map((row) => (
               <li key={row.number} className="min-w-0">
@@ -41,7 +41,7 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
             ))}
           </ol>
           <PageSteps page={page} pageSize={PAGE} total={total} onTurn={setPage} />
-        </div>
+        </Updating>
       )}
     </Loaded>
   );

@@ -6,6 +6,7 @@ import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
 import { Loaded } from "@/components/loaded";
 import { Skeleton } from "@/components/skeleton";
+import { Updating } from "@/components/updating";
 import type { Json } from "@/forms/job-fields";
 import { Facts } from "@/pages/jobs/facts";
 import { changeFacts } from "./change-facts";
@@ -41,13 +42,13 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
     <Card aria-label="Plan" className="lg:sticky lg:top-5">
       <Loaded query={answer} skeleton={<PlanSkeleton />}>
         {(found) => (
-          <div aria-live="polite" className={cn("transition-opacity duration-150", behind && "opacity-60")}>
+          <Updating pending={behind} aria-live="polite">
             <h2 ref={heading} tabIndex={-1} className="flex items-center gap-2.5 text-lg font-[600] focus:outline-none">
               <span aria-hidden className={cn("size-2.25 rounded-full", found.fits ? "bg-success shadow-[0_0_0_4px_rgb(16_185_129/0.18)]" : "bg-danger shadow-[0_0_0_4px_rgb(239_68_68/0.18)]")} />
               {found.fits ? "It fits" : "It cannot run like this"}
             </h2>
             {found.fits ? <Fitting found={found} /> : <Refused found={found} pending={behind} onTake={take} />}
-          </div>
+          </Updating>
         )}
       </Loaded>
     </Card>

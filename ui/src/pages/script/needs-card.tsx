@@ -3,10 +3,10 @@ import { useState } from "react";
 import { sentenceOf } from "@/api/problem";
 import type { Found, Requirements } from "@/api/scripts";
 import { Card, CardHeader } from "@/components/card";
-import { cn } from "@/components/class-names";
 import { Input } from "@/components/input";
 import { Notice } from "@/components/notice";
 import { SkeletonRows } from "@/components/skeleton";
+import { Updating } from "@/components/updating";
 import { Field } from "@/forms/field";
 import { hoursText } from "@/text/hours";
 import { EvidenceLinks, type ShowLine, Sureness } from "./evidence-links";
@@ -27,7 +27,7 @@ export function NeedsCard({ needs, overruled, mistakes, onOverrule, onShow }: Ne
   return (
     <Card aria-label="What it needs">
       <CardHeader title="What it needs" note="read from the script, nothing is run" />
-      <div aria-live="polite" className={cn("transition-opacity duration-150", needs.behind && "opacity-60")}>
+      <Updating pending={needs.behind} aria-live="polite">
         {needs.empty ? (
           <p className="text-sm text-dim">Once there is a script, this says what it needs: GPUs, memory, hours, packages, each with the line that says so.</p>
         ) : needs.answer.isError ? (
@@ -37,7 +37,7 @@ export function NeedsCard({ needs, overruled, mistakes, onOverrule, onShow }: Ne
         ) : (
           <SkeletonRows rows={5} />
         )}
-      </div>
+      </Updating>
     </Card>
   );
 }
