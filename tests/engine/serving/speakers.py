@@ -2,8 +2,7 @@
 
 import json
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,17 +51,22 @@ class _Place:
 
 
 class Scripted:
-    """Says the tokens of a script, one per call, then ends; slowly if asked. Counts its calls."""
+    """Says the tokens of a script, one per call, then ends. Counts its calls.
+
+    `before` is called before each token with the number of calls so far; it may wait.
+    """
 
     context_length = 512
     reads_in_pieces = False
 
-    def __init__(self, script: list[int], vocab_size: int, end: int, seconds: float = 0.0) -> None:
+    def __init__(self, script: list[int], vocab_size: int, end: int) -> None:
         self._script = script
         self._vocab_size = vocab_size
         self._end = end
-        self._seconds = seconds
+        self.before: Callable[[int], None] = lambda calls: None
         self.calls = 0
+        # Which answer each call was for.
+        self.answers: list[int] = []
         self._weight = nn.Parameter(torch.zeros(1))
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -72,7 +76,8 @@ class Scripted:
         return [_Place()]
 
     def __call__(self, tokens_BT: Tensor, cache: list[_Place], *, last_only: bool = False) -> Tensor:
-        time.sleep(self._seconds)
+        self.before(self.calls)
+        self.answers.append(id(cache[0]))
         said = cache[0].length
         cache[0].length += 1
         self.calls += 1
