@@ -47,6 +47,8 @@ class ToyService:
     cuts: set[str] = field(default_factory=set)
     # Whether machines that have ended are not found by their key any more.
     forgets: bool = False
+    # Whether a machine reports nothing before its key was submitted twice.
+    begins_when_asked_again: bool = False
     rented: dict[str, Rented] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -115,13 +117,16 @@ class ToyPlace:
         found = next((n for n, each in known.items() if each.launch.key == launch.key), None)
         if found is None:
             found = f"toy-{next(service.numbers)}"
+            wait = "until [ -e again ]; do sleep 0.05; done; " if service.begins_when_asked_again else ""
             machine = Machine(
                 service.folder / found,
-                ["sh", "-c", f"{launch.command}; exec sleep {0 if service.forgets else 600}"],
+                ["sh", "-c", f"{wait}{launch.command}; exec sleep {0 if service.forgets else 600}"],
                 {"BLOOM_START": launch.start_address},
             )
             machine.start()
             service.rented[found] = Rented(launch, machine)
+        else:
+            (service.rented[found].machine.folder / "again").touch()
         if "submit" in service.cuts:
             service.cuts.discard("submit")
             raise Fault("timed_out", "The toy service did not answer.", uncertain=True)
