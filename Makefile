@@ -6,7 +6,7 @@ BIN := .venv/bin
 NPM := npm --prefix ui --silent run
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long bench setup ui check check-python check-ui check-api format api wheel clean
+.PHONY: help run test test-long steady bench setup ui check check-python check-ui check-api format api wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,10 @@ test: setup check ## Set up what is missing and run every check and test (under 
 
 test-long: setup ## Run the tests that take minutes each
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long --timeout 1800
+
+steady: setup ## Run the tests three times in random order, once beside busy processes (SEED=n, PASSES="quiet busy")
+	@$(BIN)/python -m compileall -q src
+	$(BIN)/python tools/steady.py $(if $(SEED),--seed $(SEED)) $(if $(PASSES),--passes "$(PASSES)")
 
 bench: setup ## Measure the engine's parts and compare with the last run recorded here
 	$(BIN)/python bench/suite.py

@@ -1,8 +1,11 @@
-"""What holds for every test: nothing leaves this machine, and Ctrl-C is not ignored."""
+"""What holds for every test: nothing leaves this machine, Ctrl-C is not ignored, any order will do."""
 
+import random
 import signal
 import sys
+from collections.abc import Iterator
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 
@@ -32,8 +35,56 @@ sys.addaudithook(_refuse_other_machines)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("GPU Bloom")
+    group.addoption(
+        "--order-seed", type=int, metavar="N", help="run modules, and the tests of each, in random order"
+    )
+    group.addoption(
+        "--timeout-factor",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="let every test take so many times as long, on a busy machine",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    # Before pytest brings tests of one parameter of a shared fixture together.
+    if (seed := config.getoption("order_seed")) is not None:
+        _shuffle(items, seed)
+    yield
+    _allow_more_time(config, items)
+    _keep_groups_together(config, items)
+
+
+def _shuffle(items: list[pytest.Item], seed: int) -> None:
+    """Modules in random order, and the tests of each; modules stay together: their fixtures are shared."""
+    order = random.Random(seed)
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    tests = list(modules.values())
+    order.shuffle(tests)
+    for each in tests:
+        order.shuffle(each)
+    items[:] = [item for each in tests for item in each]
+
+
+def _allow_more_time(config: pytest.Config, items: list[pytest.Item]) -> None:
+    factor = config.getoption("timeout_factor")
+    if factor == 1.0:
+        return
+    usual = float(config.getoption("timeout") or config.getini("timeout") or 0)
+    for item in items:
+        own = item.get_closest_marker("timeout")
+        assert own is None or (len(own.args) == 1 and not own.kwargs), item.nodeid
+        seconds = usual if own is None else own.args[0]
+        item.add_marker(pytest.mark.timeout(seconds * factor), append=False)
+
+
+def _keep_groups_together(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that stay together on one worker go first, or one would sit alone with them at the end."""
     groups = {item: mark.args[0] for item in items if (mark := item.get_closest_marker("xdist_group"))}
     items.sort(key=lambda item: item not in groups)
