@@ -159,9 +159,7 @@ def test_progress_and_heartbeats_of_one_write_become_one_line_with_the_last_say(
     for step in range(1, 20_001):
         reporter.progress(step, 50_000 if step == 1 else None)
         reporter.heartbeat(expect_next_in=step)
-    begin = time.monotonic()
     reporter.finish()
-    assert time.monotonic() - begin < 5
     (progress,) = events_of(run_dir, "progress")
     assert (progress.step, progress.fields["total_steps"]) == (20_000, 50_000)
     (heartbeat,) = events_of(run_dir, "heartbeat")
