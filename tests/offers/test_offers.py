@@ -1,6 +1,5 @@
 """Offers: what a job costs where, in parts and as a range; what is not offered says why."""
 
-import time
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -12,6 +11,7 @@ from gpubloom.offers import Constraints, Need, Offer, Offers, PriceRow, local_ro
 from gpubloom.plan import Hardware
 from gpubloom.plan.gpus import GPU_KINDS
 from gpubloom.scripts import detect
+from tests.effort import calls_of
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 ALL = Constraints(engines=frozenset({"skypilot"}))
@@ -238,10 +238,10 @@ def test_operations_become_hours_by_what_scripts_reach_of_a_gpu() -> None:
 
 
 def test_all_offers_take_a_fraction_of_200_ms() -> None:
-    offers(Need.of(8, 2), prices=shipped_prices(), now=NOW, constraints=ALL)
-    took = []
-    for _ in range(5):
-        began = time.perf_counter()
+    """In calls: a slow core makes some three million a second."""
+
+    def answer() -> None:
         offers(Need.of(8, 2), prices=shipped_prices(), now=NOW, constraints=ALL)
-        took.append(time.perf_counter() - began)
-    assert min(took) < 0.2, took
+
+    answer()
+    assert calls_of(answer) < 100_000

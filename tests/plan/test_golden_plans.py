@@ -1,12 +1,12 @@
 """Plans that the design page and the issue ask for: their structure, and that they answer at once."""
 
 import contextlib
-import time
 from typing import Any
 
 import pytest
 
 from gpubloom.plan import DoesNotFit, Hardware, Plan, named_shape, plan
+from tests.effort import calls_of
 from tests.plan.machines import H200, LARGE_H200, TWO_3060, config_of, planned, teraflops
 
 ROWS = [("1.5b", 8), ("1.5b", 64), ("3b", 8), ("3b", 32), ("7b", 8), ("7b", 64)]
@@ -154,13 +154,15 @@ def test_8b_qlora_fits_one_of_two_small_gpus_and_says_that_it_uses_one() -> None
     ],
 )
 def test_the_answer_comes_at_once(shape: str, machine: str, fields: dict[str, Any]) -> None:
-    """Processor time, so that a busy machine does not make the planner slow; 200 ms is what is promised."""
+    """200 ms is what is promised, here in calls: a slow core makes some three million a second."""
     hardware, sizes, config = (
         Hardware.parse(machine),
         named_shape(shape),
         config_of(**{"batch_size": 8, **fields}),
     )
-    started = time.process_time()
-    with contextlib.suppress(DoesNotFit):
-        plan(config, hardware, shape=sizes)
-    assert time.process_time() - started < 0.2
+
+    def answer() -> None:
+        with contextlib.suppress(DoesNotFit):
+            plan(config, hardware, shape=sizes)
+
+    assert calls_of(answer) < 600_000

@@ -1,6 +1,5 @@
 """What cannot be read is said in a sentence; whatever is pasted in, reading ends soon and runs nothing."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubloom.scripts import Requirements, ScriptProblem, detect
-
-# On one slow core; what is wrong takes minutes.
-SOON_SECONDS = 20.0
 
 NASTY = {
     "many minuses": "x = " + "-" * 50_000 + "1",
@@ -63,10 +59,9 @@ def read_or_refused(text: str) -> Requirements | ScriptProblem:
 
 
 @pytest.mark.parametrize("name", NASTY)
+@pytest.mark.timeout(60)  # seconds on one slow core; what is wrong takes minutes
 def test_nasty_text_is_read_or_refused_soon(name: str) -> None:
-    started = time.monotonic()
     found = read_or_refused(NASTY[name])
-    assert time.monotonic() - started < SOON_SECONDS
     if isinstance(found, ScriptProblem):
         assert str(found).endswith(".")
     else:

@@ -12,6 +12,7 @@ import pytest
 from gpubloom.traincard import Reader, Reporter, RunLock, load_checkpoints, load_latest, writer
 from tests.small_disk import small_disk
 from tests.traincard.conftest import StartScript, events_of
+from tests.waiting import wait_until
 
 Open = Callable[..., Reporter]
 
@@ -27,13 +28,6 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def _wait_until(condition: Callable[[], object], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-
-
 def test_a_folder_that_cannot_be_made_costs_one_warning_and_is_used_once_it_can(
     tmp_path: Path, open_reporter: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -44,12 +38,12 @@ def test_a_folder_that_cannot_be_made_costs_one_warning_and_is_used_once_it_can(
     for step in range(300):
         reporter.metric("loss", 1.0, step)
         time.sleep(0.0005)
-    time.sleep(0.3)
+    wait_until(lambda: caplog.records)
     assert reporter.is_on
     assert len(caplog.records) == 1
     assert "Training goes on" in caplog.text
     blocker.unlink()
-    _wait_until(lambda: (blocker / "run" / "traincard" / "latest.json").exists())
+    wait_until(lambda: (blocker / "run" / "traincard" / "latest.json").exists())
     reporter.metric("loss", 2.0, 300)
     reporter.close()
     events = events_of(blocker / "run")
@@ -87,7 +81,7 @@ def test_a_full_disk_keeps_the_file_readable_and_counts_the_drops(
     reader.read_new()
     assert reader.damaged_lines == 0
     filler.unlink()
-    _wait_until(lambda: events_of(run_dir, "dropped"))
+    wait_until(lambda: events_of(run_dir, "dropped"))
     reporter.metric("loss", 1.0, steps)
     reporter.close()
     events = events_of(run_dir)
@@ -117,8 +111,8 @@ def test_a_write_that_stops_in_the_middle_of_a_line_leaves_no_torn_line(
         with Reporter(telemetry_seconds=0, flush_seconds=0.02) as reporter:
             for step in range(500):
                 reporter.metric("loss", 1.0, step)
-            time.sleep(0.3)
-            size = (reporter.run_dir / "traincard" / "events.jsonl").stat().st_size
+            while (size := (reporter.run_dir / "traincard" / "events.jsonl").stat().st_size) <= 4500:
+                time.sleep(0.01)
             tail = (reporter.run_dir / "traincard" / "events.jsonl").read_bytes()[-1:]
             assert 4500 < size <= 5000 and tail == b"\\n", (size, tail)
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
@@ -157,7 +151,7 @@ def test_a_deleted_run_directory_is_made_again_and_what_went_with_it_is_counted(
     assert reporter.is_on
     for step in range(20, 40):
         reporter.metric("loss", 1.0, step)
-    _wait_until(lambda: events_of(run_dir, "metric"))
+    wait_until(lambda: events_of(run_dir, "metric"))
     reporter.metric("loss", 1.0, 40)
     reporter.close()
     events = events_of(run_dir)
@@ -180,18 +174,18 @@ def test_a_deleted_run_directory_that_an_agent_looks_after_stays_deleted_until_i
     reporter = open_reporter(flush_seconds=0.02)
     shutil.rmtree(run_dir)
     reporter.metric("loss", 1.0, 1)
-    time.sleep(0.3)
+    wait_until(lambda: caplog.records)
     assert not run_dir.exists()
-    assert len(caplog.records) == 1
     run_dir.mkdir()
-    _wait_until(lambda: events_of(run_dir, "metric"))
+    wait_until(lambda: events_of(run_dir, "metric"))
+    assert len(caplog.records) == 1
 
 
 def test_a_deleted_run_directory_still_counts_as_in_use(run_dir: Path, open_reporter: Open) -> None:
     reporter = open_reporter(flush_seconds=0.02)
     shutil.rmtree(run_dir)
     reporter.metric("loss", 1.0, 1)
-    _wait_until(lambda: events_of(run_dir, "metric"))
+    wait_until(lambda: events_of(run_dir, "metric"))
     assert RunLock.holder(run_dir) is not None
     reporter.close()
     assert RunLock.holder(run_dir) is None
@@ -204,11 +198,10 @@ def test_a_read_only_folder_costs_one_warning_and_is_used_once_it_can_be_written
     subprocess.run(remount, check=True)
     reporter = open_reporter(tiny_disk / "run", flush_seconds=0.02)
     reporter.metric("loss", 1.0, 1)
-    time.sleep(0.2)
-    assert len(caplog.records) == 1
+    wait_until(lambda: caplog.records)
     assert "Read-only" in caplog.text
     subprocess.run([*remount[:2], "remount,rw", str(tiny_disk)], check=True)
-    _wait_until(lambda: events_of(tiny_disk / "run", "metric"))
+    wait_until(lambda: events_of(tiny_disk / "run", "metric"))
     assert len(caplog.records) == 1
 
 
@@ -219,10 +212,11 @@ def test_a_disk_that_is_full_when_a_segment_is_sealed_loses_no_segment(
         import os, time
         from gpubloom.traincard import Reporter, stream, writer
         writer._RETRY_SECONDS = 0.05
-        real, full = os.write, []
+        real, full, failed = os.write, [], []
         def write(descriptor, data):
             # Only the first line of a new file does not fit.
             if full and bytes(data[:60]).find(b'"kind":"start"') >= 0:
+                failed.append(True)
                 raise OSError(28, "No space left on device")
             return real(descriptor, data)
         stream.os.write = write
@@ -233,9 +227,10 @@ def test_a_disk_that_is_full_when_a_segment_is_sealed_loses_no_segment(
             full.append(True)
             for step in range(100, 200):
                 reporter.metric("loss", 1.0, step)
-            time.sleep(0.3)
+            while not failed:
+                time.sleep(0.01)
             full.clear()
-            time.sleep(0.2)
+            reporter.flush()
             for step in range(200, 300):
                 reporter.metric("loss", 1.0, step)
     """)

@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +12,9 @@ import numpy
 import pytest
 
 from gpubloom.traincard import Reporter, RunLock, load_checkpoints, load_curves, load_latest
+from tests.effort import calls_of
 from tests.traincard.conftest import StartScript, events_of
+from tests.waiting import wait_until
 
 Open = Callable[..., Reporter]
 
@@ -196,17 +197,18 @@ def test_latest_says_where_the_run_stands(run_dir: Path, open_reporter: Open) ->
 
 
 def test_latest_is_replaced_at_a_bounded_rate(run_dir: Path, open_reporter: Open) -> None:
+    begin = time.monotonic()
     reporter = open_reporter(flush_seconds=0.01)
     latest = run_dir / "traincard" / "latest.json"
-    seen = set()
-    deadline = time.monotonic() + 1.5
+    seen: set[int] = set()
     step = 0
-    while time.monotonic() < deadline:
+    while len(seen) < 3:
         step += 1
         reporter.metric("loss", 1.0, step)
         seen.add(latest.stat().st_mtime_ns)
         time.sleep(0.005)
-    assert 2 <= len(seen) <= 3
+    # Once at the start, and then once a second however often is written.
+    assert time.monotonic() - begin >= 1.0
 
 
 def test_checkpoints_are_indexed_with_size_and_best(run_dir: Path, open_reporter: Open) -> None:
@@ -277,23 +279,21 @@ def test_drops_are_counted_exactly_with_many_threads(run_dir: Path, open_reporte
 
 def test_flush_every_m_steps_writes_before_the_time_is_up(run_dir: Path, open_reporter: Open) -> None:
     reporter = open_reporter(flush_seconds=60, flush_steps=10)
-    for step in range(25):
+    for begin in (0, 10):
+        for step in range(begin, begin + 10):
+            reporter.metric("loss", 1.0, step)
+        wait_until(lambda begin=begin: len(events_of(run_dir, "metric")) == begin + 10)
+    for step in range(20, 25):
         reporter.metric("loss", 1.0, step)
-        time.sleep(0.002)
-    time.sleep(0.2)
-    steps = [event.step for event in events_of(run_dir, "metric")]
-    assert 20 <= len(steps) < 25
+    assert len(events_of(run_dir, "metric")) == 20
 
 
-def test_a_call_costs_the_caller_about_two_microseconds_at_most(open_reporter: Open) -> None:
-    # The figure proper is bench/reporter.py's; this only notices when a call becomes several times dearer.
-    reporter = open_reporter()
-    times = []
-    for step in range(5000):
-        begin = time.perf_counter_ns()
-        reporter.metric("loss", 1.0, step)
-        times.append(time.perf_counter_ns() - begin)
-    assert statistics.median(times) < 6_000
+def test_a_call_costs_the_caller_a_few_function_calls(open_reporter: Open) -> None:
+    # The microseconds are bench/reporter.py's; this only notices when a call becomes several times dearer.
+    reporter = open_reporter(flush_seconds=60)
+    reporter.metric("loss", 1.0, 0)
+    efforts = [calls_of(lambda step=step: reporter.metric("loss", 1.0, step)) for step in range(1, 100)]
+    assert max(efforts) < 20
 
 
 def test_the_off_switch_creates_nothing(

@@ -12,6 +12,7 @@ from gpubloom.traincard.gpus import Gpus
 from gpubloom.traincard.nvml import load_nvml
 from gpubloom.traincard.telemetry import Machine
 from tests.traincard.conftest import events_of
+from tests.waiting import wait_until
 
 _EXPECTED = {"cpu/utilization", "ram/used", "ram/total", "process/ram", "disk/used", "disk/total"}
 
@@ -158,7 +159,7 @@ def test_only_the_gpus_of_this_process_are_shown(
 
 def test_the_reporter_records_the_machine_by_itself(run_dir: Path) -> None:
     with Reporter(run_dir, telemetry_seconds=0.1):
-        time.sleep(0.5)
+        wait_until(lambda: events_of(run_dir, "system"))
     assert events_of(run_dir, "system")[-1].fields["values"].keys() >= _EXPECTED
 
 

@@ -1,6 +1,5 @@
 """Lines that real trainers print, and what is read from them."""
 
-import time
 from typing import Any
 
 import pytest
@@ -256,9 +255,8 @@ def test_no_line_breaks_the_reading(line: str) -> None:
      "/" * 2000, "epoch 1" + " " * 1900, "{" + "'loss': 1, " * 180 + "}", "1/2 " + "━" * 1900,
      "loss=" + "1." * 900, "x" * 1990 + " loss", "[" * 2000, "train " * 330, "- " * 1000, "1e" * 1000],
 )  # fmt: skip
+@pytest.mark.timeout(60)
 def test_reading_a_nasty_line_costs_little(line: str) -> None:
-    started = time.process_time()
-    for _ in range(20):
+    # Together a second or two; an expression that goes wrong would not end in time.
+    for _ in range(200):
         read_line(line)
-    # Milliseconds each on a slow machine; an expression that goes wrong takes minutes.
-    assert (time.process_time() - started) / 20 < 0.05
