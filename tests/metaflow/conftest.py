@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,9 @@ from typing import Any
 import pytest
 
 from gpubloom.traincard.card.page import STATIC
+from tests import waiting
 from tests.browser.conftest import chromium
+from tests.ports import free_port
 from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
 
 __all__ = ["chromium"]
@@ -113,16 +114,14 @@ class Flow:
     @contextmanager
     def server(self, *arguments: str) -> Iterator[str]:
         """`card server`; it listens everywhere, and is only asked on the loopback address."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         process = self.start("card", "server", "--port", str(port), "--poll-interval", "1", *arguments)
         try:
             wait_until(lambda: _answers(port))
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=120)
 
 
 def _age(path: Path) -> int:
@@ -139,12 +138,7 @@ def _answers(port: int) -> bool:
 
 
 def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{condition} did not come true within {seconds} seconds")
+    waiting.wait_until(condition, seconds=seconds)
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from gpubloom.providers.rented import Launch
 from gpubloom.providers.skypilot_cloud import Chosen, SkyPilotPlace
 from gpubloom.providers.skypilot_process import SkyPilotProcess, TimeLimits
 from gpubloom.providers.skypilot_task import task_of
+from tests.ports import free_port
 from tests.providers.services.machine import Machine
 
 Result = TypeVar("Result")
@@ -109,9 +109,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         path = home / ".sky/catalogs/v8" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {
             "HOME": str(home),

@@ -1,6 +1,5 @@
 """Letters through a real mail server on the loopback address, and what happens when it is away."""
 
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +7,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Message
 
 from gpubloom.server.accounts.tables import User
+from tests.ports import free_port
 from tests.server.installation import Installation
 
 
@@ -22,15 +22,10 @@ class Mailbox(Message):
         self.letters.append((message["X-RcptTo"], message.get_payload()))
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
 @pytest.fixture
 def mailbox() -> Iterator[tuple[Mailbox, int]]:
     box = Mailbox()
-    controller = Controller(box, hostname="127.0.0.1", port=_free_port())
+    controller = Controller(box, hostname="127.0.0.1", port=free_port())
     controller.start()
     yield box, controller.port
     controller.stop()
@@ -61,7 +56,7 @@ def test_a_password_is_not_sent_to_a_mail_server_without_tls(
 
 
 def test_a_letter_is_kept_when_the_mail_server_is_away(installation: Installation, member: User) -> None:
-    with installation.serve(smtp_url=f"smtp://127.0.0.1:{_free_port()}") as server:
+    with installation.serve(smtp_url=f"smtp://127.0.0.1:{free_port()}") as server:
         answer = server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
     assert answer.status_code == 202
     [letter] = installation.letters()

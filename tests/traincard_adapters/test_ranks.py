@@ -1,7 +1,6 @@
 """Two ranks of one training, as real processes: told once, they stop and save together."""
 
 import os
-import socket
 import subprocess
 import sys
 import textwrap
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.traincard import ControlFile, load_latest, read_all
+from tests.ports import free_port
 from tests.traincard_adapters.conftest import events_of, series_of
 
 pytest.importorskip("torch")
@@ -45,9 +45,7 @@ _LOOP = """
 
 
 def test_both_ranks_obey_at_the_same_step(run_dir: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(
@@ -93,7 +91,7 @@ def test_both_ranks_obey_at_the_same_step(run_dir: Path) -> None:
 
 
 def _wait_for_step(run_dir: Path, step: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         latest = load_latest(run_dir)
         if latest is not None and (latest["step"] or 0) >= step:
@@ -103,7 +101,7 @@ def _wait_for_step(run_dir: Path, step: int) -> None:
 
 
 def _wait_for_save(run_dir: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not events_of(run_dir, "checkpoint"):
         assert time.monotonic() < deadline, "nothing was saved"
         time.sleep(0.02)

@@ -4,11 +4,13 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
+from tests.waiting import wait_until
 
 KEY, SECRET = "testkey", "testsecret"
 
@@ -19,9 +21,7 @@ class S3Server:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "bucket").mkdir(parents=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -45,15 +45,6 @@ class S3Server:
             self._process.terminate()
             self._process.wait(10)
             self._process = None
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{condition} did not come true within {seconds} seconds")
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from typing import Self
 
 import psutil
 
-from gpubloom.engine.parallel.companions import free_port
+from tests.ports import free_port
 
 # Small, silent, and quick to notice what is gone.
 SETTINGS = {
@@ -57,7 +57,7 @@ class RayNode:
                 *("start", "--block", "--disable-usage-stats", f"--node-ip-address={machine.address}"),
                 f"--object-store-memory={_STORE_BYTES}",
                 # Ports that Ray chooses itself it waits for, and not long: a busy machine is too slow for it.
-                *(f"--{name}-port={free_port('127.0.0.1')}" for name in _AGENT_PORTS),
+                *(f"--{name}-port={free_port()}" for name in _AGENT_PORTS),
                 *arguments,
             ],
             stdin=subprocess.DEVNULL,
@@ -97,8 +97,8 @@ class RayCluster:
     def __init__(self, *, dashboard: bool = False, machine: Machine = HERE) -> None:
         self._machine = machine
         self._folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
-        self.port = free_port("127.0.0.1")
-        self.dashboard_port = free_port("127.0.0.1")
+        self.port = free_port()
+        self.dashboard_port = free_port()
         self._dashboard = dashboard
         self._count = 0
         self.head: RayNode | None = None

@@ -2,23 +2,22 @@
 
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from gpubloom.engine.parallel import Seat, join
-from gpubloom.engine.parallel.companions import free_port
 from gpubloom.engine.parallel.conductor import Conductor, Member
 from gpubloom.engine.parallel.crew import shared_out
 from gpubloom.plan import TrainConfig
+from tests.ports import free_port
 
 TWO = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
 
 
 def places(**more: str) -> tuple[dict[str, str], dict[str, str]]:
-    port = str(free_port("127.0.0.1"))
+    port = str(free_port())
     return {**TWO, "RANK": "0", "MASTER_PORT": port}, {**TWO, "RANK": "1", "MASTER_PORT": port, **more}
 
 
@@ -66,10 +65,8 @@ def test_a_first_process_that_is_not_there_is_waited_for_so_long() -> None:
 
 def test_a_process_that_never_joins_is_named() -> None:
     first, _ = places()
-    begun = time.monotonic()
     with pytest.raises(ValueError, match=r"Rank 1 of the 2 processes did not come to .* within 1 s"):
         join({**first, "BLOOM_JOIN_SECONDS": "1"}, on_gpu=False)
-    assert time.monotonic() - begun < 20
 
 
 def test_a_port_that_is_in_use_is_named() -> None:
@@ -134,9 +131,8 @@ def test_a_companion_that_raises_ends_the_run_with_its_words(
 
 
 def test_a_companion_that_refuses_its_input_ends_the_run_as_refused_at_once(tmp_path: Path) -> None:
-    begun = time.monotonic()
-    assert conducted(tmp_path, "import time; time.sleep(60)", "raise SystemExit(2)") == 2
-    assert time.monotonic() - begun < 20
+    # Were the other one waited for, this test would run out of time.
+    assert conducted(tmp_path, "import time; time.sleep(3600)", "raise SystemExit(2)") == 2
 
 
 def test_what_only_lost_the_others_is_started_again_and_then_given_up(

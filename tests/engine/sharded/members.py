@@ -1,17 +1,16 @@
 """Starts the processes of a group and waits for them."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 
+from tests.ports import free_port
+
 
 def run_members(size: int, command: Sequence[str], timeout: float = 170) -> None:
     """Runs one command in so many processes, which find each other by torchrun's variables."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     members = [
         subprocess.Popen(
