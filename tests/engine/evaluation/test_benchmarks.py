@@ -56,7 +56,8 @@ def test_a_task_of_ones_own_is_run_for_base_and_tuned(
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     found = evaluate(trained.folder, lm_eval_tasks=("password",))["lm_eval"]
     assert found["tuned"]["password"]["acc"] == 1.0
-    assert 0.0 <= found["base"]["password"]["acc"] <= 1.0
+    # Each of the four questions was asked: nobody else's result was taken over.
+    assert found["base"]["password"]["acc"] in {0.0, 0.25, 0.5, 0.75, 1.0}
     with pytest.raises(SystemExit):
         evaluate(trained.folder, "unknown", lm_eval_tasks=("no_such_task",))
     assert "lm-eval knows no task no_such_task" in capsys.readouterr().err
