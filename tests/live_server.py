@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from pathlib import Path
 
-START_SECONDS = 60
-LETTER_SECONDS = 15
+START_SECONDS = 120
+LETTER_SECONDS = 120
 
 
 @dataclass

@@ -4,23 +4,12 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from gpubloom.agent import AgentFiles, AgentRecord, ExitRecord, JobSpec
 from gpubloom.agent.held_files import is_held
-
-# Far more than anything takes, so that a busy machine fails no test.
-PATIENCE_SECONDS = 30.0
-
-
-def wait_until(happens: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not happens():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.01)
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 class Run:

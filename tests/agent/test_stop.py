@@ -62,7 +62,7 @@ def test_training_that_ignores_sigterm_is_killed_when_its_grace_is_over(run: Run
 
 def test_time_limit_asks_the_training_to_save(run: Run) -> None:
     run.script(SAVES)
-    run.spec = replace(run.spec, time_limit_seconds=1.0)
+    run.spec = replace(run.spec, time_limit_seconds=4.0)
     end = run.run_agent()
     assert (end.code, end.reason) == (0, "time_limit")
     assert "saved" in run.output()

@@ -77,7 +77,7 @@ def test_the_script_of_a_run_trains_is_stopped_by_a_signal_and_continues(
         assert time.monotonic() < deadline
         time.sleep(0.02)
     first.send_signal(signal.SIGTERM)
-    first.wait(60)
+    first.wait(150)
     if (load_latest(run.folder) or {})["status"] != "completed":
         assert (load_latest(run.folder) or {})["status"] == "preempted"
         subprocess.run([sys.executable, "train.py", "--resume"], cwd=run.folder, env=environment, check=True)

@@ -29,7 +29,7 @@ _FLAGS = (
 )
 
 # Waiting ends with what is waited for; this only bounds it on a busy machine.
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 
 NewPage = Callable[..., Page]

@@ -76,7 +76,7 @@ def test_ctrl_c_stops_an_answer_and_twice_quits(base: Path) -> None:
         time.sleep(1)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         if process.poll() is None:
             process.kill()

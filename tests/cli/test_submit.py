@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 @pytest.fixture(scope="module")
 def token(server: LiveServer) -> str:
-    with httpx2.Client(base_url=server.address, timeout=30) as client:
+    with httpx2.Client(base_url=server.address, timeout=120) as client:
         account = {"name": "Ada", "email": "ada@example.com", "password": "correct horse battery"}
         secret = server.setup_link.partition("token=")[2]
         csrf = client.post("/api/auth/setup", json={"token": secret, **account}).json()["csrfToken"]
@@ -92,7 +92,7 @@ def test_a_folder_that_is_paused_and_cancelled_on_the_way(
     started = bloom("submit", str(NANOGPT), "--provider", "local", "--json", *endless)
     job_id = json.loads(started.stdout)["job_id"]
     headers = {"Authorization": f"Bearer {token}"}
-    with httpx2.Client(base_url=server.address, headers=headers, timeout=30) as client:
+    with httpx2.Client(base_url=server.address, headers=headers, timeout=120) as client:
 
         def status() -> dict[str, object]:
             found: dict[str, object] = client.get(f"/api/ml-jobs/{job_id}/status").json()

@@ -108,7 +108,7 @@ def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path) -> None:
     )
     process = start(*arguments, "--run-dir", "run", folder=tmp_path)
     events = tmp_path / "run" / "traincard" / "events.jsonl"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (events.exists() and '"step":5,' in events.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.05)

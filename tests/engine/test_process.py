@@ -45,7 +45,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def wait_for_step(run: Path, step: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     events = run / "traincard" / "events.jsonl"
     while not (events.exists() and f'"step":{step},' in events.read_text()):
         assert process.poll() is None, f"ended before step {step}: {finish(process)}"

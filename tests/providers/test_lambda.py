@@ -22,7 +22,7 @@ from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.web import Clock, Trouble
 
 # Longer than any answer takes on a busy machine, shorter than a test may wait for none.
-IMPATIENT_SECONDS = 2.0
+IMPATIENT_SECONDS = 4.0
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def launch(command: str = WAITS, key: str = "bloom-job1-a1", **values: Any) -> L
 
 
 async def until_ended(opened: ModalPlace, instance_id: str) -> Instance:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (found := await opened.status(instance_id)).state == "running":
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)

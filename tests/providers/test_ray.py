@@ -101,7 +101,7 @@ def test_faults_have_their_names_and_hold_no_secret(
     service.troubles.append(trouble)
 
     async def story() -> None:
-        async with opened(service, seconds=2.0) as rented:
+        async with opened(service, seconds=4.0 if trouble == "hang" else 60.0) as rented:
             with pytest.raises(Fault) as fault:
                 await rented.submit(launch())
             assert fault.value.kind == kind

@@ -45,7 +45,7 @@ def launch(key: str = "bloom-5f3c-a1", **changes: object) -> Launch:
 @asynccontextmanager
 async def opened(service: ReplicateService) -> AsyncIterator[Replicate]:
     """As a worker opens it, but impatient."""
-    http = ServiceHttp("Replicate", service.url, service.api_key, Pace(0.0), _explain, timeout_seconds=1.0)
+    http = ServiceHttp("Replicate", service.url, service.api_key, Pace(0.0), _explain, timeout_seconds=4.0)
     found = Replicate(http, f"somebody/bloom:{VERSION}", "somebody/results", "L40S", pause_seconds=0.01)
     try:
         yield found

@@ -62,7 +62,7 @@ def launch(command: str = "echo on; sleep 60", **values: Any) -> Launch:
 
 
 async def until_ended(opened: SkyPilotPlace, instance_id: str) -> Instance:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (found := await opened.status(instance_id)).state == "running":
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
@@ -128,7 +128,7 @@ def test_skypilots_process_ends_with_us_even_in_the_middle_of_an_answer(service:
         time.sleep(0.01)
     # As the kernel does when we are killed.
     bridge.stdin.close()
-    assert bridge.wait(10) == 0
+    assert bridge.wait(120) == 0
 
 
 def test_a_machine_that_is_still_being_made_is_starting_and_is_not_asked_for_again(
@@ -333,7 +333,7 @@ def test_several_machines_are_joined_by_the_variables_that_skypilot_sets(tmp_pat
                 "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": str(rank),
                 "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NUM_GPUS_PER_NODE": "8",
             },
-            capture_output=True, text=True, timeout=30, check=True,
+            capture_output=True, text=True, timeout=120, check=True,
         )  # fmt: skip
         return done.stdout, (tmp_path / "said").read_text()
 

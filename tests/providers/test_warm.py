@@ -197,7 +197,7 @@ def test_the_warm_parent_ends_with_its_worker() -> None:
     assert parent._channel is not None
     assert parent._process is not None
     parent._channel.close()
-    assert parent._process.wait(30) == 0
+    assert parent._process.wait(120) == 0
     parent.close()
 
 

@@ -16,7 +16,7 @@ from gpubloom.worker.preparation import Preparations
 from gpubloom.worker.sweeping import sweep
 from tests.server.installation import Browser, Server
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 # For behaviour that lies before or behind the database, which one run shows as well as two.
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 

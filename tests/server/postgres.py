@@ -22,7 +22,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-START_SECONDS = 30
+START_SECONDS = 120
 
 # Nothing here outlives the tests, so nothing waits for the disk.
 _SETTINGS = {

@@ -18,7 +18,7 @@ import pytest
 
 from gpubloom.traincard import Reporter
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 @dataclass(frozen=True)

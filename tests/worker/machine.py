@@ -30,7 +30,7 @@ from tests.server.installation import Installation
 from tests.worker.toy_task import TOY_TASK
 from tests.worker.toy_training import TOY
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 class Machine:

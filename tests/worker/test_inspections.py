@@ -25,7 +25,7 @@ from gpubloom.worker.preparation import Preparations
 from tests.server.installation import Installation
 
 LINE = b'{"prompt": "What?", "completion": "That."}\n'
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 @pytest.fixture
@@ -237,19 +237,30 @@ def test_looking_for_work_takes_no_write_lock(
 ) -> None:
     monkeypatch.setattr(preparation, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(preparation, "SWEEP_SECONDS", 3600.0)
-    writes = 0
-    original = Database.write
+    counts = {"read": 0, "write": 0}
 
-    def counted(self: Database) -> Any:
-        nonlocal writes
-        writes += 1
-        return original(self)
+    def count(name: str) -> None:
+        original = getattr(Database, name)
+
+        def counted(self: Database) -> Any:
+            counts[name] += 1
+            return original(self)
+
+        monkeypatch.setattr(Database, name, counted)
+
+    async def looked(times: int) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            until = counts["read"] + times
+            while counts["read"] < until:
+                await asyncio.sleep(0.01)
 
     async def work() -> None:
+        count("read")
         async with _worker(settings):
-            await asyncio.sleep(0.5)
-            monkeypatch.setattr(Database, "write", counted)
-            await asyncio.sleep(0.3)
+            # What is done once at the start may write.
+            await looked(5)
+            count("write")
+            await looked(10)
+            assert counts["write"] == 0
 
     asyncio.run(work())
-    assert writes == 0

@@ -8,7 +8,7 @@ import pytest
 
 from gpubloom.traincard import Reading, load_latest, read_all
 from gpubloom.traincard.interop.event_files import Scalars, write_scalars, write_version
-from tests.agent.runs import Run, wait_until
+from tests.agent.runs import PATIENCE_SECONDS, Run, wait_until
 
 NANOGPT = """
 import sys, time
@@ -102,7 +102,7 @@ def test_the_time_left_shows_while_it_runs(run: Run) -> None:
         assert reading.status == "running"
         assert reading.ranks[0].life(reading.now()) == "alive"
         agent.terminate()
-        assert agent.wait(30) == 0
+        assert agent.wait(PATIENCE_SECONDS) == 0
     assert latest is not None
     assert latest["total_steps"] == 1000
     assert 0 < latest["step"] < 1000
@@ -157,7 +157,12 @@ def test_a_reporter_that_begins_late_and_unseen_takes_over(run: Run) -> None:
         "import importlib, time\n"
         "for step in range(1, 40):\n"
         "    print(f'step {step} loss 9.0', flush=True)\n"
-        "    time.sleep(0.05)\n"
+        "def followed():\n"
+        "    try:\n"
+        "        return open('traincard/events.jsonl').read().count('loss')\n"
+        "    except OSError:\n"
+        "        return 0\n"
+        "while followed() < 6: time.sleep(0.05)\n"
         "Reporter = importlib.import_module('gpubloom.traincard').Reporter\n"
         "with Reporter(telemetry_seconds=0) as reporter:\n"
         "    assert reporter.is_on\n"
@@ -232,5 +237,5 @@ def test_a_run_directory_that_is_deleted_does_not_come_back(run: Run) -> None:
         "    print(f'step {step} loss 0.5', flush=True); time.sleep(0.1)\n"
     )
     with run.start_agent() as agent:
-        assert agent.wait(40) != 0
+        assert agent.wait(PATIENCE_SECONDS) != 0
     assert not run.path.exists()

@@ -37,7 +37,7 @@ class Taker:
 
     def state(self) -> list[Tensor]:
         for thread in self._threads:
-            thread.join(30)
+            thread.join(120)
         assert not self.is_busy
         return list(self._state.values())
 
@@ -83,7 +83,7 @@ def test_with_little_memory_the_next_update_waits_for_the_taker() -> None:
     training.join(0.3)
     assert training.is_alive()
     Taker(executor, snapshot).state()
-    training.join(10)
+    training.join(120)
     assert not training.is_alive()
 
 

@@ -53,7 +53,7 @@ class Served:
             base_url=f"http://127.0.0.1:{place['port']}/v1", api_key=place["token"], max_retries=0
         )
 
-    def ended(self, seconds: float = 30) -> tuple[int, str]:
+    def ended(self, seconds: float = 120) -> tuple[int, str]:
         output, _ = self.process.communicate(timeout=seconds)
         return self.process.returncode, output
 
@@ -121,7 +121,7 @@ def own_run(make_run: Callable[..., Run]) -> Path:
 
 def test_nobody_asks_and_the_process_and_its_memory_are_gone(tmp_path: Path, own_run: Path) -> None:
     before = psutil.Process().memory_info().rss
-    with Served(tmp_path / "serve", own_run, idle_minutes=0.03) as served, served.client() as client:
+    with Served(tmp_path / "serve", own_run, idle_minutes=0.1) as served, served.client() as client:
         assert served.place()["models"] == ["model"]
         child = psutil.Process(served.process.pid)
         assert child.memory_info().rss > 50e6
@@ -130,8 +130,8 @@ def test_nobody_asks_and_the_process_and_its_memory_are_gone(tmp_path: Path, own
         assert answer.choices[0].finish_reason == "length"
         with pytest.raises(openai.BadRequestError, match="has no chat template"):
             client.chat.completions.create(model="model", messages=QUESTION)
-        assert served.ended(60) == (0, "")
-        assert time.monotonic() - started > 0.03 * 60
+        assert served.ended() == (0, "")
+        assert time.monotonic() - started > 0.1 * 60
         assert not child.is_running()
         assert not (served.home / "serve.json").exists()
     assert psutil.Process().memory_info().rss - before < 50e6

@@ -160,7 +160,7 @@ class ReplicateService(WebService):
         folder = rental.machine.folder
         if self._ended(rental) is None and (folder / "pid").exists():
             os.kill(int((folder / "pid").read_text()), signal.SIGTERM)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 120
             while self._ended(rental) is None and time.monotonic() < deadline:
                 time.sleep(0.02)
         self.end(rental)

@@ -21,7 +21,7 @@ import pytest
 from tests.live_server import LiveServer, live_server
 from tests.server.installation import Installation
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 PIECE = 4_000_000
 
 

@@ -15,6 +15,7 @@ from gpubloom.server.jobs.stream import JobStreams, StreamEvent
 from gpubloom.server.jobs.tables import TrainingJob
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job
+from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -43,12 +44,19 @@ async def _streams(installation: Installation, job: TrainingJob) -> AsyncIterato
 
 async def _take(source: AsyncIterator[StreamEvent | None], count: int) -> list[Any]:
     found: list[Any] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(found) < count:
             event = await anext(source)
             if event is not None:
                 found.append(event.data.get("number", event.kind))
     return found
+
+
+async def _joined(streams: JobStreams, job: TrainingJob, count: int) -> None:
+    """Wait until so many viewers are fed."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while job.id not in streams._tailers or len(streams._tailers[job.id].viewers) < count:
+            await asyncio.sleep(0.01)
 
 
 def test_a_viewer_gets_what_it_missed_and_then_what_happens(
@@ -71,21 +79,20 @@ def test_a_viewer_gets_what_it_missed_and_then_what_happens(
 def test_many_viewers_share_one_tailer(
     installation: Installation, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = 0
+    readers: set[object] = set()
     real = events.events_after
 
-    async def counted(*arguments: Any) -> Any:
-        nonlocal reads
-        reads += 1
+    async def noted(*arguments: Any) -> Any:
+        readers.add(asyncio.current_task())
         return await real(*arguments)
 
-    monkeypatch.setattr(stream, "events_after", counted)
+    monkeypatch.setattr(stream, "events_after", noted)
 
     async def scenario() -> None:
         async with _streams(installation, job) as (streams, say):
             viewers = [streams.follow(job.id, 0) for _ in range(50)]
             waiting = [asyncio.create_task(_take(viewer, 3)) for viewer in viewers]
-            await asyncio.sleep(0.5)
+            await _joined(streams, job, 50)
             for number in range(3):
                 await say(number)
             assert await asyncio.gather(*waiting) == [[0, 1, 2]] * 50
@@ -93,8 +100,7 @@ def test_many_viewers_share_one_tailer(
                 await viewer.aclose()
 
     asyncio.run(scenario())
-    # Two seconds of looking five times a second, not that times fifty.
-    assert reads < 100
+    assert len(readers) == 1
 
 
 def test_a_viewer_that_was_away_too_long_is_told_to_load_anew(
@@ -123,14 +129,15 @@ def test_a_viewer_that_reads_too_slowly_is_cut_off(
 
     async def scenario() -> None:
         async with _streams(installation, job) as (streams, say):
-            viewer = streams.follow(job.id, None)
-            first = asyncio.create_task(_take(viewer, 1))
-            await asyncio.sleep(0.5)
+            viewer, prompt = streams.follow(job.id, None), streams.follow(job.id, None)
+            firsts = [asyncio.create_task(_take(each, 1)) for each in (viewer, prompt)]
+            await _joined(streams, job, 2)
             await say(0)
-            await first
+            await asyncio.gather(*firsts)
             for number in range(1, 8):
                 await say(number)
-            await asyncio.sleep(1)
+                assert await _take(prompt, 1) == [number]
+            await prompt.aclose()
             with pytest.raises(StopAsyncIteration):
                 await _take(viewer, 10)
 

@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for number, word in enumerate(WORDS):
                 if "slow" in text and number:
-                    self.server.go.acquire(timeout=30)
+                    self.server.go.acquire(timeout=60)
                 if "die" in text and number == 1:
                     self.close_connection = True
                     self.connection.close()

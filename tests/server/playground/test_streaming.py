@@ -33,7 +33,7 @@ class House:
 
     def client(self) -> httpx2.Client:
         headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx2.Client(base_url=self.server.address, headers=headers, timeout=30, trust_env=False)
+        return httpx2.Client(base_url=self.server.address, headers=headers, timeout=60, trust_env=False)
 
     def body(self, text: str, *, stream: bool) -> dict[str, object]:
         return {"model": "tune", "messages": [{"role": "user", "content": text}], "stream": stream}
@@ -60,7 +60,7 @@ def test_words_arrive_when_they_are_written_and_survive_a_restart_of_the_server(
         house.process.go.release()
         assert [" three" in next(lines), next(lines)] == [True, "data: [DONE]"]
     house.server.process.terminate()
-    house.server.process.wait(timeout=30)
+    house.server.process.wait(timeout=60)
     with live_server(house.home) as again:
         house.server = again
         with house.client() as client:
@@ -73,7 +73,7 @@ def test_when_the_client_leaves_the_process_is_told_so(house: House) -> None:
         with client.stream("POST", "/v1/chat/completions", json=house.body("slow", stream=True)) as answer:
             assert "One" in next(answer.iter_lines())
         # The process notices when it writes into the closed connection.
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not house.process.left.is_set():
             assert time.monotonic() < deadline, "the process still writes for nobody"
             house.process.go.release()
@@ -82,12 +82,12 @@ def test_when_the_client_leaves_the_process_is_told_so(house: House) -> None:
         # Nothing was sent yet: an answer in one piece is still being written.
         with pytest.raises(httpx2.TimeoutException):
             client.post("/v1/chat/completions", json=house.body("slow", stream=False), timeout=1)
-        assert house.process.left.wait(20)
+        assert house.process.left.wait(60)
 
 
 def test_openais_client_streams_completes_and_reads_errors(house: House) -> None:
     with openai.OpenAI(
-        base_url=f"{house.server.address}/v1", api_key=house.token, max_retries=0, timeout=30
+        base_url=f"{house.server.address}/v1", api_key=house.token, max_retries=0, timeout=60
     ) as client:
         assert [model.id for model in client.models.list()] == [str(house.job.id)]
         messages = json.loads('[{"role": "user", "content": "hello"}]')

