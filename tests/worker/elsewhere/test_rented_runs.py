@@ -13,7 +13,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.reconciling import reconcile
 from tests.worker.elsewhere import toy_place
-from tests.worker.elsewhere.renter import Renter
+from tests.worker.elsewhere.renter import PACE, Renter
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.xdist_group("s3")
@@ -102,23 +102,25 @@ def test_what_a_service_cannot_do_is_refused_before_it_is_asked(
 def test_at_its_budget_a_job_is_warned_paused_after_a_checkpoint_and_its_machine_given_back(
     renter: Renter,
 ) -> None:
-    job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02, "save_every": 50}, budget=14.0)
+    # Asked to save at fourteen dollars, of which one is spent each second; the other ten are for saving.
+    renter.pace = replace(PACE, checkpoint=10.0)
+    job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02, "save_every": 50}, budget=24.0)
     [job] = _finished(renter, job_id)
     assert (job.status, job.error_code) == ("paused", "budget")
-    assert "$14.00" in (job.error_message or "")
+    assert "$24.00" in (job.error_message or "")
     assert not renter.service.running
-    # It was asked four seconds before, and saved when it was asked.
+    # It saved when it was asked.
     saved = json.loads((renter.run_dir(job_id) / "checkpoints/latest.json").read_text())
     assert saved["step"] == max(renter.losses(job_id))
     [rental] = renter.rentals(job_id)
-    assert 9.0 <= rental.cost <= 16.0
+    assert 13.0 <= rental.cost <= 24.0
     warned = [mark["percent"] for mark in job.summary["marks"] if mark["kind"] == "budget"]
     assert warned == sorted(set(warned))
     assert warned[0] == 50
     assert renter.installation.actions().count("budget.warning") == len(warned)
     # The agent has the same limit: it would have stopped even with nobody here.
     spec = json.loads(next(renter.service.folder.glob("*/job/attempt-1/job.json")).read_text())
-    assert 0 < spec["time_limit_seconds"] <= 14.0
+    assert 0 < spec["time_limit_seconds"] <= 24.0
 
 
 @pytest.mark.long
