@@ -171,7 +171,7 @@ def test_a_full_disk_at_the_end_leaves_no_half_model(disk: Path, make_run: Calla
     assert not list(run.folder.rglob(".writing-*"))
 
 
-SLOW_RUN = """
+STUCK_RUN = """
 import sys, time
 from pathlib import Path
 from gpubloom.engine.shards.tensor_file import TensorFileWriter
@@ -179,10 +179,11 @@ from gpubloom.plan import TrainConfig
 from tests.engine.runs import Run
 
 quick = TensorFileWriter.write
-def slow(self, data):
-    time.sleep(0.05)
+def stuck(self, data):
+    while "step-00000020" in str(self.path) and self.path.name == "optimizer.safetensors" and self._written:
+        time.sleep(60)
     quick(self, data)
-TensorFileWriter.write = slow
+TensorFileWriter.write = stuck
 Run(Path(sys.argv[1]), TrainConfig.read(Path(sys.argv[2]))).train()
 """
 
@@ -194,7 +195,7 @@ def test_killed_while_saving_leaves_the_checkpoint_before_and_resumes_exactly(
     (tmp_path / "config.json").write_text(config.to_json())
     run, whole = Run(tmp_path / "killed", config), Run(tmp_path / "whole", config)
     process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_RUN, str(run.folder), str(tmp_path / "config.json")],
+        [sys.executable, "-c", STUCK_RUN, str(run.folder), str(tmp_path / "config.json")],
         cwd=Path(__file__).parents[3],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )

@@ -152,10 +152,11 @@ def test_a_second_writer_is_sent_away_while_the_first_writes(tmp_path: Path) -> 
     file = Arriving(tmp_path / "data.csv", 10)
 
     async def work() -> None:
-        arrived = asyncio.Event()
+        begun, arrived = asyncio.Event(), asyncio.Event()
 
         async def slow() -> AsyncIterator[bytes]:
             yield b"12345"
+            begun.set()
             await arrived.wait()
             yield b"67890"
 
@@ -163,9 +164,7 @@ def test_a_second_writer_is_sent_away_while_the_first_writes(tmp_path: Path) -> 
             yield b"xxxxx"
 
         first = asyncio.create_task(receive(slow(), file, offset=0))
-        while not file.partial.exists():
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
+        await begun.wait()
         with pytest.raises(Conflict) as refused:
             await receive(other(), file, offset=0)
         assert refused.value.code == "upload_busy"
