@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 _NAMES = {"localhost", ""}
 
@@ -47,6 +48,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="X",
         help="let every test take so many times as long, on a busy machine",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hypothesis: examples have no time limit, and are the same every time unless the order is random."""
+    # Before test modules are imported: their own settings are made from these.
+    settings.register_profile(
+        "suite",
+        deadline=None,
+        derandomize=config.getoption("order_seed") is None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("suite")
 
 
 @pytest.hookimpl(wrapper=True)

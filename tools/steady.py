@@ -104,7 +104,8 @@ def run_pass(wanted: Pass, further: list[str], folder: Path) -> Pass:
     report, log = folder / f"pass-{wanted.number}.xml", folder / f"pass-{wanted.number}.log"
     command = [
         *(sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-m", "not long"),
-        *("--order-seed", str(wanted.seed), "--durations", "40", "-rfE"),
+        *("--order-seed", str(wanted.seed), "--hypothesis-seed", str(wanted.seed)),
+        *("--durations", "40", "-rfE"),
         *("--junitxml", str(report), "-o", "junit_family=xunit1", *further),
     ]
     if wanted.kind == "busy":
