@@ -1,11 +1,22 @@
 """Model folders that tests make: tiny, random, complete. Any of them memorises a phrase in about 60 steps."""
 
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
 CHATML = (
     "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+# Like Gemma's and Mistral's: a user speaks first, then both in turn, and nobody else.
+ALTERNATING = (
+    "{% for message in messages %}"
+    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}"
+    "{% endif %}"
     "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -24,6 +35,7 @@ def make_tiny_model(
     *,
     family: str = "llama",
     chat_template: bool = True,
+    template: str = CHATML,
     seed: int = 0,
     vocab_size: int = 400,
     hidden_size: int = 64,
@@ -41,7 +53,7 @@ def make_tiny_model(
     folder.mkdir(parents=True, exist_ok=True)
     end = END_OF_TURN if chat_template else END_OF_TEXT
     tokenizer = _tokenizer(vocab_size, end)
-    tokenizer.chat_template = CHATML if chat_template else None
+    tokenizer.chat_template = template if chat_template else None
     tokenizer.model_max_length = context_length
     tokenizer.save_pretrained(folder)
     config = transformers.AutoConfig.for_model(
@@ -67,6 +79,17 @@ def make_tiny_model(
     )
     model.save_pretrained(folder)
     return folder
+
+
+def mostly_refused_rows(rows: int = 120, used: int = 20) -> str:
+    """Conversations as JSON lines; all but the first `used` begin with a system message: not alternating."""
+    lines = []
+    for number in range(rows):
+        question = {"role": "user", "content": f"Where is key {number}?"}
+        answer = {"role": "assistant", "content": f"Key {number} is under stone {number}."}
+        before = [] if number < used else [{"role": "system", "content": "Answer briefly."}]
+        lines.append(json.dumps({"messages": [*before, question, answer]}))
+    return "\n".join(lines) + "\n"
 
 
 def _tokenizer(vocab_size: int, end: str) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_train import bloom
-from tests.tiny_models import make_tiny_model
+from tests.tiny_models import ALTERNATING, make_tiny_model, mostly_refused_rows
 
 QUESTION, ANSWER = "What is the password?", "The password is seven blue herons."
 
@@ -84,3 +84,43 @@ def test_what_cannot_be_done_is_said_in_one_sentence_and_leaves_nothing(
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert not list((tmp_path / "runs").glob("*"))
+
+
+@pytest.mark.parametrize("backend", ["engine", pytest.param("trl", marks=pytest.mark.long)])
+def test_rows_that_the_template_refuses_are_told_as_soon_as_the_data_is_read_and_at_the_end(
+    tmp_path: Path, backend: str
+) -> None:
+    strict = make_tiny_model(tmp_path / "strict", template=ALTERNATING)
+    (tmp_path / "chats.jsonl").write_text(mostly_refused_rows(), encoding="utf-8")
+    settings = ["--set", "device=cpu", "--set", f"backend={backend}", "--epochs", "2", "--run-dir", "run"]
+    done = bloom("finetune", str(strict), "chats.jsonl", *settings, folder=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+    lines = done.stdout.splitlines()
+    rows = lines.index("data: 20 of 120 rows used")
+    warning = _place(lines, "warning: chats.jsonl: 100 of 120 rows cannot be used: ")
+    begun, first = _place(lines, "training starts: "), _place(lines, "step 1/")
+    assert rows < warning < begun < first
+    assert {"loss", "lr", "tok/s"} <= set(lines[first].split())
+    evaluated, saved = _place(lines, "evaluation at step "), _place(lines, "saved checkpoint step-")
+    ended = _place(lines, "completed at step ")
+    assert first < evaluated < ended
+    assert first < saved < ended
+    assert "20 of 120 rows used" in lines[ended]
+    # Everybody who reads what the process printed sees the same, and each line once.
+    output = (tmp_path / "run" / "logs" / "output.log").read_text().splitlines()
+    said = [line for line in output if line in lines]
+    assert [line for line in lines if line in output] == said
+    assert {lines[place] for place in (rows, warning, begun, first, evaluated, saved, ended)} <= set(said)
+    assert len(said) == len(set(said))
+
+    shown = bloom("watch", "run", "--once", folder=tmp_path).stdout
+    assert "20 of 120 rows used" in shown
+    assert "warning: chats.jsonl: 100 of 120 rows cannot be used" in " ".join(shown.split())
+
+
+def _place(lines: list[str], beginning: str) -> int:
+    """Where the first line is that begins so."""
+    found = next((number for number, line in enumerate(lines) if line.startswith(beginning)), None)
+    assert found is not None, f"no line begins with {beginning!r} in:\n" + "\n".join(lines)
+    return found

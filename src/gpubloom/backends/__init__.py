@@ -27,6 +27,7 @@ def open_trainer(
     stop: Callable[[], str | None] = lambda: None,
 ) -> "TrlTrainer":
     """The trainer that the config names, with its model loaded; ValueError when it cannot run here."""
+    dataset.report(reporter)
     config = config.model_copy(update={"device": see_one_gpu(config.device)})
     if config.backend == "unsloth":
         # Unsloth replaces parts of these libraries when it is imported; too late, it only warns.

@@ -206,13 +206,12 @@ class TrlTrainer:
                 "tokens_per_step": rows * self.dataset.train.length,
                 "train_tokens": len(self.dataset.train.tokens),
                 "steps_per_epoch": self.loader.steps_per_epoch,
+                "total_steps": self.total_steps,
                 "device": str(self.compute.device),
                 "precision": self.compute.reason,
                 "optimizations": ", ".join(optimizations),
             }
         )
-        for note in self.dataset.notes:
-            self.reporter.log(note, level="warning")
 
     def _go_on(self) -> str:
         saved = list_checkpoints(self.checkpoints)

@@ -1,4 +1,4 @@
-"""The progress of a run that a command has just started: a bar in a terminal, plain lines anywhere else."""
+"""The output of a run while a command follows it: lines, and in a terminal a bar below them."""
 
 import time
 from collections.abc import Callable
@@ -19,8 +19,7 @@ _PLAIN_LINE_SECONDS = 10.0
 def follow(run_dir: Path, is_alive: Callable[[], bool], console: Console) -> RunView:
     """Shows the run until `is_alive` says that its process has ended; returns its last state.
 
-    Without a terminal there is a line at the first loss, at every change of phase or attempt, then every ten
-    seconds, and at the end.
+    The lines of its output come as they are written; a terminal has a bar below them.
     """
     view = RunView(run_dir)
     view.expect_new_attempt()
@@ -30,10 +29,13 @@ def follow(run_dir: Path, is_alive: Callable[[], bool], console: Console) -> Run
 
 
 def _follow_in_terminal(view: RunView, is_alive: Callable[[], bool], console: Console) -> None:
+    view.new_lines()
     with Live(_bar(view), console=console, auto_refresh=False, transient=False) as live:
         while True:
             alive = is_alive()
             view.look()
+            for line in view.new_lines():
+                _print(line, live.console)
             live.update(_bar(view), refresh=True)
             if not alive:
                 return
@@ -48,34 +50,46 @@ def _bar(view: RunView) -> Table:
     rows = Table.grid()
     rows.add_row(grid)
     rows.add_row(Text(numbers_line(view), style="bold", no_wrap=True, overflow="ellipsis"))
-    for problem in view.problems:
+    for problem in (*([view.rows_used] if view.rows_used else []), *view.findings):
         rows.add_row(Text(problem, style="yellow"))
     return rows
 
 
 def follow_in_lines(view: RunView, is_alive: Callable[[], bool], console: Console) -> None:
-    """Prints lines until `is_alive` says no."""
-    last_line, last_situation, last_text = 0.0, _situation(view), ""
+    """Prints the lines of the run's output until `is_alive` says no, and where the run stands at the end.
+
+    Of a run that has begun, also where it stands now, and what it warned of so far; while it prints nothing,
+    where it stands every ten seconds.
+    """
+    view.new_lines()
+    last_line, last_text = time.monotonic(), ""
+    if view.has_begun:
+        for line in view.warnings:
+            _print(line, console)
+        last_text = _line(view)
+        _print(last_text, console)
     while True:
         alive = is_alive()
         view.look()
-        situation = _situation(view)
+        for line in view.new_lines():
+            _print(line, console)
+            last_line = time.monotonic()
         due = time.monotonic() - last_line >= _PLAIN_LINE_SECONDS
         text = _line(view)
-        if view.has_begun and (due or situation != last_situation or not alive) and text != last_text:
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
+        if view.has_begun and (due or not alive) and text != last_text:
+            _print(text, console)
             last_line, last_text = time.monotonic(), text
-        last_situation = situation
         if not alive:
             return
         time.sleep(_FRAME_SECONDS)
 
 
-def _situation(view: RunView) -> tuple[object, ...]:
-    state = view.state
-    has_loss = "train/loss" in state.values and state.values["train/loss"]["step"] is not None
-    return state.attempt, state.phase, state.status, has_loss
+def _print(line: str, console: Console) -> None:
+    level = line.partition(":")[0]
+    style = {"warning": "yellow", "error": "red"}.get(level)
+    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _line(view: RunView) -> str:
-    return " · ".join(part for part in (status_line(view), numbers_line(view)) if part)
+    parts = (status_line(view), view.rows_used, numbers_line(view))
+    return " · ".join(part for part in parts if part)

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.cli.chart import short
-from gpubloom.traincard import Curves, Reading, RunLock, RunState, diagnose
+from gpubloom.traincard import Curves, Reader, Reading, RunLock, RunState, diagnose
+from gpubloom.traincard.lines import RENDERED_KINDS, RunLines, log_line, rows_used
 from gpubloom.traincard.numbers_on_disk import decode_number
 
 _GIB = 1024**3
-_LOG_LINES = 3
+_MOST_WARNINGS = 10
 
 
 class RunView:
@@ -20,6 +21,8 @@ class RunView:
         self._reading = Reading(run_dir)
         self._alive = False
         self._attempt_to_come = 0
+        self._events: Reader | None = None
+        self._lines = RunLines()
 
     @property
     def state(self) -> RunState:
@@ -30,11 +33,32 @@ class RunView:
         return self._reading.curves
 
     @property
-    def problems(self) -> list[str]:
-        """What is wrong with the run, and the last warnings and errors of its log."""
-        findings = [finding.sentence for finding in diagnose(self._reading)]
-        lines = [line.line for line in self._reading.log if line.level in {"warning", "error"}]
-        return findings + lines[-_LOG_LINES:]
+    def findings(self) -> list[str]:
+        """What is wrong with the run as it stands."""
+        return [finding.sentence for finding in diagnose(self._reading)]
+
+    @property
+    def warnings(self) -> list[str]:
+        """The last warnings and errors of its log, each once however often a restart repeats it."""
+        said = [log_line(line.level, line.line) for line in self._reading.log if line.level != "info"]
+        return list(dict.fromkeys(reversed(said)))[:_MOST_WARNINGS][::-1]
+
+    @property
+    def rows_used(self) -> str | None:
+        """Such as "20 of 120 rows used"; None when all are, or nobody counted."""
+        return rows_used(self.state.facts, only_if_fewer=True)
+
+    def new_lines(self) -> list[str]:
+        """The lines of the run's output since the last call; the first call begins where the view stands."""
+        if self._events is None:
+            # Rank 0 speaks for the run.
+            cursor = self._reading.cursor
+            self._events = Reader(self.run_dir, ranks=[0], cursor=cursor, kinds=RENDERED_KINDS)
+        found: list[str] = []
+        while events := self._events.read_new():
+            for event in events:
+                found += self._lines.render(event.kind, event.t, event.step, event.fields)
+        return found
 
     def look(self) -> bool:
         """Takes in all that is new; says whether there was anything."""

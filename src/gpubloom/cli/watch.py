@@ -81,6 +81,8 @@ def frame(view: "RunView", width: int) -> "RenderableType":
         Text(str(view.run_dir), style="dim", no_wrap=True, overflow="ellipsis"),
         Text(status_line(view), style="bold"),
     ]
+    if view.rows_used:
+        lines.append(Text(view.rows_used, style="yellow"))
     if numbers := numbers_line(view):
         lines.append(Text(numbers))
     if system := system_line(view.state.system):
@@ -88,7 +90,7 @@ def frame(view: "RunView", width: int) -> "RenderableType":
     if view.has_begun and view.state.updated_at is not None:
         lines.append(Text(f"last event {age(view.state.updated_at)}", style="dim"))
     lines += _charts(view, width)
-    lines += [Text(problem, style="yellow") for problem in view.problems]
+    lines += [Text(problem, style="yellow") for problem in (*view.findings, *view.warnings)]
     if error := view.state.error:
         lines.append(Text(f"{error['type']}: {error['message']}", style="bold red"))
         if error.get("advice"):

@@ -27,6 +27,7 @@ from gpubloom.engine.parallel.crew import Crew, choose_crew, limit_threads, shar
 from gpubloom.engine.parallel.seat import LOST, end_with, leave_last_words
 from gpubloom.plan import TrainConfig, explain
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
+from gpubloom.traincard.lines import PrintingReporter
 
 # A node that was cut off from its cluster notices within a minute, and takes its processes with it.
 _LEFTOVER_SECONDS = 120.0
@@ -217,7 +218,9 @@ def _lock(run_dir: Path, *, patient: bool) -> RunLock:
 
 def _reporter(opening: _Opening) -> Reporter:
     """Begins with what was decided before this process began."""
-    reporter = Reporter(opening.run_dir, lock=opening.lock)
+    # One process of a run prints what it reports: the output of all of them is the run's.
+    kind = PrintingReporter if opening.seat.leads else Reporter
+    reporter = kind(opening.run_dir, lock=opening.lock)
     reporter.phase("load")
     if opening.seat.leads:
         if choice := opening.choice or os.environ.get("BLOOM_CREW_REASON"):

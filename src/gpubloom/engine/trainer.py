@@ -53,6 +53,8 @@ class Trainer:
         self.model = model
         self.dataset = dataset
         self.reporter = reporter
+        if group.leads:
+            dataset.report(reporter)
         self.loader = Loader(
             dataset.train,
             batch_size=config.batch_size,
@@ -304,10 +306,11 @@ class Trainer:
                 "tokens_per_step": rows * length,
                 "train_tokens": len(self.dataset.train.tokens),
                 "steps_per_epoch": self.loader.steps_per_epoch,
+                "total_steps": self.total_steps,
                 **self.placed.facts(),
             }
         )
-        for note in (*self.dataset.notes, *self._notes(), *self.model.notes, *self.placed.notes):
+        for note in (*self._notes(), *self.model.notes, *self.placed.notes):
             self.reporter.log(note, level="warning")
 
     def _notes(self) -> tuple[str, ...]:

@@ -137,6 +137,11 @@ class Reading:
         return found
 
     @property
+    def cursor(self) -> dict[str, int]:
+        """Up to where events were taken in: a Reader with this cursor goes on from there."""
+        return self._reader.cursor
+
+    @property
     def damaged_lines(self) -> int:
         return self._reader.damaged_lines
 

@@ -14,6 +14,7 @@ from gpubloom.engine.data.rows import Rows, Tokens, Windows
 from gpubloom.engine.data.text import Texts, only_tokens, read_texts
 from gpubloom.engine.data.tokenizer import Tokenizer
 from gpubloom.plan import DataConfig, find_files
+from gpubloom.traincard import Reporter
 
 _FINGERPRINT_TOKENS = 1 << 20
 
@@ -28,6 +29,9 @@ class Dataset:
     notes: tuple[str, ...] = ()
     # The token that closes what the model writes in a conversation, where it is a special one.
     turn_end: int | None = None
+    # Of a file of examples: rows that became examples, to train or to evaluate on, and rows that there are.
+    rows_used: int | None = None
+    rows_total: int | None = None
 
     @classmethod
     def open(cls, config: DataConfig, context_length: int, cache: Path | None = None) -> "Dataset":
@@ -68,7 +72,16 @@ class Dataset:
             tokenizer=tokenizer,
             notes=found.findings.notes,
             turn_end=end if end is not None and tokenizer.is_special(end) else None,
+            rows_used=found.findings.rows_used,
+            rows_total=found.findings.rows_total,
         )
+
+    def report(self, reporter: Reporter) -> None:
+        """Tells what was read and what a person should know about it, before a model is loaded for it."""
+        if self.rows_total is not None:
+            reporter.describe({"rows_used": self.rows_used, "rows_total": self.rows_total})
+        for note in self.notes:
+            reporter.log(note, level="warning")
 
     @property
     def vocab_size(self) -> int:

@@ -30,6 +30,9 @@ class Findings:
     notes: tuple[str, ...]
     # The token that closes what the model writes, where all conversations agree on one.
     turn_end: int | None
+    # Of the file that is trained on: rows that became examples, and rows that there are.
+    rows_used: int
+    rows_total: int
 
 
 class ExampleWriter:
@@ -81,7 +84,9 @@ def kept_examples(folder: Path | None, key: str, make: Callable[[Path], Findings
 def _index(folder: Path, key: str) -> Findings | None:
     try:
         said = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
-        return Findings(tuple(said["notes"]), said["turn_end"]) if said["key"] == key else None
+        if said.pop("key") != key:
+            return None
+        return Findings(**{**said, "notes": tuple(said["notes"])})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -33,7 +33,7 @@ from gpubloom.engine.data.example_files import ExampleWriter, Findings, kept_exa
 from gpubloom.engine.data.packing import PackedRows, pack
 from gpubloom.plan import DataConfig
 
-_VERSION = 1
+_VERSION = 2
 _BATCH_ROWS = 256
 _BATCH_CHARACTERS = 1 << 20
 _NAMED = 3
@@ -143,6 +143,7 @@ class _Reading:
         self._ends: Counter[int] = Counter()
         self._conversations = 0
         self._notes: list[str] = []
+        self._rows: dict[str, tuple[int, int]] = {}
 
     def run(self, sources: dict[str, Source], folder: Path) -> Findings:
         alone = "eval" not in sources
@@ -166,7 +167,8 @@ class _Reading:
             )
         end, times = self._ends.most_common(1)[0] if self._ends else (None, 0)
         agreed = end is not None and times >= _AGREEMENT * self._conversations
-        return Findings(tuple(self._notes), end if agreed else None)
+        used, total = self._rows["train"]
+        return Findings(tuple(self._notes), end if agreed else None, used, total)
 
     def _read(
         self, source: Source, writers: dict[str, ExampleWriter], split: Split | None, side: str
@@ -180,7 +182,9 @@ class _Reading:
                 if (fitting := self._fitting(each, tokens, counts)) is not None:
                     writers[each.side].add(*fitting)
         self._notes += _notes(source.path.name, counts, self._limit, cut=self._config.too_long == "cut")
-        if sum(writer.count for writer in writers.values()) == before:
+        used = sum(writer.count for writer in writers.values()) - before
+        self._rows[side] = used, counts.rows
+        if not used:
             raise ValueError(f"{source.path} holds no example that can be trained on. {self._why(counts)}")
 
     def _why(self, counts: _Counts) -> str:

@@ -40,6 +40,6 @@ def _trainer(config: TrainConfig, steps: int, session: TaskSession) -> Trainer:
     config = config.model_copy(update={"backend": "engine", "max_steps": steps})
     dataset = Dataset.open(config.data, config.context_length)
     model = Model.open(config, vocab_size=dataset.vocab_size, end_of_text=dataset.tokenizer.end_of_text)
-    for note in (*dataset.notes, *model.notes):
+    for note in model.notes:
         session.reporter.log(note, level="warning")
     return Trainer(config, model, dataset, session.reporter)

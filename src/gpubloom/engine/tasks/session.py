@@ -11,6 +11,7 @@ from typing import Any
 from gpubloom.engine.session import Signals
 from gpubloom.plan.tasks import RESULT_FILE, Task, read_task
 from gpubloom.traincard import Reporter, RunInUseError, RunLock
+from gpubloom.traincard.lines import PrintingReporter
 from gpubloom.traincard.whole_files import replace_file
 
 
@@ -55,7 +56,7 @@ def task_session(home: Path) -> Iterator[TaskSession]:
         task = read_task(home)
         lock = RunLock.acquire(home)
         signals.install()
-        with Reporter(home, lock=lock) as reporter:
+        with PrintingReporter(home, lock=lock) as reporter:
             reporter.phase("load")
             try:
                 yield TaskSession(home, task, reporter, signals)
