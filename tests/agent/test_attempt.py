@@ -29,6 +29,35 @@ def test_exit_code_and_output_are_recorded(run: Run) -> None:
     assert time.time() - 60 < end.started_at <= end.ended_at <= time.time()
 
 
+@pytest.mark.parametrize(
+    ("said", "note"),
+    [
+        ("paused", "The run was paused."),
+        ("cancelled", "The run was cancelled."),
+        ("completed", "The run completed."),
+        ("failed", "The training process ended with exit code 0."),
+    ],
+)
+def test_a_run_that_ended_as_it_was_told_to_is_not_described_by_its_exit_code(
+    run: Run, said: str, note: str
+) -> None:
+    _say(run, json.dumps({"attempt": 1, "status": said}))
+    assert run.run_agent().code == 0
+    assert run.output().splitlines()[-1] == f"[bloom-agent] {note}"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"attempt": 1, "status": []}'])
+def test_what_a_run_says_about_itself_cannot_keep_its_end_from_being_recorded(run: Run, content: str) -> None:
+    _say(run, content)
+    assert run.run_agent().code == 0
+    assert run.output().splitlines()[-1] == "[bloom-agent] The training process ended with exit code 0."
+
+
+def _say(run: Run, latest: str) -> None:
+    """A training that writes nothing but its latest.json."""
+    run.script(f"import os; os.mkdir('traincard'); open('traincard/latest.json', 'w').write({latest!r})")
+
+
 def test_signal_that_ended_the_training_is_recorded(run: Run) -> None:
     run.script("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     end = run.run_agent()

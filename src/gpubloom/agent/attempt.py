@@ -21,6 +21,8 @@ from gpubloom.agent.progress.follower import Follower
 from gpubloom.agent.spec import ExitRecord, JobSpec
 from gpubloom.agent.supervisor import End, SignalInbox, Supervisor
 from gpubloom.agent.training import Become, start_training
+from gpubloom.traincard.layout import RunFiles
+from gpubloom.traincard.whole_files import read_json_object
 
 # Exit codes of the agent itself. The training's is in the exit record.
 RECORDED = 0
@@ -87,7 +89,7 @@ def run_attempt(
         output_dropped_bytes=log.dropped_bytes,
         problem=problem_text,
     )
-    log.note(record.sentence)
+    log.note(_ending(record, run_dir))
     log.close()
     if not is_still_at(held, files.lock):
         return NOT_RECORDED
@@ -96,6 +98,23 @@ def run_attempt(
     except OSError:
         return NOT_RECORDED
     return RECORDED
+
+
+def _ending(record: ExitRecord, run_dir: Path) -> str:
+    """How the attempt ended. A run that ended itself has said how; its exit code adds nothing."""
+    try:
+        latest = read_json_object(RunFiles(run_dir).latest) or {}
+    except (OSError, ValueError):
+        latest = {}
+    if record.reason == "ended" and record.code == 0 and latest.get("attempt") == record.attempt:
+        match latest.get("status"):
+            case "paused":
+                return "The run was paused."
+            case "cancelled":
+                return "The run was cancelled."
+            case "completed":
+                return "The run completed."
+    return record.sentence
 
 
 def _run(
