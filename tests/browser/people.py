@@ -27,10 +27,10 @@ def set_up(page: Page, server: LiveServer, name: str = "Ada Lovelace", email: st
     return email
 
 
-def sign_in(page: Page, email: str = "ada@example.org") -> None:
+def sign_in(page: Page, email: str = "ada@example.org", password: str = PASSWORD) -> None:
     """Fill in the sign-in form that is shown."""
     page.get_by_label("Email").fill(email)
-    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_label("Password", exact=True).fill(password)
     page.get_by_role("button", name="Sign in", exact=True).last.click()
 
 

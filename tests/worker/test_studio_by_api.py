@@ -39,7 +39,7 @@ class House:
         self.home = home
         self._running = ExitStack()
         self.server = self._start()
-        self._token = self._first_token()
+        self.token = self._first_token()
         self.client = self._new_client()
 
     def _start(self) -> LiveServer:
@@ -58,7 +58,7 @@ class House:
             return str(made.json()["token"])
 
     def _new_client(self) -> httpx2.Client:
-        headers = {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": f"Bearer {self.token}"}
         return httpx2.Client(base_url=self.server.address, headers=headers, timeout=120, trust_env=False)
 
     def kill(self) -> None:

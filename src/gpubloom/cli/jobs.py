@@ -26,8 +26,16 @@ def _line(job: dict[str, Any]) -> str:
     progress = "" if step is None else f"step {step:,}" + (f" of {total:,}" if total else "")
     loss = (summary.get("values") or {}).get("train/loss", {}).get("value")
     seen = "" if loss is None else f"loss {loss:.3f}"
+    rows = _rows(job)
     where = f"{(job.get('place') or {}).get('provider') or 'local'}{_cost(summary)}"
-    return f"{job['id']}  {job['status']:<12} {progress:<22} {seen:<11} {where:<16} {job['name']}".rstrip()
+    line = f"{job['id']}  {job['status']:<12} {progress:<22} {seen:<11} {where:<16} {job['name']}"
+    return f"{line.rstrip()}{rows}"
+
+
+def _rows(job: dict[str, Any]) -> str:
+    """Of a run that uses only some rows of its data: how many."""
+    used, total = job["rowsUsed"], job["rowsTotal"]
+    return "" if used is None or used == total else f"  {used:,} of {total:,} rows used"
 
 
 def _cost(summary: dict[str, Any]) -> str:
@@ -44,6 +52,14 @@ def _show(job: dict[str, Any], as_json: bool) -> None:
         typer.echo(f"  number {job['queuePosition']} in the queue")
     if job["errorMessage"]:
         typer.echo(f"  {job['errorMessage']}")
+    for warning in job["warnings"]:
+        _echo(f"{warning['level']}: {warning['line']}", indent="  ")
+
+
+def _echo(line: str, indent: str = "") -> None:
+    """A line of a run's output, with warnings and errors in colour where there is one."""
+    colour = {"warning": typer.colors.YELLOW, "error": typer.colors.RED}.get(line.partition(":")[0])
+    typer.secho(f"{indent}{line}", fg=colour)
 
 
 @app.command("list")
@@ -135,7 +151,7 @@ def logs(
 ) -> None:
     """Print the end of a job's output."""
     for line in _call("GET", f"/training-jobs/{job_id}/logs", query={"lines": lines})["lines"]:
-        typer.echo(line)
+        _echo(line)
 
 
 @app.command()

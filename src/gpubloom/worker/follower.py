@@ -32,7 +32,7 @@ from gpubloom.worker.elsewhere_start import NotStarted
 from gpubloom.worker.persisting import persist
 from gpubloom.worker.run_files import last_output_line, steer
 from gpubloom.worker.run_watch import RunWatch
-from gpubloom.worker.summary import add_marks, summarize
+from gpubloom.worker.summary import add_marks, add_warnings, summarize
 from gpubloom.worker.task_files import read_result, remove_secrets
 from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, judge, storable
 
@@ -275,6 +275,7 @@ class Follower:
         row.cursor = self._reader.cursor
         summary = summarize(row.summary, latest, self._reader.damaged_lines)
         add_marks(summary, events, row.settings)
+        add_warnings(summary, events)
         row.summary = summary
         news = {**batch.live(), "job": state_of(row), "checkpoints": changed}
         await announce(session, row, "update", news)

@@ -22,6 +22,9 @@ _FIELDS = {
     "error": "error",
 }
 _MOST_MARKS = 200
+# The summary travels with every change of a job; the whole log is in the job's output.
+MOST_WARNINGS = 20
+_LONGEST_WARNING = 1_000
 
 
 def summarize(before: dict[str, Any], latest: dict[str, Any] | None, damaged_lines: int) -> dict[str, Any]:
@@ -65,6 +68,25 @@ def add_marks(summary: dict[str, Any], events: list[RunEvent], settings: dict[st
                 }
             )
     summary["marks"] = marks[-_MOST_MARKS:]
+
+
+def add_warnings(summary: dict[str, Any], events: list[RunEvent]) -> None:
+    """Warnings and errors of the run's log: the first ones, each once however often a restart repeats it."""
+    warnings = list(summary.get("warnings") or [])
+    known = {warning["line"] for warning in warnings}
+    for event in events:
+        level, line = event.fields.get("level"), str(event.fields.get("line", ""))
+        # A NUL or half a character that a run logged cannot be stored.
+        line = line.encode("utf-8", "replace").decode().replace("\0", "")[:_LONGEST_WARNING]
+        if event.kind != "log" or level not in {"warning", "error"} or line in known:
+            continue
+        if len(warnings) == MOST_WARNINGS:
+            summary["warningsLeftOut"] = summary.get("warningsLeftOut", 0) + 1
+            continue
+        known.add(line)
+        warnings.append({"level": level, "line": line, "attempt": event.attempt})
+    if warnings:
+        summary["warnings"] = warnings
 
 
 def add_mark(summary: dict[str, Any], mark: dict[str, Any]) -> None:

@@ -3316,6 +3316,23 @@ export interface components {
                 [key: string]: unknown;
             };
             /**
+             * Rowsused
+             * @description Rows of the training data that the run uses, once it is read.
+             */
+            rowsUsed: number | null;
+            /**
+             * Rowstotal
+             * @description Rows of the training data; None: not a file of examples.
+             */
+            rowsTotal: number | null;
+            /** Warnings */
+            warnings: components["schemas"]["RunWarning"][];
+            /**
+             * Warningsleftout
+             * @description Further ones, which only the output has.
+             */
+            warningsLeftOut: number;
+            /**
              * Result
              * @description A task's answer, once it is there.
              */
@@ -4704,6 +4721,21 @@ export interface components {
             total: number;
             /** Kept */
             kept: number;
+        };
+        /**
+         * RunWarning
+         * @description A warning or an error that the run logged; `attempt`: the first that did.
+         */
+        RunWarning: {
+            /**
+             * Level
+             * @enum {string}
+             */
+            level: "warning" | "error";
+            /** Line */
+            line: string;
+            /** Attempt */
+            attempt: number;
         };
         /**
          * Script

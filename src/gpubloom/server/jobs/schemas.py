@@ -133,6 +133,14 @@ class CheckpointPage(Schema):
     total: int
 
 
+class RunWarning(Schema):
+    """A warning or an error that the run logged; `attempt`: the first that did."""
+
+    level: Literal["warning", "error"]
+    line: str
+    attempt: int
+
+
 class JobOut(Schema):
     """A job, as lists and the job page show it."""
 
@@ -162,6 +170,10 @@ class JobOut(Schema):
     attempt: int
     max_attempts: int
     summary: dict[str, Any]
+    rows_used: int | None = Field(description="Rows of the training data that the run uses, once it is read.")
+    rows_total: int | None = Field(description="Rows of the training data; None: not a file of examples.")
+    warnings: list[RunWarning]
+    warnings_left_out: int = Field(description="Further ones, which only the output has.")
     result: dict[str, Any] | None = Field(description="A task's answer, once it is there.")
     position: int
     queue_position: int | None

@@ -16,6 +16,7 @@ from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.inputs import Inputs
 from gpubloom.server.jobs.kinds import ABOUT_A_MODEL, SHOWN, Kind, check_can_be_asked, name_of
 from gpubloom.server.jobs.launch import Launch
+from gpubloom.server.jobs.run_report import told_by
 from gpubloom.server.jobs.states import ACTIVE, ENDED, Action, Status, after
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
@@ -181,12 +182,17 @@ async def tell_of_change(session: AsyncSession, principal: Principal, job: Train
 
 def state_of(job: TrainingJob) -> dict[str, Any]:
     """What the stream tells of a job when it changes."""
+    told = told_by(job.summary)
     return {
         "status": job.status,
         "want": job.want,
         "settings": job.settings,
         "attempt": job.attempt,
-        "summary": job.summary,
+        "summary": told.summary,
+        "rowsUsed": told.rows_used,
+        "rowsTotal": told.rows_total,
+        "warnings": told.warnings,
+        "warningsLeftOut": told.warnings_left_out,
         "errorCode": job.error_code,
         "errorMessage": job.error_message,
         "startTime": _iso(job.start_time),

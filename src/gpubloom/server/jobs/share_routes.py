@@ -101,6 +101,8 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
         update={
             "config": _without_paths(out.config, out.model_name),
             "summary": summary,
+            "warnings": [],
+            "warnings_left_out": 0,
             "dataset_id": None,
             "dataset_name": None,
             "model_id": None,

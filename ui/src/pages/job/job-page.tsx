@@ -15,6 +15,7 @@ import { Skeleton } from "@/components/skeleton";
 import { chartMarks } from "@/curves/chart-marks";
 import { JobStatusBadge, statusText } from "@/pages/jobs/job-status";
 import { ProgressBar } from "@/pages/jobs/progress-bar";
+import { RowsUsed } from "@/pages/jobs/rows-used";
 import { PageHeader } from "@/shell/page-header";
 import { usePageTitle } from "@/shell/use-page-title";
 import { ActionButtons } from "./action-buttons";
@@ -31,6 +32,7 @@ import { MemoryCard } from "./memory-card";
 import { ModelCard } from "./model-card";
 import { OutputCard } from "./output-card";
 import { ResultCard } from "./result-card";
+import { RunWarnings } from "./run-warnings";
 import { ScriptCard } from "./script-card";
 import { TaskPage } from "./task-page";
 import { isTuning } from "./tuning";
@@ -72,6 +74,7 @@ function JobFound({ job }: { job: Job }) {
           <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
             <span className="min-w-0 break-words">{job.name}</span>
             <JobStatusBadge status={job.status} className="tracking-normal" />
+            <RowsUsed job={job} />
             <LiveDot connection={connection} />
           </span>
         }
@@ -81,6 +84,7 @@ function JobFound({ job }: { job: Job }) {
       <ProgressBar value={progressOf(job)} label="Progress of the training" className="mb-3.5" />
       <JobStats job={job} />
       <FindingsStrip job={job} connection={connection} />
+      <RunWarnings job={job} />
       <CostCard job={job} />
       {completed && (
         <div className="mt-3.5 grid gap-3.5 lg:grid-cols-12">

@@ -7,6 +7,18 @@ import { countWrong, groupLines } from "./log-groups";
 const job = (change: Partial<Job>): Job =>
   ({ target: "local", status: "running", hasModel: false, summary: {}, plan: {}, config: {}, settings: {}, queuePosition: null, errorCode: null, errorMessage: null, ...change }) as Job;
 
+describe("the output of a run", () => {
+  it("marks the warnings of the trainer, which are no errors", () => {
+    const pieces = groupLines(["warning: 100 of 120 rows failed the template", "error: the disk is full", "step 1/20"]);
+    expect(pieces).toEqual([
+      { kind: "line", text: "warning: 100 of 120 rows failed the template", wrong: false, warning: true },
+      { kind: "line", text: "error: the disk is full", wrong: true },
+      { kind: "line", text: "step 1/20", wrong: false },
+    ]);
+    expect(countWrong(pieces)).toBe(1);
+  });
+});
+
 describe("what can be asked of a job", () => {
   const possible: Record<string, JobStatus[]> = {
     pause: ["queued", "provisioning", "running"],

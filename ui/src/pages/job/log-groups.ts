@@ -1,9 +1,11 @@
 /** Output in readable pieces: plain lines, errors, and tracebacks folded behind their last line. */
-export type LogPiece = { kind: "line"; text: string; wrong: boolean } | { kind: "traceback"; title: string; lines: string[] };
+export type LogPiece = { kind: "line"; text: string; wrong: boolean; warning?: boolean } | { kind: "traceback"; title: string; lines: string[] };
 
 const START = /^Traceback \(most recent call last\):/;
 // "ValueError: …", "torch.OutOfMemoryError: …", "KeyboardInterrupt"
 const END = /^[A-Za-z_][\w.]*(?::|$)/;
+// As the trainer marks the warnings of its log.
+const WARNING = /^warning: /;
 const WRONG = /\b(error|exception|failed|fatal|killed)\b/i;
 
 export function groupLines(lines: readonly string[]): LogPiece[] {
@@ -21,7 +23,8 @@ export function groupLines(lines: readonly string[]): LogPiece[] {
         open = null;
       }
     } else {
-      pieces.push({ kind: "line", text, wrong: WRONG.test(text) });
+      const warning = WARNING.test(text);
+      pieces.push({ kind: "line", text, wrong: !warning && WRONG.test(text), ...(warning && { warning }) });
     }
   }
   if (open) pieces.push(folded(open));

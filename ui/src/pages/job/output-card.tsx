@@ -3,6 +3,7 @@ import { useLayoutEffect, useMemo, useRef, useState } from "react";
 import { isResting } from "@/api/jobs";
 import { logSearchQuery } from "@/api/logs";
 import type { Job } from "@/api/types";
+import { cn } from "@/components/class-names";
 import { Card } from "@/components/card";
 import { SearchBox } from "@/pages/projects/search-box";
 import { counted } from "@/text/numbers";
@@ -68,7 +69,7 @@ function LogText({ pieces, following, onScrollAway }: LogTextProps) {
 
 function Piece({ piece }: { piece: LogPiece }) {
   if (piece.kind === "line") {
-    return <div className={piece.wrong ? "break-words whitespace-pre-wrap text-danger-soft" : "break-words whitespace-pre-wrap"}>{piece.text || " "}</div>;
+    return <div className={cn("break-words whitespace-pre-wrap", piece.wrong && "text-danger-soft", piece.warning && "text-warning")}>{piece.text || " "}</div>;
   }
   return (
     <details className="my-1 rounded-md border border-danger/35 bg-danger/8 px-2">

@@ -17,6 +17,7 @@ import { EvaluationResult } from "./evaluation-result";
 import { ExportResult } from "./export-result";
 import { LearningRateFinder } from "./learning-rate-finder";
 import { OutputCard } from "./output-card";
+import { RunWarnings } from "./run-warnings";
 import { StopButton, TaskProgress } from "./task-progress";
 
 const KINDS: Record<Exclude<JobKind, "train" | "script">, string> = {
@@ -53,6 +54,7 @@ export function TaskPage({ task }: { task: Job }) {
           </Button>
         )}
       </PageHeader>
+      <RunWarnings job={task} className="mb-3.5" />
       <div className="grid gap-3.5">
         {task.kind !== "serve" && (
           <Card>

@@ -17,7 +17,7 @@ export type JobUpdate = {
   series?: LiveSeries[];
   reload?: boolean;
   checkpoints?: boolean;
-  job?: Pick<Job, "status" | "want" | "settings" | "attempt" | "summary" | "errorCode" | "errorMessage" | "startTime" | "endTime">;
+  job?: Pick<Job, "status" | "want" | "settings" | "attempt" | "summary" | "rowsUsed" | "rowsTotal" | "warnings" | "warningsLeftOut" | "errorCode" | "errorMessage" | "startTime" | "endTime">;
 };
 
 const RETRY_AFTER = 3_000;

@@ -9,6 +9,7 @@ import { durationText } from "@/text/duration";
 import { countText, metricText } from "@/text/numbers";
 import { JobStatusBadge } from "./job-status";
 import { ProgressBar } from "./progress-bar";
+import { RowsUsed } from "./rows-used";
 
 /** Runs that somebody picks out of a table. */
 export type Selection = { chosen: readonly string[]; toggle: (id: string) => void; full: boolean };
@@ -81,7 +82,15 @@ const columns = (withProject: boolean, selection?: Selection): Column<Job>[] => 
     lead: true,
     cell: (job) => (selection ? <ChosenName job={job} withProject={withProject} selection={selection} /> : <JobName job={job} withProject={withProject} />),
   },
-  { header: "Status", cell: (job) => <JobStatusBadge status={job.status} /> },
+  {
+    header: "Status",
+    cell: (job) => (
+      <div className="grid justify-items-start gap-1">
+        <JobStatusBadge status={job.status} />
+        <RowsUsed job={job} />
+      </div>
+    ),
+  },
   { header: "Step", cell: (job) => <Progress job={job} /> },
   { header: "Loss", end: true, cell: lossOf },
   { header: "Time", end: true, cell: timeOf },

@@ -16,6 +16,7 @@ import { JobStats } from "@/pages/job/job-stats";
 import { MemoryCard } from "@/pages/job/memory-card";
 import { JobStatusBadge } from "@/pages/jobs/job-status";
 import { ProgressBar } from "@/pages/jobs/progress-bar";
+import { RowsUsed } from "@/pages/jobs/rows-used";
 import { BarePage } from "@/shell/bare-page";
 import { Brand } from "@/shell/brand";
 import { PageHeader } from "@/shell/page-header";
@@ -65,6 +66,7 @@ function SharedJob({ token, job }: { token: string; job: Job }) {
           <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
             {job.name}
             <JobStatusBadge status={job.status} className="tracking-normal" />
+            <RowsUsed job={job} />
           </span>
         }
         note="You are looking at a shared run. It can be watched, not changed."
