@@ -1,6 +1,8 @@
 """A real file system of a few bytes, to be filled."""
 
+import contextlib
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,3 +26,22 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
     finally:
         # Lazily: a process that is still ending may have a file open there.
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Writes a file until the disk is full; removing the file frees the space again."""
+    ballast = folder / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb") as file:
+        while True:
+            file.write(b"x" * 4096)
+            file.flush()
+    return ballast
+
+
+def remount(folder: Path, *, read_only: bool) -> None:
+    """Makes a small disk read-only, or writable again. Waits for a file that is open there for writing."""
+    command = ["mount", "-o", f"remount,{'ro' if read_only else 'rw'}", str(folder)]
+    deadline = time.monotonic() + 30
+    while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode != 0:
+        assert time.monotonic() < deadline, done.stderr
+        time.sleep(0.05)

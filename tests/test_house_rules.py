@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows: sizes, names, and what must not be in the tree."""
+"""Rules of the house that no linter knows: names, and what must not be in the tree."""
 
 import json
 import re
@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = {".py", ".ts", ".tsx", ".css", ".c"}
-GENERATED = {"ui/src/api/schema.d.ts"}
 VAGUE = re.compile(r"(^|[_-])(utils?|helpers?|managers?|common|misc)([_.-]|$)", re.IGNORECASE)
 
 
@@ -24,16 +22,6 @@ def _tracked() -> list[str]:
     if listing.returncode != 0:
         pytest.skip("this is no git checkout, so there is no list of files")
     return [name for name in listing.stdout.splitlines() if (ROOT / name).is_file()]
-
-
-def test_no_source_file_is_longer_than_400_lines() -> None:
-    long = {
-        name: lines
-        for name in _tracked()
-        if Path(name).suffix in SOURCES and name not in GENERATED
-        if (lines := len((ROOT / name).read_text().splitlines())) > 400
-    }
-    assert not long, f"these are two things each: {long}"
 
 
 def test_no_file_or_folder_has_a_name_that_says_nothing() -> None:

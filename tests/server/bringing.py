@@ -12,6 +12,7 @@ from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import Database
 from gpubloom.server.models.tables import Model
 from gpubloom.server.settings import Settings
+from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.preparation import Preparations
 from gpubloom.worker.sweeping import sweep
 from tests.server.installation import Browser, Server
@@ -51,7 +52,9 @@ def prepare(settings: Settings) -> None:
 
     async def work() -> None:
         database = Database(settings.database)
-        preparations = Preparations(settings, database, "here:1", lambda _: True)
+        preparations = Preparations(
+            settings, database, "here:1", lambda _: True, MachineDisk(settings.home / "runs")
+        )
         stopping = asyncio.Event()
         task = asyncio.create_task(preparations.run(stopping))
         try:

@@ -1,7 +1,6 @@
-"""A database that goes away, a disk that is full: the run goes on, or fails with a word."""
+"""A database that goes away: the run goes on."""
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from gpubloom.server.db.migrate import upgrade
 from tests.server.installation import Installation
 from tests.server.postgres import PostgresMissing, PostgresServer, postgres_server
-from tests.small_disk import small_disk
 from tests.worker.machine import Machine
 
 
@@ -47,32 +45,3 @@ def test_a_database_that_was_away_for_a_while_costs_nothing(
     asyncio.run(scenario())
     assert machine.job(followed).attempt == 1, "the run never noticed"
     assert machine.losses(followed) == {step: [(1, 1.0 / step)] for step in range(1, 41)}
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "home" / "runs", "1m") as folder:
-        yield folder
-
-
-def test_a_full_disk_fails_the_job_with_that_word(disk: Path, migrated_sqlite: Path, tmp_path: Path) -> None:
-    database = tmp_path / "bloom.db"
-    database.write_bytes(migrated_sqlite.read_bytes())
-    machine = Machine(Installation(tmp_path / "home", f"sqlite+aiosqlite:///{database}"))
-    job_id = machine.add_job(toy={"hold_at": 7})
-
-    async def scenario() -> None:
-        async with machine.worker():
-            await machine.holds(job_id, 7)
-            machine.let_go(job_id)
-            with contextlib.suppress(OSError), (disk / "ballast").open("wb") as ballast:
-                while True:
-                    ballast.write(b"x" * 4096)
-                    ballast.flush()
-            await machine.until(job_id, "failed", "completed")
-            (disk / "ballast").unlink()
-
-    asyncio.run(scenario())
-    job = machine.job(job_id)
-    assert (job.status, job.attempt) == ("failed", 1)
-    assert "No space left on device" in (job.error_message or "")

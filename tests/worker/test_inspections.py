@@ -20,6 +20,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage import children
 from gpubloom.worker import inspections, preparation
+from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.file_leases import MOST_ATTEMPTS, claim, settle
 from gpubloom.worker.preparation import Preparations
 from tests.server.installation import Installation
@@ -62,7 +63,8 @@ async def _worker(
 ) -> AsyncIterator[asyncio.Task[None]]:
     database = Database(settings.database)
     stopping = asyncio.Event()
-    task = asyncio.create_task(Preparations(settings, database, name, lambda _: alive).run(stopping))
+    disk = MachineDisk(settings.home / "runs")
+    task = asyncio.create_task(Preparations(settings, database, name, lambda _: alive, disk).run(stopping))
     try:
         yield task
     finally:

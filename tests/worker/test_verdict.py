@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpubloom.agent.spec import ExitRecord
+from gpubloom.worker.disk import Code, DiskFault
 from gpubloom.worker.verdict import Ending, judge
 
 EXIT = ExitRecord(
@@ -88,3 +89,31 @@ def test_an_error_of_the_training_is_told_in_its_own_words() -> None:
 def test_wrong_input_is_told_as_the_sentence_it_is() -> None:
     ending = replace(RUNNING, said=None, exit=replace(EXIT, code=2), last_line="There is no file x.")
     assert judge(ending).message == "There is no file x."
+
+
+@pytest.mark.parametrize(
+    ("code", "confirmed", "action", "fruitless"),
+    [
+        ("disk_full", True, "retry", 2),
+        ("disk_full", False, "retry", 2),
+        ("disk_read_only", True, "retry", 2),
+        ("disk_failing", True, "retry", 2),
+        # The disk can be written: the error may come from a file that only this job uses.
+        ("disk_failing", False, "fail", 3),
+    ],
+)
+@pytest.mark.parametrize("exit_record", [None, replace(EXIT, code=1), KILLED])
+def test_a_fault_of_the_disk_is_not_counted_as_one_of_the_job(
+    exit_record: ExitRecord | None, code: Code, confirmed: bool, action: str, fruitless: int
+) -> None:
+    ended = replace(RUNNING, said="failed", exit=exit_record, fruitless_attempts=2)
+    verdict = judge(replace(ended, disk_fault=DiskFault(code), disk_fault_confirmed=confirmed))
+    assert (verdict.action, verdict.fruitless_attempts) == (action, fruitless)
+    assert (verdict.code, verdict.waiting is None) == ((code, True) if action == "fail" else (None, False))
+
+
+def test_a_fault_of_the_disk_keeps_no_job_from_the_end_that_was_asked_for() -> None:
+    fault = replace(RUNNING, said="failed", disk_fault=DiskFault("disk_full"), disk_fault_confirmed=True)
+    assert judge(replace(fault, status="cancelling")).action == "stop"
+    assert judge(replace(fault, status="pausing")).action == "stop"
+    assert judge(replace(fault, said="completed")).action == "complete"

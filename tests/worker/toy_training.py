@@ -1,6 +1,7 @@
 """A training that takes no torch: counts steps, saves them, obeys, resumes. Its "weights" are a sum of steps.
 
-`hold_at` makes it wait at a step until the test has done what it wants to do there.
+`hold_at` makes it wait at a step until the test has done what it wants to do there. `error_at` makes the
+first attempt end at a step with the system's error `errno`.
 
 Written into a run directory as train.py before the worker would write the real one.
 """
@@ -49,6 +50,8 @@ with Reporter(run, lock=lock) as reporter:
         if step == config.get("hold_at") and not (run / "go").exists():
             time.sleep(0.02)
             continue
+        if step == config.get("error_at") and os.environ["BLOOM_ATTEMPT"] == "1":
+            raise OSError(config["errno"], os.strerror(config["errno"]))
         step += 1
         total += step
         loss = float("nan") if step >= config.get("nan_from", 10**9) else 1.0 / step

@@ -32,7 +32,7 @@ ALREADY_RAN = 76
 NO_JOB = 78
 
 # Tells whoever started the agent, in one object, what became of that: {"started": pid}, {"in_use": true},
-# {"already_ran": true} or {"problem": sentence}.
+# {"already_ran": true} or {"problem": sentence, "errno": the system's number or null}.
 Announce = Callable[[dict[str, Any]], None]
 
 
@@ -58,7 +58,7 @@ def run_attempt(
     try:
         held = hold(files.lock)
     except OSError as problem:
-        announce({"problem": f"{files.lock} cannot be locked: {problem.strerror}."})
+        announce({"problem": f"{files.lock} cannot be locked: {problem.strerror}.", "errno": problem.errno})
         return NO_JOB
     if held is None:
         announce({"in_use": True})
@@ -71,7 +71,8 @@ def run_attempt(
         if not already_ran:
             reserved = files.reserve_exit(spec.attempt)
     except (OSError, ValueError) as problem:
-        announce({"problem": f"The job in {run_dir} cannot be started: {problem}"})
+        number = problem.errno if isinstance(problem, OSError) else None
+        announce({"problem": f"The job in {run_dir} cannot be started: {problem}", "errno": number})
         return NO_JOB
     if already_ran:
         announce({"already_ran": True})
@@ -139,7 +140,9 @@ def _run(
         files.write_agent(AgentRecord.of_this_process(training.process, spec.attempt, start))
     except OSError as problem:
         sentence = f"{problem.strerror or problem}."
-        announce({"problem": f"The training process could not be started: {sentence}"})
+        announce(
+            {"problem": f"The training process could not be started: {sentence}", "errno": problem.errno}
+        )
         return End(None, None, "not_started"), sentence
     training.go()
     announce({"started": os.getpid()})

@@ -99,7 +99,9 @@ class LocalProvider:
             raise ProviderError(f"The job cannot be written to {files.job}: {problem.strerror}.") from problem
         news = self._start(spec, reservation)
         if "problem" in news:
-            raise ProviderError(str(news["problem"]))
+            number = news.get("errno")
+            cause = None if number is None else OSError(number, os.strerror(number))
+            raise ProviderError(str(news["problem"])) from cause
         if "in_use" in news and not _runs_here(files, spec):
             raise ProviderError(f"{spec.run_dir} was in use until a moment ago. Submit the job again.")
 

@@ -1,26 +1,45 @@
-"""Whether this server can do its work."""
+"""Whether this server and its workers can do their work."""
 
 from typing import Literal
 
 from fastapi import APIRouter
-from sqlalchemy import text
+from sqlalchemy import select
 
 import gpubloom
+from gpubloom.server.clock import now
 from gpubloom.server.db.session import CurrentDatabase
+from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
+from gpubloom.server.jobs.tables import Worker
 from gpubloom.server.schema import Schema
 
 router = APIRouter(tags=["health"])
 
 
+class HealthProblem(Schema):
+    """Why a worker claims no jobs. `code` is stable; nothing here says which machine it is."""
+
+    code: str
+    message: str
+
+
 class Health(Schema):
-    status: Literal["ok"] = "ok"
+    """`degraded`: the server answers, but jobs wait on account of `problems`."""
+
+    status: Literal["ok", "degraded"] = "ok"
     version: str = gpubloom.__version__
     database: str
+    problems: list[HealthProblem]
 
 
 @router.get("/health")
 async def read_health(database: CurrentDatabase) -> Health:
     """Answers when the server runs and its database answers too."""
     async with database.read() as session:
-        await session.execute(text("SELECT 1"))
-    return Health(database=database.kind)
+        faults = await session.execute(
+            select(Worker.fault_code, Worker.fault_message)
+            .where(Worker.fault_code.is_not(None), Worker.last_seen_at > now() - WORKER_SEEN_WITHIN)
+            .distinct()
+            .order_by(Worker.fault_code)
+        )
+        problems = [HealthProblem(code=code, message=message or code) for code, message in faults if code]
+    return Health(status="degraded" if problems else "ok", database=database.kind, problems=problems)

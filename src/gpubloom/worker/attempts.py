@@ -32,4 +32,5 @@ def _config(run_dir: Path, job: TrainingJob) -> dict[str, Any]:
     try:
         return take_along(run_dir, job.config)
     except (ValueError, OSError) as problem:
+        # With its cause: a fault of this machine's disk is not the job's.
         raise ProviderError(f"What the training reads cannot be taken along: {problem}") from problem

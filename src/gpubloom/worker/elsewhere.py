@@ -25,6 +25,7 @@ from gpubloom.storage import Arrival, DamagedParcelError, Receiver, StorageError
 from gpubloom.storage.applying import ARRIVING
 from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard import ControlFile
+from gpubloom.worker.disk import fault_of
 from gpubloom.worker.elsewhere_start import Departure, NotStarted, longest_run
 from gpubloom.worker.patient_calls import Pace, PatientCalls
 from gpubloom.worker.renting import Renting
@@ -199,7 +200,7 @@ class Elsewhere:
             await asyncio.sleep(self._pace.receive)
 
     async def _receive(self, receiver: Receiver) -> Arrival | None:
-        """None: the bucket is away, or what arrived is damaged."""
+        """None: the bucket is away, this machine's disk cannot be written, or what arrived is damaged."""
         try:
             arrival = await self._calls.in_thread(receiver.once)
         except StorageError as problem:
@@ -209,9 +210,16 @@ class Elsewhere:
         except DamagedParcelError as problem:
             self.log.error("what arrived cannot be used: the attempt ends", reason=str(problem))
             self._must_end = True
+        except OSError as problem:
+            if (fault := fault_of(problem)) is None:
+                raise
+            # The rented machine goes on; what it sends waits in the bucket.
+            if self._hears:
+                self.log.warning("what arrived cannot be written, trying again", reason=fault.sentence)
+            self._hears = False
         else:
             if not self._hears:
-                self.log.info("the bucket answers again")
+                self.log.info("the run is received again")
             self._hears = True
             return arrival
         return None

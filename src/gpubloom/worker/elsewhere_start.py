@@ -17,6 +17,7 @@ from gpubloom.providers.rented import Instance, Launch
 from gpubloom.providers.skypilot_task import region_of
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.storage import Bundle, StorageError, Store, send_bundle
+from gpubloom.worker.disk import fault_of
 from gpubloom.worker.patient_calls import Pace, PatientCalls
 from gpubloom.worker.renting import Renting
 from gpubloom.worker.spending import Spending
@@ -60,8 +61,8 @@ class Departure:
         if allowance.decision.action == "stop":
             return None
         try:
-            luggage = await self._calls.in_thread(lambda: luggage_of(self._job, self._renting.folder))
-            launch = await self._send(spec, luggage, allowance.seconds)
+            luggage = await self._package()
+            launch = None if luggage is None else await self._send(spec, luggage, allowance.seconds)
             return None if launch is None else await self._submit(launch)
         except (ValueError, OSError) as problem:
             raise await self._refused(rental_id, "not_started", str(problem)) from problem
@@ -74,6 +75,19 @@ class Departure:
         await self._calls.insist(lambda: self._spending.end(rental_id, sentence))
         return NotStarted(kind, sentence)
 
+    async def _package(self) -> Luggage | None:
+        """What the job needs there; None: nobody wants it any more."""
+        pause = self._pace.first_pause
+        while not self._is_unwanted():
+            try:
+                return await self._calls.in_thread(lambda: luggage_of(self._job, self._renting.folder))
+            except OSError as problem:
+                if (fault := fault_of(problem)) is None:
+                    raise
+                await self._wait(f"{fault.sentence} The job starts when the disk can be written.", pause)
+                pause = min(pause * 2, self._pace.longest_pause)
+        return None
+
     async def _send(self, spec: JobSpec, luggage: Luggage, affordable_seconds: float) -> Launch | None:
         """Puts the job's files into the bucket."""
         place = self._job.place or {}
@@ -83,7 +97,9 @@ class Departure:
         while not self._is_unwanted():
             try:
                 sent = await self._calls.in_thread(lambda: send_bundle(self._store, bundle))
-            except StorageError as problem:
+            except (StorageError, OSError) as problem:
+                if isinstance(problem, OSError) and fault_of(problem) is None:
+                    raise
                 await self._wait(f"The job's files cannot be stored now: {problem}", self._pace.first_pause)
                 continue
             return Launch(

@@ -4,6 +4,7 @@ Every loop does the same few things in the same order, so it does not matter whe
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
@@ -12,7 +13,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.agent.spec import JobSpec
+from gpubloom.agent.spec import ExitRecord, JobSpec
 from gpubloom.providers.base import AgentStatus, Provider, ProviderError, Reservation
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.clock import now
@@ -28,13 +29,14 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, RunEvent, load_latest
 from gpubloom.worker.attempts import prepare_attempt
+from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
 from gpubloom.worker.elsewhere_start import NotStarted
 from gpubloom.worker.persisting import persist
 from gpubloom.worker.run_files import last_output_line, steer
 from gpubloom.worker.run_watch import RunWatch
 from gpubloom.worker.summary import add_marks, add_warnings, summarize
 from gpubloom.worker.task_files import read_result, remove_secrets
-from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, judge, storable
+from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, Verdict, judge, judge_disk_fault, storable
 
 log = structlog.get_logger("bloom.worker")
 
@@ -55,6 +57,7 @@ class Follower:
         provider: Provider,
         job: TrainingJob,
         reservation: Reservation | None,
+        disk: MachineDisk,
     ) -> None:
         assert job.lease_token is not None
         self._database = database
@@ -63,6 +66,7 @@ class Follower:
         self._job = job
         self._token: UUID = job.lease_token
         self._reservation = reservation
+        self._disk = disk
         self._run_dir = run_directory(settings, job.id)
         self._reader = Reader(self._run_dir, cursor=job.cursor)
         self._watch = RunWatch(self._run_dir)
@@ -89,9 +93,13 @@ class Follower:
     async def _give_up(self, problem: Exception) -> None:
         """Nobody foresaw this. A run that lives is followed again later; one that cannot start fails."""
         self.log.error("following the job failed", exc_info=problem)
-        if (await self._status()).alive:
+        fault = fault_of(problem) or await self._disk.examine()
+        status = await self._status()
+        if status.alive or (fault is not None and status.exit is not None):
             raise problem
         try:
+            if fault is not None:
+                await self._requeue(fault, status)
             await self._end("worker_error", f"{type(problem).__name__}: {problem}")
         except LeaseLost:
             self.log.warning("this worker does not follow the job any more")
@@ -139,7 +147,7 @@ class Follower:
         try:
             spec = await self._meanwhile(work)
         except ProviderError as problem:
-            await self._end("not_started", str(problem))
+            await self._refuse(problem)
         await self._submit(spec, self._reservation)
         self._reservation.release()
         self._reservation = None
@@ -160,6 +168,7 @@ class Follower:
                 row = await holding(session, self._job.id, self._token)
                 row.status = after("start", row.status)
                 row.start_time = row.start_time or now()
+                row.summary = {name: value for name, value in row.summary.items() if name != "waiting"}
                 await announce(session, row, "update", {"job": state_of(row)})
                 self._job = row
 
@@ -172,8 +181,8 @@ class Follower:
             try:
                 await self._meanwhile(submitting)
             except ProviderError as problem:
-                if not tries_left:
-                    await self._end("not_started", str(problem))
+                if not tries_left or fault_of(problem) is not None:
+                    await self._refuse(problem)
                 self.log.warning("the agent could not be started, trying again", reason=str(problem))
                 await asyncio.sleep(1)
             except BaseException:
@@ -204,6 +213,54 @@ class Follower:
             return reservation
         reservation.release()
         return None
+
+    async def _refuse(self, problem: ProviderError) -> NoReturn:
+        """The attempt cannot be started: on account of the job, or of this machine's disk."""
+        if (fault := fault_of(problem) or await self._disk.examine()) is not None:
+            await self._requeue(fault, await self._status())
+        await self._end("not_started", str(problem))
+
+    async def _requeue(self, fault: DiskFault, status: AgentStatus) -> NoReturn:
+        """Give back a job of which nothing runs: the disk of this machine is at fault."""
+        confirmed = await self._disk.confirms(fault)
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(remove_secrets, self._run_dir)
+
+        async def requeued() -> None:
+            async with self._database.write() as session:
+                row = await holding(session, self._job.id, self._token)
+                verdict = judge_disk_fault(
+                    fault,
+                    confirmed=confirmed,
+                    has_newer_checkpoint=False,
+                    fruitless_attempts=row.fruitless_attempts,
+                    max_attempts=row.max_attempts,
+                )
+                asked = row.status in {"pausing", "cancelling"}
+                row.status = after("stop" if asked else verdict.action, row.status)
+                if row.status in ENDED:
+                    row.end_time = now()
+                if not asked:
+                    row.fruitless_attempts = verdict.fruitless_attempts
+                    row.error_code, row.error_message = verdict.code, verdict.message
+                    self._wait_in_queue(row, verdict, confirmed)
+                if status.attempt < row.attempt:
+                    # It never began: the next attempt has its number, and may be on another machine.
+                    row.attempt -= 1
+                    row.machine = row.machine if row.attempt else None
+                release(row)
+                await announce(session, row, "update", {"job": state_of(row)})
+
+        await self._persist(requeued)
+        raise LeaseLost("the job was queued again")
+
+    def _wait_in_queue(self, row: TrainingJob, verdict: Verdict, disk_fault_confirmed: bool) -> None:
+        if verdict.waiting is None:
+            return
+        row.summary = {**row.summary, "waiting": verdict.waiting}
+        if not disk_fault_confirmed:
+            # Others may fit where this one does not: they are not kept waiting behind it.
+            row.queued_at = now()
 
     async def _end(self, code: str | None, message: str | None) -> NoReturn:
         """End a job of which nothing runs: as its owner asked, or as failed."""
@@ -349,6 +406,8 @@ class Follower:
             finished = result is not None
             await asyncio.to_thread(remove_secrets, self._run_dir)
         findings = await asyncio.to_thread(self._watch.look, ended=True) if exists else []
+        error = latest.get("error") if own and latest else None
+        disk_fault, confirmed = await self._disk_fault(status.exit, error, last_line)
 
         async def concluded() -> bool:
             async with self._database.write() as session:
@@ -365,13 +424,15 @@ class Follower:
                         said=str(latest["status"]) if own and latest else None,
                         kind=row.kind,
                         is_finished=finished,
-                        error=latest.get("error") if own and latest else None,
+                        error=error,
                         last_line=last_line,
                         has_newer_checkpoint=newest is not None
                         and (row.newest_checkpoint is None or newest > row.newest_checkpoint),
                         fruitless_attempts=row.fruitless_attempts,
                         max_attempts=row.max_attempts,
                         directory_exists=exists,
+                        disk_fault=disk_fault,
+                        disk_fault_confirmed=confirmed,
                     )
                 )
                 row.status = after(verdict.action, row.status)
@@ -384,14 +445,47 @@ class Follower:
                     row.result = result
                 summary = summarize(row.summary, latest, self._reader.damaged_lines)
                 row.summary = {**summary, "findings": findings}
+                self._wait_in_queue(row, verdict, confirmed)
                 if row.status in ENDED:
                     row.end_time = now()
                 release(row)
                 await announce(session, row, "update", {"job": state_of(row), "checkpoints": True})
-                self.log.info("attempt ended", attempt=row.attempt, status=row.status, reason=verdict.message)
+                self.log.info(
+                    "attempt ended",
+                    attempt=row.attempt,
+                    status=row.status,
+                    reason=verdict.message or verdict.waiting,
+                )
                 return True
 
         return await self._persist(concluded)
 
+    async def _disk_fault(
+        self, ended: ExitRecord | None, error: dict[str, Any] | None, last_line: str | None
+    ) -> tuple[DiskFault | None, bool]:
+        """The fault of this machine's disk that may have ended the attempt; whether a probe finds it, too."""
+        if self._job.target != "local":
+            return None, False
+        if (found := await self._disk.examine()) is not None:
+            # A disk that cannot be written keeps no record of why the attempt ended.
+            return found, True
+        # What a person's own script prints proves nothing about the disk.
+        said = None if self._job.kind == "script" else _fault_said(ended, error, last_line)
+        if said is None:
+            self._disk.worked()
+            return None, False
+        return said, await self._disk.confirms(said)
+
     async def _persist(self, work: Callable[[], Awaitable[Result]]) -> Result:
         return await persist(work, self.log)
+
+
+def _fault_said(
+    ended: ExitRecord | None, error: dict[str, Any] | None, last_line: str | None
+) -> DiskFault | None:
+    """The fault of the disk that a run's last words tell of, where the run ended with an error."""
+    if error is not None:
+        return fault_in(str(error.get("message")))
+    if ended is not None and ended.problem is not None:
+        return fault_in(ended.problem)
+    return fault_in(last_line or "") if ended is not None and ended.code else None

@@ -21,6 +21,7 @@ from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
 from gpubloom.server.jobs.lease import Claimant, Places, claim_abandoned, claim_queued, expire_leases
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.settings import Settings
+from gpubloom.worker.disk import PROBE_SECONDS, DiskFault, MachineDisk, fault_of
 from gpubloom.worker.follower import Follower
 from gpubloom.worker.giving_way import Room
 from gpubloom.worker.patient_calls import Pace
@@ -44,19 +45,23 @@ class WorkerLoop:
         self._settings = settings
         self._database = database
         self._provider = provider
+        self._pace = pace or Pace()
         self._id: UUID = uuid4()
-        self._claimant = Claimant(
-            worker=f"{socket.gethostname()}:{os.getpid()}", machine=machine_name(settings.home)
-        )
-        self._preparations = Preparations(settings, database, self._claimant.worker, _process_lives)
-        self._room = Room(settings, database, self._claimant, gpus=len(provider.gpus))
-        self._rented = RentedJobs(settings, database, self._claimant, pace or Pace())
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self.disk = MachineDisk(settings.home / "runs")
+        self._shown_fault: DiskFault | None = None
         self._followed: dict[UUID, asyncio.Task[None]] = {}
         self._hardware: Hardware | None = None
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until told to stop. Runs go on without this worker; the next one finds them."""
         self._hardware = await asyncio.to_thread(detect_hardware)
+        if (machine := await self._machine_name(stopping)) is None:
+            with contextlib.suppress(SQLAlchemyError, OSError):
+                async with self._database.write() as session:
+                    await session.execute(delete(Worker).where(Worker.id == self._id))
+            return
+        self._open(machine)
         await self._provider.open()
         await self._take_over_from_the_dead()
         preparing = asyncio.create_task(self._preparations.run(stopping), name="prepare what people bring")
@@ -68,16 +73,22 @@ class WorkerLoop:
         try:
             while not stopping.is_set():
                 try:
-                    if clock() - shown >= SHOW_EVERY_SECONDS:
+                    is_usable = await self.disk.is_usable()
+                    if clock() - shown >= SHOW_EVERY_SECONDS or self.disk.fault != self._shown_fault:
                         await self._show()
                         shown = clock()
                     if clock() - looked >= ABANDONED_EVERY_SECONDS:
                         await self._claim_abandoned()
                         looked = clock()
-                    await self._claim_queued()
-                    await self._claim_rented()
+                    if is_usable:
+                        await self._claim_queued()
+                        await self._claim_rented()
                 except (SQLAlchemyError, OSError) as problem:
-                    log.warning("the database does not answer, trying again", reason=type(problem).__name__)
+                    if (fault := fault_of(problem)) is not None:
+                        await self.disk.confirms(fault)
+                    else:
+                        reason = type(problem).__name__
+                        log.warning("the database does not answer, trying again", reason=reason)
                     await asyncio.sleep(1)
                 await _wait(stopping, LOOK_SECONDS)
         finally:
@@ -85,6 +96,28 @@ class WorkerLoop:
             reconciling.cancel()
             await asyncio.gather(preparing, reconciling, return_exceptions=True)
             await self._stop()
+
+    async def _machine_name(self, stopping: asyncio.Event) -> str | None:
+        """The lasting name of this machine; waits for a disk on which it can be kept. None: told to stop."""
+        while not stopping.is_set():
+            try:
+                return await asyncio.to_thread(machine_name, self._settings.home)
+            except OSError as problem:
+                if (fault := fault_of(problem)) is None:
+                    raise
+                await self.disk.confirms(fault)
+            with contextlib.suppress(SQLAlchemyError, OSError):
+                await self._show()
+            await _wait(stopping, PROBE_SECONDS)
+        return None
+
+    def _open(self, machine: str) -> None:
+        self._claimant = Claimant(worker=self._name, machine=machine)
+        self._preparations = Preparations(
+            self._settings, self._database, self._name, _process_lives, self.disk
+        )
+        self._room = Room(self._settings, self._database, self._claimant, gpus=len(self._provider.gpus))
+        self._rented = RentedJobs(self._settings, self._database, self._claimant, self._pace, self.disk)
 
     async def _take_over_from_the_dead(self) -> None:
         """A worker of this machine that was killed cannot come back: its leases need not run out."""
@@ -105,11 +138,15 @@ class WorkerLoop:
         async with self._database.write() as session:
             row = await session.get(Worker, self._id)
             if row is None:
-                row = Worker(id=self._id, name=self._claimant.worker)
+                row = Worker(id=self._id, name=self._name)
                 session.add(row)
             row.hardware = self._hardware.model_dump(mode="json")
             row.last_seen_at = now()
+            fault = self.disk.fault
+            row.fault_code = None if fault is None else fault.code
+            row.fault_message = None if fault is None else fault.for_operator
             await session.execute(delete(Worker).where(Worker.last_seen_at < now() - 60 * WORKER_SEEN_WITHIN))
+        self._shown_fault = fault
 
     async def _claim_abandoned(self) -> None:
         while True:
@@ -122,7 +159,7 @@ class WorkerLoop:
 
     async def _claim_queued(self) -> None:
         assert self._hardware is not None
-        while await self._something_waits():
+        while self.disk.fault is None and await self._something_waits():
             cpu = self._provider.reserve(0)
             beside = self._provider.reserve(0, beside=True)
             gpu = self._most_gpus()
@@ -166,12 +203,14 @@ class WorkerLoop:
             return bool(await session.scalar(select(waits)))
 
     async def _claim_rented(self) -> None:
-        while (job := await self._rented.claim()) is not None:
+        while self.disk.fault is None and (job := await self._rented.claim()) is not None:
             self._follow(job, None)
 
     def _follow(self, job: TrainingJob, reservation: Reservation | None) -> None:
         if job.target == "local":
-            work = Follower(self._database, self._settings, self._provider, job, reservation).follow()
+            work = Follower(
+                self._database, self._settings, self._provider, job, reservation, self.disk
+            ).follow()
         else:
             work = self._rented.follow(job)
         task = asyncio.create_task(work, name=f"follow {job.id}")
@@ -205,11 +244,13 @@ def machine_name(home: Path) -> str:
     path = home / "machine"
     if not path.exists():
         whole = home / f".machine.{uuid4()}"
-        whole.write_text(f"{socket.gethostname()}-{uuid4()}\n")
-        # Of several workers that start at once, one names the machine; nobody sees half a name.
-        with contextlib.suppress(FileExistsError):
-            os.link(whole, path)
-        whole.unlink()
+        try:
+            whole.write_text(f"{socket.gethostname()}-{uuid4()}\n")
+            # Of several workers that start at once, one names the machine; nobody sees half a name.
+            with contextlib.suppress(FileExistsError):
+                os.link(whole, path)
+        finally:
+            whole.unlink(missing_ok=True)
     return path.read_text().strip()
 
 

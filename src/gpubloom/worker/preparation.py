@@ -18,6 +18,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.models.tables import Model
 from gpubloom.server.settings import Settings
 from gpubloom.worker import fetches, inspections, sweeping
+from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.file_leases import MOST_ATTEMPTS, claim, expire, holders, renew, settle
 
 log = structlog.get_logger("bloom.worker")
@@ -45,12 +46,18 @@ class Preparations:
     """All that one worker prepares, until it is told to stop."""
 
     def __init__(
-        self, settings: Settings, database: Database, worker: str, lives: Callable[[str], bool]
+        self,
+        settings: Settings,
+        database: Database,
+        worker: str,
+        lives: Callable[[str], bool],
+        disk: MachineDisk,
     ) -> None:
         self._settings = settings
         self._database = database
         self._worker = worker
         self._lives = lives
+        self._disk = disk
         self._kinds: tuple[Kind, ...] = (
             Kind(Dataset, "inspecting", inspections.inspect_dataset, at_once=1),
             Kind(Dataset, "fetching", fetches.fetch_dataset, at_once=2),
@@ -64,7 +71,7 @@ class Preparations:
         try:
             await self._try(self._take_over_from_the_dead)
             while not stopping.is_set():
-                for kind in self._kinds:
+                for kind in self._kinds if await self._disk.is_usable() else ():
                     await self._try(lambda kind=kind: self._claim(kind))  # type: ignore[misc]
                 if clock() - swept >= SWEEP_SECONDS:
                     swept = clock()
@@ -133,7 +140,11 @@ class Preparations:
                 if not await self._renew(kind, row, seen):
                     # Deleted, or to be read another way now.
                     return
-            await self._settle(kind, row, work.result())
+            outcome = work.result()
+            if outcome.get("status") == "failed" and await self._disk.examine() is not None:
+                # The disk of this machine is at fault: it waits for the next try, which is not counted.
+                outcome = {"attempt": row.attempt - 1, "progress": None}
+            await self._settle(kind, row, outcome)
         except asyncio.CancelledError:
             # Nothing was wrong with it: it does not count as a try.
             await asyncio.shield(self._settle(kind, row, {"attempt": row.attempt - 1}))

@@ -14,6 +14,7 @@ from gpubloom.server.rentals.keys import installation_name
 from gpubloom.server.settings import Settings
 from gpubloom.storage import StorageError, Store
 from gpubloom.storage.layout import JobLayout
+from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.elsewhere import Elsewhere
 from gpubloom.worker.follower import Follower
 from gpubloom.worker.patient_calls import Pace
@@ -29,8 +30,11 @@ MOST_AT_ONCE = 64
 class RentedJobs:
     """What one worker does about them."""
 
-    def __init__(self, settings: Settings, database: Database, claimant: Claimant, pace: Pace) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, claimant: Claimant, pace: Pace, disk: MachineDisk
+    ) -> None:
         self._settings, self._database, self._claimant, self._pace = settings, database, claimant, pace
+        self._disk = disk
         self._store: Store | None = None
         self._following = 0
 
@@ -62,7 +66,7 @@ class RentedJobs:
             )
             try:
                 await elsewhere.open()
-                await Follower(self._database, self._settings, elsewhere, job, None).follow()
+                await Follower(self._database, self._settings, elsewhere, job, None, self._disk).follow()
             finally:
                 await elsewhere.close()
             await self._clear_away(job)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from gpubloom.agent.spec import ExitRecord
 from gpubloom.server.jobs.kinds import SHOWN, Kind
 from gpubloom.server.jobs.states import Status
+from gpubloom.worker.disk import DiskFault
 
 _LONGEST_MESSAGE = 2_000
 DIRECTORY_GONE = "The run directory is gone."
@@ -31,6 +32,9 @@ class Ending:
     max_attempts: int
     directory_exists: bool
     kind: Kind = "train"
+    # The fault of this machine's disk that ended it, and whether a probe of the disk finds it, too.
+    disk_fault: DiskFault | None = None
+    disk_fault_confirmed: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class Verdict:
     fruitless_attempts: int = 0
     code: str | None = None
     message: str | None = None
+    # Why it has to wait before it is tried again.
+    waiting: str | None = None
 
 
 def judge(ending: Ending) -> Verdict:
@@ -54,6 +60,14 @@ def judge(ending: Ending) -> Verdict:
     if ending.status == "pausing":
         # Paused as asked, or ended on the way there: either way it goes on from its newest checkpoint.
         return Verdict("stop")
+    if ending.disk_fault is not None:
+        return judge_disk_fault(
+            ending.disk_fault,
+            confirmed=ending.disk_fault_confirmed,
+            has_newer_checkpoint=ending.has_newer_checkpoint,
+            fruitless_attempts=ending.fruitless_attempts,
+            max_attempts=ending.max_attempts,
+        )
     if ending.exit is not None and ending.exit.reason == "not_started":
         return _failed(ending, "not_started")
     if ending.exit is not None and ending.exit.reason == "time_limit":
@@ -75,6 +89,27 @@ def judge(ending: Ending) -> Verdict:
             + (" without a newer checkpoint." if ending.kind in SHOWN else "."),
         )
     return Verdict("retry", fruitless)
+
+
+def judge_disk_fault(
+    fault: DiskFault,
+    *,
+    confirmed: bool,
+    has_newer_checkpoint: bool,
+    fruitless_attempts: int,
+    max_attempts: int,
+) -> Verdict:
+    """Try it again, uncounted: the machine is at fault, not the job.
+
+    An error of a disk that a probe can write may come from a file that only this job uses, on another disk.
+    It is counted, so that it has an end. A lack of space never is: it ends when somebody frees some.
+    """
+    fruitless = 0 if has_newer_checkpoint else fruitless_attempts
+    if not (confirmed or has_newer_checkpoint or fault.code == "disk_full"):
+        fruitless += 1
+    if fruitless >= max_attempts:
+        return Verdict("fail", fruitless, code=fault.code, message=f"{fault.sentence} Attempts: {fruitless}.")
+    return Verdict("retry", fruitless, waiting=fault.for_owner)
 
 
 def _is_complete(ending: Ending) -> bool:

@@ -3,15 +3,19 @@
 import asyncio
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from gpubloom.providers.faults import Fault
 from gpubloom.providers.rented import Capability
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.reconciling import reconcile
+from tests.small_disk import fill, small_disk
 from tests.worker.elsewhere import toy_place
 from tests.worker.elsewhere.renter import PACE, Renter
 
@@ -166,3 +170,33 @@ def test_reconciling_ends_what_no_job_owns_and_nothing_else(renter: Renter) -> N
         "stray-2",
     ]
     assert "rental.orphan_ended" in renter.installation.actions()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A home folder on a disk of its own."""
+    with small_disk(tmp_path / "home", "64m") as folder:
+        yield folder
+
+
+def test_a_full_disk_of_the_worker_delays_what_a_rented_machine_sends_and_loses_nothing(
+    home: Path, renter: Renter
+) -> None:
+    job_id = renter.rent(toy={"steps": 60, "seconds": 0.05})
+
+    async def scenario() -> TrainingJob:
+        async with renter.worker():
+            await renter.at_step(job_id, 10)
+            ballast = fill(home)
+            async with asyncio.timeout(60):
+                while not any("cannot be written" in line["event"] for line in lines):
+                    await asyncio.sleep(0.05)
+            ballast.unlink()
+            return await renter.until(job_id, "completed", "failed")
+
+    with capture_logs() as lines:
+        job = asyncio.run(scenario())
+    assert (job.status, job.attempt) == ("completed", 1), job.error_message
+    assert not [line for line in lines if line["event"] == "following a job failed"]
+    assert sorted(renter.losses(job_id)) == list(range(1, 61))
+    assert [rental.state for rental in renter.rentals(job_id)] == ["ended"]

@@ -3156,14 +3156,17 @@ export interface components {
             /** Reason */
             reason?: string | null;
         };
-        /** Health */
+        /**
+         * Health
+         * @description `degraded`: the server answers, but jobs wait on account of `problems`.
+         */
         Health: {
             /**
              * Status
              * @default ok
-             * @constant
+             * @enum {string}
              */
-            status: "ok";
+            status: "ok" | "degraded";
             /**
              * Version
              * @default 0.1.0
@@ -3171,6 +3174,18 @@ export interface components {
             version: string;
             /** Database */
             database: string;
+            /** Problems */
+            problems: components["schemas"]["HealthProblem"][];
+        };
+        /**
+         * HealthProblem
+         * @description Why a worker claims no jobs. `code` is stable; nothing here says which machine it is.
+         */
+        HealthProblem: {
+            /** Code */
+            code: string;
+            /** Message */
+            message: string;
         };
         /**
          * HubPush

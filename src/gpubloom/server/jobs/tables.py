@@ -176,6 +176,9 @@ class Worker(Identified, Table):
 
     name: Mapped[str]
     hardware: Mapped[dict[str, Any]]
+    # Why it claims no jobs at the moment: a stable code and a sentence.
+    fault_code: Mapped[str | None]
+    fault_message: Mapped[str | None]
     started_at: Mapped[datetime] = mapped_column(default=now)
     last_seen_at: Mapped[datetime] = mapped_column(default=now)
 
