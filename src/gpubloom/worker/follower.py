@@ -31,7 +31,7 @@ from gpubloom.traincard import Reader, RunEvent, load_latest
 from gpubloom.worker.attempts import prepare_attempt
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
 from gpubloom.worker.elsewhere_start import NotStarted
-from gpubloom.worker.persisting import persist
+from gpubloom.worker.persisting import is_outage, persist
 from gpubloom.worker.run_files import last_output_line, steer
 from gpubloom.worker.run_watch import RunWatch
 from gpubloom.worker.summary import add_marks, add_warnings, summarize
@@ -92,6 +92,9 @@ class Follower:
 
     async def _give_up(self, problem: Exception) -> None:
         """Nobody foresaw this. A run that lives is followed again later; one that cannot start fails."""
+        if is_outage(problem):
+            # Says nothing about the job: the lease runs out, and it is followed again.
+            raise problem
         self.log.error("following the job failed", exc_info=problem)
         fault = fault_of(problem) or await self._disk.examine()
         status = await self._status()

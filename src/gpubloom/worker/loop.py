@@ -25,6 +25,7 @@ from gpubloom.worker.disk import PROBE_SECONDS, DiskFault, MachineDisk, fault_of
 from gpubloom.worker.follower import Follower
 from gpubloom.worker.giving_way import Room
 from gpubloom.worker.patient_calls import Pace
+from gpubloom.worker.persisting import is_outage
 from gpubloom.worker.preparation import Preparations
 from gpubloom.worker.reconciling import keep_reconciling
 from gpubloom.worker.rented_jobs import RentedJobs
@@ -34,6 +35,8 @@ log = structlog.get_logger("bloom.worker")
 LOOK_SECONDS = 0.25
 ABANDONED_EVERY_SECONDS = 2.0
 SHOW_EVERY_SECONDS = 10.0
+# In a row. A row that somebody else deleted in the same moment is gone by the next try.
+MOST_WRONG_STATEMENTS = 10
 
 
 class WorkerLoop:
@@ -70,6 +73,7 @@ class WorkerLoop:
         )
         clock = asyncio.get_running_loop().time
         shown = looked = -1e9
+        wrong = 0
         try:
             while not stopping.is_set():
                 try:
@@ -83,12 +87,19 @@ class WorkerLoop:
                     if is_usable:
                         await self._claim_queued()
                         await self._claim_rented()
+                    wrong = 0
                 except (SQLAlchemyError, OSError) as problem:
                     if (fault := fault_of(problem)) is not None:
                         await self.disk.confirms(fault)
-                    else:
+                    elif isinstance(problem, OSError) or is_outage(problem):
                         reason = type(problem).__name__
                         log.warning("the database does not answer, trying again", reason=reason)
+                    else:
+                        wrong += 1
+                        log.error("a statement of the worker is wrong", exc_info=problem)
+                        if wrong >= MOST_WRONG_STATEMENTS:
+                            # Runs go on; whoever starts workers sees that this one cannot work.
+                            raise
                     await asyncio.sleep(1)
                 await _wait(stopping, LOOK_SECONDS)
         finally:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
+
+from gpubloom.worker.persisting import persist
 
 Result = TypeVar("Result")
 
@@ -47,12 +48,7 @@ class PatientCalls:
 
     async def insist(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Database work, again while the database is away; the machine goes on meanwhile."""
-        while True:
-            try:
-                return await work()
-            except (SQLAlchemyError, OSError) as problem:
-                self._log.warning("the database does not answer, trying again", reason=type(problem).__name__)
-                await asyncio.sleep(1)
+        return await persist(work, self._log)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

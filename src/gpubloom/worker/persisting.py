@@ -1,31 +1,73 @@
-"""Database work of whoever follows a job: done again while the database is away, because the run goes on."""
+"""Database work that is done again while the database is away, because runs go on meanwhile.
+
+Only an outage is waited for, and not for ever. Who gives up loses nothing: the lease runs out, and the job is
+followed again once the database answers.
+"""
 
 import asyncio
+import errno
+import socket
+import sqlite3
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import structlog
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
 Result = TypeVar("Result")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+LONGEST_OUTAGE_SECONDS = 600.0
+_UNREACHABLE = {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
 
 
-async def persist(work: Callable[[], Awaitable[Result]], log: structlog.stdlib.BoundLogger) -> Result:
-    """Do it again and again while the database is away; a statement that is wrong raises."""
-    pause = _FIRST_PAUSE
+class DatabaseUnavailable(Exception):
+    """The database did not answer for as long as anybody waits for it."""
+
+
+async def persist(
+    work: Callable[[], Awaitable[Result]],
+    log: structlog.stdlib.BoundLogger,
+    *,
+    limit_seconds: float | None = None,
+) -> Result:
+    """Do it again while the database is away; a statement that is wrong raises at once.
+
+    DatabaseUnavailable after `limit_seconds` (LONGEST_OUTAGE_SECONDS).
+    """
+    limit = LONGEST_OUTAGE_SECONDS if limit_seconds is None else limit_seconds
+    began, pause = time.monotonic(), _FIRST_PAUSE
     while True:
         try:
             return await work()
-        except (DBAPIError, SQLAlchemyError, OSError) as problem:
-            if isinstance(problem, DBAPIError) and not _passes(problem):
+        except (SQLAlchemyError, OSError) as problem:
+            if not is_outage(problem):
                 raise
-            log.warning("the database does not answer, trying again", reason=type(problem).__name__)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            reason = type(problem).__name__
+            if time.monotonic() - began > limit:
+                raise DatabaseUnavailable(
+                    f"The database did not answer for {limit:g} seconds ({reason})."
+                ) from problem
+            log.warning("the database does not answer, trying again", reason=reason)
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-def _passes(problem: DBAPIError) -> bool:
-    """Whether it is the database that is away, not the statement that is wrong."""
-    return problem.connection_invalidated or type(problem).__name__ in {"OperationalError", "InterfaceError"}
+def is_outage(problem: BaseException) -> bool:
+    """Whether the database is away, not the statement wrong."""
+    if isinstance(problem, DatabaseUnavailable | NoFreeConnection):
+        return True
+    if isinstance(problem, DBAPIError):
+        if isinstance(problem.orig, sqlite3.Error):
+            return isinstance(problem, OperationalError) and not _is_wrong_sqlite_statement(problem.orig)
+        return problem.connection_invalidated or isinstance(problem, OperationalError | InterfaceError)
+    return isinstance(problem, ConnectionError | TimeoutError | socket.gaierror) or (
+        isinstance(problem, OSError) and problem.errno in _UNREACHABLE
+    )
+
+
+def _is_wrong_sqlite_statement(problem: sqlite3.Error) -> bool:
+    """SQLite reports a table that is not there under the same class as a file that is locked."""
+    return getattr(problem, "sqlite_errorname", None) == "SQLITE_ERROR"

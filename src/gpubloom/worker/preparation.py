@@ -20,6 +20,7 @@ from gpubloom.server.settings import Settings
 from gpubloom.worker import fetches, inspections, sweeping
 from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.file_leases import MOST_ATTEMPTS, claim, expire, holders, renew, settle
+from gpubloom.worker.persisting import is_outage
 
 log = structlog.get_logger("bloom.worker")
 
@@ -96,7 +97,10 @@ class Preparations:
         try:
             await work()
         except (SQLAlchemyError, OSError) as problem:
-            log.warning("preparing waits for the database or the disk", reason=type(problem).__name__)
+            if isinstance(problem, OSError) or is_outage(problem):
+                log.warning("preparing waits for the database or the disk", reason=type(problem).__name__)
+            else:
+                log.error("preparing failed", exc_info=problem)
             await asyncio.sleep(1)
 
     async def _take_over_from_the_dead(self) -> None:
@@ -159,6 +163,8 @@ class Preparations:
             async with self._database.write() as session:
                 return await renew(session, kind.table, row.id, row.lease_token, seen)
         except (SQLAlchemyError, OSError) as problem:
+            if not is_outage(problem):
+                raise
             log.warning("the database does not answer, trying again", reason=type(problem).__name__)
             return True
 
@@ -168,6 +174,8 @@ class Preparations:
                 async with self._database.write() as session:
                     await settle(session, kind.table, row.id, row.lease_token, outcome)
             except (SQLAlchemyError, OSError) as problem:
+                if not is_outage(problem):
+                    raise
                 log.warning("the database does not answer, trying again", reason=type(problem).__name__)
                 await asyncio.sleep(1)
             else:

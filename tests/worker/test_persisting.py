@@ -1,0 +1,147 @@
+"""Database work is done again while the database is away; a wrong statement is not."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from structlog.testing import capture_logs
+
+from gpubloom.providers.local import LocalProvider
+from gpubloom.server.db.database import Database
+from gpubloom.worker import follower, loop, persisting
+from gpubloom.worker.patient_calls import PatientCalls
+from gpubloom.worker.persisting import DatabaseUnavailable, persist
+from tests.server.installation import Installation
+from tests.worker.machine import Machine
+
+log = structlog.get_logger("test")
+# Nothing listens there.
+AWAY = "postgresql+psycopg://nobody@127.0.0.1:1/nothing?connect_timeout=2"
+
+Retry = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+async def insist(work: Callable[[], Awaitable[Any]]) -> Any:
+    calls = PatientCalls("test", log)
+    try:
+        return await calls.insist(work)
+    finally:
+        calls.close()
+
+
+@pytest.fixture(params=[insist, lambda work: persist(work, log)], ids=["insist", "persist"])
+def retry(request: pytest.FixtureRequest) -> Retry:
+    chosen: Retry = request.param
+    return chosen
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM no_such_table",
+        "SELEKT 1",
+        "INSERT INTO workers (id, name) VALUES (NULL, NULL)",
+    ],
+)
+def test_a_wrong_statement_is_not_tried_again(database_url: str, retry: Retry, statement: str) -> None:
+    tries = 0
+
+    async def scenario() -> None:
+        database = Database(database_url)
+
+        async def work() -> None:
+            nonlocal tries
+            tries += 1
+            async with database.write() as session:
+                await session.execute(text(statement))
+
+        try:
+            async with asyncio.timeout(30):
+                await retry(work)
+        finally:
+            await database.close()
+
+    with pytest.raises(SQLAlchemyError):
+        asyncio.run(scenario())
+    assert tries == 1
+
+
+async def _ask(address: str) -> Any:
+    database = Database(address)
+    try:
+        async with database.read() as session:
+            return await session.scalar(text("SELECT 1"))
+    finally:
+        await database.close()
+
+
+def test_a_database_that_is_away_is_asked_again(database_url: str, retry: Retry) -> None:
+    addresses = [AWAY, database_url]
+    assert asyncio.run(_value(retry(lambda: _ask(addresses.pop(0))))) == 1
+
+
+async def _value(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+def test_a_database_that_stays_away_is_given_up(retry: Retry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persisting, "LONGEST_OUTAGE_SECONDS", 0.0)
+    with pytest.raises(DatabaseUnavailable, match="did not answer"):
+        asyncio.run(_value(retry(lambda: _ask(AWAY))))
+
+
+def test_an_outage_at_the_start_of_an_attempt_does_not_fail_the_job(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(installation)
+    job_id = machine.add_job(toy={"steps": 5})
+
+    async def away(*_: object) -> None:
+        raise OperationalError("SELECT 1", {}, Exception("the server closed the connection"))
+
+    async def scenario() -> None:
+        with monkeypatch.context() as patched, capture_logs() as lines:
+            patched.setattr(follower.Follower, "_hub_token", away)
+            async with machine.worker():
+                await machine.when(
+                    job_id,
+                    lambda job: (
+                        job.status == "failed"
+                        or any(line["event"] == "following a job failed" for line in lines)
+                    ),
+                )
+        async with machine.worker():
+            ended = await machine.until(job_id, "completed", "failed")
+            assert ended.status == "completed", ended.error_message
+
+    asyncio.run(scenario())
+    assert machine.job(job_id).attempt == 1
+
+
+def test_a_worker_whose_statements_are_wrong_ends_instead_of_waiting_for_ever(
+    migrated_sqlite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "MOST_WRONG_STATEMENTS", 2)
+    copy = tmp_path / "bloom.db"
+    shutil.copy(migrated_sqlite, copy)
+    machine = Machine(Installation(tmp_path / "home", f"sqlite+aiosqlite:///{copy}"))
+    with machine.installation.session() as session:
+        session.execute(text("DROP TABLE workers"))
+
+    async def scenario() -> None:
+        database = Database(machine.settings.database)
+        provider = LocalProvider(machine.settings.home, warm=False)
+        try:
+            async with asyncio.timeout(60):
+                await loop.WorkerLoop(machine.settings, database, provider).run(asyncio.Event())
+        finally:
+            await database.close()
+
+    with pytest.raises(OperationalError, match="no such table"):
+        asyncio.run(scenario())
