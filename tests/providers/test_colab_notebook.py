@@ -136,7 +136,9 @@ def test_a_template_runs_as_a_notebook_and_goes_on_in_the_next_session(tmp_path:
 def test_the_agent_starts_from_a_secret_that_is_nowhere_in_the_notebook(store: Store, tmp_path: Path) -> None:
     run_dir = tmp_path / "mine"
     run_dir.mkdir()
-    (run_dir / "train.py").write_text("open('model.bin', 'w').write('weights'); print('done')")
+    (run_dir / "train.py").write_text(
+        "import os; os.mkdir('model'); open('model/w', 'w').write('weights'); print('done')"
+    )
     spec = JobSpec("job-1", run_dir, 1, (sys.executable, "train.py"))
     sent = send_bundle(store, Bundle(spec, run_dir, timing=QUICK))
     notebook = colab_notebook({"train.py": "raise SystemError('run twice')"}, command=sent.command)
@@ -154,7 +156,7 @@ def test_the_agent_starts_from_a_secret_that_is_nowhere_in_the_notebook(store: S
     assert "run twice" not in str(stopped.value)
     receiver = Receiver(store, "job-1", 1, run_dir)
     until(lambda: receiver.once().state == "ended")
-    assert (run_dir / "model.bin").read_text() == "weights"
+    assert (run_dir / "model/w").read_text() == "weights"
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,9 @@ def test_a_job_runs_in_a_session_and_its_results_arrive(
 ) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    (run / "train.py").write_text("open('model.bin', 'w').write('weights'); print('step 1/1 | loss: 0.5')")
+    (run / "train.py").write_text(
+        "import os; os.mkdir('model'); open('model/w', 'w').write('weights'); print('step 1/1 | loss: 0.5')"
+    )
     spec = JobSpec("job-1", run, 1, (sys.executable, "train.py"))
     sent = send_bundle(store, Bundle(spec, run, timing=QUICK))
     receiver = Receiver(store, "job-1", 1, run)
@@ -80,7 +82,7 @@ def test_a_job_runs_in_a_session_and_its_results_arrive(
         await rented.cancel(KEY)
 
     asyncio.run(story())
-    assert (run / "model.bin").read_text() == "weights"
+    assert (run / "model/w").read_text() == "weights"
     history = (state / "history.jsonl").read_text()
     assert sent.address not in history
     assert "X-Amz-Signature" not in history

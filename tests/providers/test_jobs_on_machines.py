@@ -22,7 +22,8 @@ import pathlib, time
 for step in range(1, 21):
     print(f"step {step}: loss {2 / step:.4f}", flush=True)
     time.sleep(0.05)
-pathlib.Path("weights.bin").write_bytes(bytes(range(256)) * 64)
+pathlib.Path("model").mkdir()
+pathlib.Path("model/weights.bin").write_bytes(bytes(range(256)) * 64)
 """
 
 
@@ -73,4 +74,4 @@ def test_a_script_runs_there_and_all_it_made_arrives(
         until(lambda: rental.machine.processes() == [])
         assert service.running == []
         assert 0 < service.billed_seconds(rental.id) < 120
-    assert (job.run_dir / "weights.bin").read_bytes() == bytes(range(256)) * 64
+    assert (job.run_dir / "model/weights.bin").read_bytes() == bytes(range(256)) * 64

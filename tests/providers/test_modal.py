@@ -341,7 +341,11 @@ def test_without_the_sdk_modal_says_how_to_install_it(monkeypatch: pytest.Monkey
 def test_the_agent_runs_a_script_in_a_sandbox_and_everything_comes_back_through_the_bucket(
     service: ModalService, store: Store, tmp_path: Path
 ) -> None:
-    there = RentedRun(store, tmp_path, {"train.py": "open('model.bin', 'w').write('weights'); print('done')"})
+    there = RentedRun(
+        store,
+        tmp_path,
+        {"train.py": "import os; os.mkdir('model'); open('model/w', 'w').write('weights'); print('done')"},
+    )
     sent = there.send()
 
     async def calls(opened: ModalPlace) -> Instance:
@@ -350,5 +354,5 @@ def test_the_agent_runs_a_script_in_a_sandbox_and_everything_comes_back_through_
         return await until_ended(opened, started.id)
 
     assert on_modal(calls).detail == "Its command ended with code 0."
-    assert (there.run_dir / "model.bin").read_text() == "weights"
+    assert (there.run_dir / "model/w").read_text() == "weights"
     assert "done" in (there.run_dir / "logs" / "output.log").read_text()

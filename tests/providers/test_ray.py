@@ -230,7 +230,7 @@ def test_on_a_real_cluster_a_script_runs_by_the_agent_and_all_it_made_arrives(
                 assert address not in file.read_text(errors="replace"), file
 
     asyncio.run(story())
-    assert (job.run_dir / "weights.bin").read_bytes() == bytes(range(256)) * 64
+    assert (job.run_dir / "model/weights.bin").read_bytes() == bytes(range(256)) * 64
 
 
 def on_any_node(key: str, command: str, address: str) -> Any:

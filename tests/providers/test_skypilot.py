@@ -248,7 +248,11 @@ def test_catalogue_prices_become_rows_that_the_price_table_takes(service: SkySer
 def test_the_agent_runs_a_script_on_a_cluster_and_everything_comes_back_through_the_bucket(
     service: SkyService, store: Store, tmp_path: Path
 ) -> None:
-    there = RentedRun(store, tmp_path, {"train.py": "open('model.bin', 'w').write('weights')"})
+    there = RentedRun(
+        store,
+        tmp_path,
+        {"train.py": "import os; os.mkdir('model'); open('model/w', 'w').write('weights')"},
+    )
     sent = there.send()
 
     async def calls(opened: SkyPilotPlace) -> Instance:
@@ -257,7 +261,7 @@ def test_the_agent_runs_a_script_on_a_cluster_and_everything_comes_back_through_
         return await until_ended(opened, started.id)
 
     assert on_sky(service, calls).detail == "Its command ended: SUCCEEDED."
-    assert (there.run_dir / "model.bin").read_text() == "weights"
+    assert (there.run_dir / "model/w").read_text() == "weights"
 
 
 def test_no_secret_is_in_any_file_error_task_or_process_list(

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpubloom.agent import AgentFiles, JobSpec
 from gpubloom.storage import Arrival, Bundle, Mailbox, Receiver, SentBundle, Store, send_bundle
+from gpubloom.storage.applying import TRAINING_PATHS, AcceptedPaths
 from gpubloom.storage.layout import JobLayout
 from tests.agent.runs import PATIENCE_SECONDS
 
@@ -32,7 +33,13 @@ class Instance:
     """Job `job-1` on another machine; `run_dir` is ours, `there` is its."""
 
     def __init__(
-        self, store: Store, folder: Path, files: dict[str, str], attempt: int = 1, **mailbox: Any
+        self,
+        store: Store,
+        folder: Path,
+        files: dict[str, str],
+        attempt: int = 1,
+        accepted: AcceptedPaths = TRAINING_PATHS,
+        **mailbox: Any,
     ) -> None:
         self.store, self.folder = store, folder / "instance"
         self.run_dir = folder / "mine"
@@ -42,7 +49,9 @@ class Instance:
             (self.run_dir / name).parent.mkdir(parents=True, exist_ok=True)
             (self.run_dir / name).write_text(text)
         self.mailbox = Mailbox(store, JobLayout("job-1", attempt), **mailbox)
-        self.receiver = Receiver(store, "job-1", attempt, self.run_dir, mailbox=self.mailbox)
+        self.receiver = Receiver(
+            store, "job-1", attempt, self.run_dir, accepted=accepted, mailbox=self.mailbox
+        )
         self.output = folder / "instance.log"
         self._process: subprocess.Popen[bytes] | None = None
 

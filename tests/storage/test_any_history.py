@@ -9,7 +9,7 @@ import pytest
 from gpubloom.agent.remote.packing import Packer
 from gpubloom.agent.remote.parcels import Parcel
 from gpubloom.storage import applying
-from gpubloom.storage.applying import RunFolder
+from gpubloom.storage.applying import SCRIPT_PATHS, RunFolder
 from tests.storage.instances import content
 
 
@@ -18,7 +18,7 @@ class Trainer:
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.folder, self.chance, self.count = folder, chance, 0
-        for name in ("traincard/segments", "logs", "checkpoints", "out", "agent"):
+        for name in ("traincard/segments", "logs", "checkpoints", "work/out", "agent"):
             (folder / name).mkdir(parents=True)
 
     def act(self) -> None:
@@ -94,10 +94,10 @@ class Trainer:
         new.rename(self.folder / "traincard/latest.json")
 
     def rewrite(self) -> None:
-        (self.folder / "out/weights.pt").write_bytes(self.chance.randbytes(1_200_000))
-        (self.folder / "out/notes.txt").write_bytes(self._bytes(300))
+        (self.folder / "work/out/weights.pt").write_bytes(self.chance.randbytes(1_200_000))
+        (self.folder / "work/out/notes.txt").write_bytes(self._bytes(300))
         if self.chance.random() < 0.3:
-            (self.folder / "out/notes.txt").unlink()
+            (self.folder / "work/out/notes.txt").unlink()
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -105,7 +105,7 @@ def test_any_history_arrives(seed: int, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(applying.os, "fsync", lambda descriptor: None)
     chance = random.Random(seed)
     trainer = Trainer(tmp_path / "there", chance)
-    here = RunFolder(tmp_path / "here")
+    here = RunFolder(tmp_path / "here", SCRIPT_PATHS)
     packer, state = Packer(trainer.folder, part_bytes=50_000), Packer.first_state(trainer.folder, {})
 
     def deliver(final: bool) -> bool:

@@ -177,7 +177,8 @@ def test_a_receiver_killed_in_the_middle_of_a_parcel_goes_on_behind_the_last_ent
     both.says("two\n")
     (both.there / "logs/output.log").rename(both.there / "logs/output.1.log")
     both.says("three\n")
-    (both.there / "notes.txt").write_text("small")
+    (both.there / "model").mkdir()
+    (both.there / "model/notes.txt").write_text("small")
     both.turns(4)
     real, done = RunFolder.apply, []
 
@@ -213,7 +214,8 @@ def test_silence_beyond_the_promise_is_a_vanished_agent_and_a_word_brings_it_bac
 def test_a_large_file_is_sent_once_it_has_settled_and_a_newer_one_replaces_the_one_on_its_way(
     both: Both,
 ) -> None:
-    weights = both.there / "ckpt.pt"
+    weights = both.there / "model/ckpt.pt"
+    weights.parent.mkdir()
     weights.write_bytes(b"whole" * 500_000)
     both.turns(7)
     both.receiver.once()
@@ -222,11 +224,11 @@ def test_a_large_file_is_sent_once_it_has_settled_and_a_newer_one_replaces_the_o
     both.now += 2
     both.courier.turn(False)
     both.receiver.once()
-    assert (both.mine / "ckpt.pt").read_bytes() == b"whole" * 500_000
+    assert (both.mine / "model/ckpt.pt").read_bytes() == b"whole" * 500_000
     weights.write_bytes(b"newer" * 600_000)
     both.turns(7)
     both.receiver.once()
-    assert (both.mine / "ckpt.pt").read_bytes() == b"newer" * 600_000
+    assert (both.mine / "model/ckpt.pt").read_bytes() == b"newer" * 600_000
 
 
 def test_an_end_without_a_record_is_a_vanished_attempt(both: Both) -> None:

@@ -194,7 +194,7 @@ class Machine:
         await self.at_step(job_id, step)
 
     def let_go(self, job_id: UUID) -> None:
-        (self.run_dir(job_id) / "go").touch()
+        (self.run_dir(job_id) / ".go").touch()
 
     def kill_training(self, job_id: UUID) -> None:
         os.killpg(self.agent(job_id).group, signal.SIGKILL)

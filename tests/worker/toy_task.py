@@ -1,7 +1,7 @@
 """A task that takes no torch: waits as long as it is told to, obeys, answers.
 
 `hold` makes it wait until the test lets go; `result` is its answer, or a number of bytes for a long one; as a
-serve task it writes serve.json and ends by itself when the file `go` says that nobody asks any more.
+serve task it writes serve.json and ends by itself when the file `.go` says that nobody asks any more.
 """
 
 TOY_TASK = """\
@@ -31,7 +31,7 @@ with Reporter(home, lock=lock) as reporter:
     (home / "new").write_text(json.dumps(seen))
     (home / "new").replace(home / f"seen-{attempt}.json")
     status = "completed"
-    while (toy.get("hold") or task["kind"] == "serve") and not (home / "go").exists():
+    while (toy.get("hold") or task["kind"] == "serve") and not (home / ".go").exists():
         command = reporter.control.poll()
         if command is not None:
             reporter.applied(command.version)

@@ -1,7 +1,8 @@
 """A training that takes no torch: counts steps, saves them, obeys, resumes. Its "weights" are a sum of steps.
 
 `hold_at` makes it wait at a step until the test has done what it wants to do there. `error_at` makes the
-first attempt end at a step with the system's error `errno`.
+first attempt end at a step with the system's error `errno`. `writes` are files that its first attempt writes
+into its run directory.
 
 Written into a run directory as train.py before the worker would write the real one.
 """
@@ -19,6 +20,9 @@ if config.get("deaf"):
 print("toy training in", run.name, flush=True)
 if config.get("fails"):
     raise SystemExit(config["fails"])
+if os.environ["BLOOM_ATTEMPT"] == "1":
+    for name, text in config.get("writes", {}).items():
+        (run / name).write_text(text)
 with Reporter(run, lock=lock) as reporter:
     step = total = 0
     saved = run / "checkpoints" / "latest.json"
@@ -47,7 +51,7 @@ with Reporter(run, lock=lock) as reporter:
                 break
             if command.save_now:
                 save()
-        if step == config.get("hold_at") and not (run / "go").exists():
+        if step == config.get("hold_at") and not (run / ".go").exists():
             time.sleep(0.02)
             continue
         if step == config.get("error_at") and os.environ["BLOOM_ATTEMPT"] == "1":

@@ -1,21 +1,58 @@
-"""Applies the entries of parcels to a local run directory. Doing an entry twice is doing it once.
+"""Applies the entries of upload batches to a local run directory. Doing an entry twice is doing it once.
 
-Names come from another machine and are trusted in nothing: what would leave the run directory, or belongs to
-this side of it, is refused.
+Names come from another machine and are trusted in nothing. Only a path on the allow-list of the job's kind is
+written, renamed or removed; code, configuration and everything else that the server owns is on no list.
 """
 
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from gpubloom.agent import AgentFiles
+
 ARRIVING = ".arriving"
-# What the other side was given, or is told; files of `inputs` may be links to somebody's originals.
-_OURS = re.compile(r"agent(/.*)?|inputs(/.*)?|traincard/(control\.(json|lock)|lock(\.rank\d+)?)")
-_EXIT = re.compile(r"agent/exit-\d+\.json")
+# What every run reports, whatever it trains (docs/run-directory.md).
+_REPORTS = (
+    r"traincard/(events(\.rank\d+)?\.jsonl|segments/a\d+\.r\d+\.s\d+\.(jsonl|buckets\.json)"
+    r"|attempts/\d+(\.rank\d+)?|latest\.json|checkpoints\.json|metrics\.prom)"
+    r"|logs/[^/]+\.log"
+)
+# Nothing is protected by this list: it only tells an attempt to change the server's own files, which ends the
+# attempt, from a file that a training happened to write beside its results, which is left where it is.
+_SERVER_FILES = re.compile(
+    r"(agent|inputs)(/.*)?|traincard/(control\.(json|lock)|lock(\.rank\d+)?)"
+    r"|(config|config\.before-\d+|plan|task|brought)\.json|(train|task)\.py|requirements\.txt"
+)
+_MOST_LEFT_OUT = 100
+
+
+@dataclass(frozen=True)
+class AcceptedPaths:
+    """The allow-list of one kind of job. `kept`: paths on it that are as the job's owner brought them."""
+
+    pattern: re.Pattern[str]
+    kept: frozenset[str] = frozenset()
+
+    def without(self, names: Iterable[str]) -> "AcceptedPaths":
+        return replace(self, kept=self.kept | set(names))
+
+    def __contains__(self, name: str) -> bool:
+        return self.pattern.fullmatch(name) is not None and name not in self.kept
+
+
+TRAINING_PATHS = AcceptedPaths(re.compile(rf"{_REPORTS}|(checkpoints|model)/.+"))
+# A person's own script runs in `work`: on this machine only in the sandbox, once something came from another.
+SCRIPT_PATHS = AcceptedPaths(re.compile(rf"{_REPORTS}|(checkpoints|model|work)/.+"))
+
+
+def has_received(run_dir: Path) -> bool:
+    """Whether another machine has ever sent something into a run directory."""
+    return any((run_dir / ARRIVING).glob("received-*.json"))
 
 
 class RefusedEntryError(ValueError):
@@ -23,23 +60,35 @@ class RefusedEntryError(ValueError):
 
 
 class RunFolder:
-    """A run directory that grows from afar. What is not whole yet lies in `.arriving`."""
+    """A run directory that grows from afar. What is not whole yet lies in `.arriving`.
 
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
+    `left_out`: names that were sent and are not accepted, the first ones of many.
+    """
+
+    def __init__(self, run_dir: Path, accepted: AcceptedPaths = TRAINING_PATHS, attempt: int = 1) -> None:
+        self._run_dir, self._accepted = run_dir, accepted
+        self._exit_record = f"agent/{AgentFiles(run_dir).exit(attempt).name}"
+        self.left_out: set[str] = set()
         self.arriving = run_dir / ARRIVING
         self.arriving.mkdir(parents=True, exist_ok=True)
 
     def apply(self, entry: Mapping[str, Any], content: bytes) -> None:
         """RefusedEntryError when it cannot be; OSError when the disk cannot."""
-        path = self._theirs(str(entry["path"]))
+        names = [str(entry["path"]), *([str(entry["to"])] if entry["kind"] == "rename" else [])]
+        # Every name is looked at before anything is done.
+        unlisted = [name for name in names if not self._accepts(name)]
+        if unlisted:
+            if len(self.left_out) < _MOST_LEFT_OUT:
+                self.left_out.update(unlisted)
+            return
+        path = self._place(names[0])
         match entry["kind"]:
             case "whole":
                 self._whole(path, content)
             case "grow":
                 self._grow(path, int(entry["offset"]), content, fresh=bool(entry.get("fresh")))
             case "rename":
-                self._rename(path, self._theirs(str(entry["to"])))
+                self._rename(path, self._place(names[1]))
             case "part":
                 _write_at(_made(self._staged(path)), int(entry["offset"]), content)
             case "done":
@@ -57,6 +106,8 @@ class RunFolder:
         """Names whose file here is not the one that the other side has."""
         different = []
         for name, (size, sha256) in sorted(tree.items()):
+            if name not in self._accepted:
+                continue
             path = self._place(name)
             if not path.is_file() or path.stat().st_size != size or _hash_of(path) != sha256:
                 different.append(name)
@@ -64,16 +115,20 @@ class RunFolder:
 
     def _place(self, name: str) -> Path:
         parts = PurePosixPath(name).parts
-        is_inside = bool(parts) and not name.startswith("/") and "\\" not in name and "\0" not in name
+        # One spelling for each file: the lists compare names.
+        is_inside = bool(parts) and "/".join(parts) == name and "\\" not in name and "\0" not in name
         if not is_inside or any(part.startswith(".") for part in parts):
             raise RefusedEntryError(f"{name!r} is not the name of a file in a run directory")
         return self._run_dir.joinpath(*parts)
 
-    def _theirs(self, name: str) -> Path:
-        path, parts = self._place(name), PurePosixPath(name).parts
-        if _OURS.fullmatch("/".join(parts)) and not _EXIT.fullmatch(name):
+    def _accepts(self, name: str) -> bool:
+        """Whether the other side may write a file; RefusedEntryError when it tries what no agent does."""
+        self._place(name)
+        if name == self._exit_record or name in self._accepted:
+            return True
+        if _SERVER_FILES.fullmatch(name):
             raise RefusedEntryError(f"{name!r} is not for the other side to write")
-        return path
+        return False
 
     def _staged(self, path: Path) -> Path:
         return self.arriving / path.relative_to(self._run_dir)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from gpubloom.agent import AgentFiles, ExitRecord
 from gpubloom.agent.remote.parcels import Parcel
-from gpubloom.storage.applying import RefusedEntryError, RunFolder
+from gpubloom.storage.applying import TRAINING_PATHS, AcceptedPaths, RefusedEntryError, RunFolder
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import Mailbox
 from gpubloom.storage.store import StorageError, Store
@@ -35,7 +35,8 @@ class DamagedParcelError(Exception):
 @dataclass(frozen=True)
 class Arrival:
     """Where an attempt stands. waiting: nothing came yet. vanished: the agent broke its promise, or the end
-    came without a record. `differences`: files that are not as the other side has them, at the end."""
+    came without a record. `differences`: files that are not as the other side has them, at the end.
+    `left_out`: files that this receiver was sent and did not accept."""
 
     state: ArrivalState
     applied: int
@@ -43,6 +44,7 @@ class Arrival:
     silent_seconds: float
     exit: ExitRecord | None
     differences: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 class Receiver:
@@ -55,13 +57,14 @@ class Receiver:
         attempt: int,
         run_dir: Path,
         *,
+        accepted: AcceptedPaths = TRAINING_PATHS,
         mailbox: Mailbox | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._layout = store, JobLayout(job_id, attempt)
         self._run_dir, self._clock = run_dir, clock
         self._mailbox = mailbox or Mailbox(store, self._layout)
-        self._folder = RunFolder(run_dir)
+        self._folder = RunFolder(run_dir, accepted, attempt)
         self._record = self._folder.arriving / f"received-{attempt}.json"
         kept = read_json_object(self._record) or {}
         self._applied: int = kept.get("applied", 0)
@@ -175,4 +178,12 @@ class Receiver:
             state = "waiting"
         elif self._silent > self._promise:
             state = "vanished"
-        return Arrival(state, self._applied, news, self._silent, record, tuple(self._differences))
+        return Arrival(
+            state,
+            self._applied,
+            news,
+            self._silent,
+            record,
+            tuple(self._differences),
+            tuple(sorted(self._folder.left_out)),
+        )

@@ -18,11 +18,13 @@ import structlog
 from gpubloom.agent import ExitRecord, JobSpec
 from gpubloom.providers.base import AgentStatus, Patience, ProviderError, Reservation
 from gpubloom.providers.rented import Instance
+from gpubloom.scripts.task import WORK_FOLDER
 from gpubloom.server.jobs.lease import LeaseLost
+from gpubloom.server.jobs.script_files import read_brought
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.tables import Rental
 from gpubloom.storage import Arrival, DamagedParcelError, Receiver, StorageError, Store
-from gpubloom.storage.applying import ARRIVING
+from gpubloom.storage.applying import ARRIVING, SCRIPT_PATHS, TRAINING_PATHS, AcceptedPaths
 from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard import ControlFile
 from gpubloom.worker.disk import fault_of
@@ -58,6 +60,7 @@ class Elsewhere:
         self._rental: Rental | None = None
         self._spoke = self._must_end = self._over = False
         self._hears = True
+        self._left_out: set[str] = set()
         self._exit: ExitRecord | None = None
         self._refusal: NotStarted | None = None
 
@@ -166,7 +169,13 @@ class Elsewhere:
 
     async def _follow(self) -> None:
         receiver = await self._calls.in_thread(
-            lambda: Receiver(self._store, str(self._job.id), self._attempt, self._run_dir)
+            lambda: Receiver(
+                self._store,
+                str(self._job.id),
+                self._attempt,
+                self._run_dir,
+                accepted=_accepted_paths(self._job, self._run_dir),
+            )
         )
         looked = metered = -1e9
         stop_by: float | None = None
@@ -221,6 +230,9 @@ class Elsewhere:
             if not self._hears:
                 self.log.info("the run is received again")
             self._hears = True
+            if new := set(arrival.left_out) - self._left_out:
+                self._left_out |= new
+                self.log.info("files of the machine that no run sends are left there", names=sorted(new)[:10])
             return arrival
         return None
 
@@ -282,3 +294,10 @@ class Elsewhere:
             await self._calls.insist(lambda: self._spending.end(self._rental_id, "No machine was rented."))
         else:
             await self._calls.insist(lambda: self._spending.note(self._rental_id, given_back))
+
+
+def _accepted_paths(job: TrainingJob, run_dir: Path) -> AcceptedPaths:
+    """What the machine of a job may send; a script's own files stay as its owner brought them."""
+    if job.kind != "script":
+        return TRAINING_PATHS
+    return SCRIPT_PATHS.without(f"{WORK_FOLDER}/{name}" for name in read_brought(run_dir))

@@ -16,6 +16,7 @@ from gpubloom.providers.sandbox import Limits, Sandbox, why_no_sandbox
 from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
 from gpubloom.server.jobs.script_files import note_brought, read_brought, was_brought
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.storage.applying import has_received
 from gpubloom.traincard import ControlFile
 
 # Hidden, so that a cache in it does not travel when the job goes on elsewhere.
@@ -40,7 +41,8 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
     command: tuple[str, ...] = (sys.executable, task.entry, *task.arguments, *added)
     environment = dict(task.environment)
     limit = None if job.max_hours is None else job.max_hours * 3600
-    if job.target == "local" and task.sandboxed:
+    came_from_elsewhere = has_received(run_dir)
+    if job.target == "local" and (task.sandboxed or came_from_elsewhere):
         if reason := why_no_sandbox():
             raise ProviderError(f"The script cannot run here: {reason}")
         sandbox = Sandbox(
@@ -53,6 +55,9 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
         )
         sandbox.prepare()
         command = sandbox.command(command, environment)
+        if not task.sandboxed:
+            # An admin confirmed what its owner brought, not what a rented machine added to it.
+            note = f"Runs in the sandbox: a rented machine has sent files into its folder. {note}".rstrip()
         # Out here they would act on the program that builds the wall.
         environment = {}
     return JobSpec(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.agent import AgentFiles
+from gpubloom.storage.applying import SCRIPT_PATHS
 from gpubloom.traincard import load_latest, read_all
 from gpubloom.traincard.control import ControlFile
 from tests.agent.remote.conftest import Instances
@@ -57,7 +58,7 @@ def test_a_training_elsewhere_is_followed_while_it_runs_and_is_the_same_at_the_e
 
     wait_until(lambda: step() == 7, "progress while it runs")
     assert one.receiver.once().state == "running"
-    (one.there / "go").touch()
+    (one.there / ".go").touch()
     ended = one.until("ended")
     assert ended.exit is not None
     assert (ended.exit.code, ended.exit.reason, ended.differences) == (0, "ended", ())
@@ -76,21 +77,26 @@ def test_a_training_elsewhere_is_followed_while_it_runs_and_is_the_same_at_the_e
 def test_a_script_that_knows_nothing_of_us_outlives_its_addresses_and_its_files_arrive_in_parts(
     instance: Instances,
 ) -> None:
-    one = instance({"train.py": PLAIN.format(steps=60) + GOES_ON}, slots=12, slot_life_seconds=2)
-    one.start(timing={"part_bytes": 1 << 20})
+    one = instance(
+        {"work/train.py": PLAIN.format(steps=60) + GOES_ON},
+        accepted=SCRIPT_PATHS,
+        slots=12,
+        slot_life_seconds=2,
+    )
+    one.start(timing={"part_bytes": 1 << 20}, folder="work")
     one.until("running")
     began = time.monotonic()
     wait_until(
         lambda: one.receiver.once().applied > 12 and time.monotonic() - began > 2,
         "more deliveries than there were addresses, and all of those too old",
     )
-    (one.there / "enough").touch()
+    (one.there / "work/enough").touch()
     ended = one.until("ended")
     assert ended.exit is not None
     assert (ended.exit.code, ended.differences) == (0, ())
     assert ended.applied > 12
     assert content(one.run_dir) == content(one.there)
-    assert (one.run_dir / "out/ckpt.pt").read_bytes() == bytes([60]) * 2_500_000
+    assert (one.run_dir / "work/out/ckpt.pt").read_bytes() == bytes([60]) * 2_500_000
     printed = (one.run_dir / "logs/output.log").read_text()
     assert "BLOOM_RUN_DIR" in printed
     assert not [word for word in (SECRET, "X-Amz", "BLOOM_START") if word in printed]
@@ -128,7 +134,7 @@ def test_a_killed_agent_is_missed_and_goes_on_when_it_is_started_again(instance:
     one.kill()
     gone = one.until("vanished")
     assert gone.exit is None
-    (one.there / "go").touch()
+    (one.there / ".go").touch()
     one.again()
     ended = one.until("ended")
     assert ended.exit is not None
