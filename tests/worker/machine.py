@@ -27,8 +27,7 @@ from gpubloom.server.settings import Settings
 from gpubloom.worker.loop import WorkerLoop
 from gpubloom.worker.patient_calls import Pace
 from tests.server.installation import Installation
-from tests.worker.toy_task import TOY_TASK
-from tests.worker.toy_training import TOY
+from tests.worker.toy_files import TOY_MODEL, TOY_NAME
 
 PATIENCE_SECONDS = 120
 
@@ -56,8 +55,10 @@ class Machine:
         )
 
     def add_job(self, *, toy: dict[str, Any] | None = None, **changes: Any) -> UUID:
-        """A queued job whose run directory already holds the toy."""
-        config = TrainConfig.model_validate({"data": {"train_path": "/nowhere"}, "device": "cpu"})
+        """A queued job that runs the toy (`toy_files`)."""
+        config = TrainConfig.model_validate(
+            {"name": TOY_NAME, "data": {"train_path": "/nowhere"}, "device": "cpu"}
+        )
         expected = plan(config, detect_hardware(), tokens_per_epoch=1000)
         job = TrainingJob(
             id=uuid4(),
@@ -70,14 +71,13 @@ class Machine:
         )
         run_dir = self.run_dir(job.id)
         run_dir.mkdir(parents=True)
-        (run_dir / "train.py").write_text(TOY)
         (run_dir / "toy.json").write_text(json.dumps({"steps": 40, **(toy or {})}))
         self.installation.add(job)
         return job.id
 
     def add_task(self, kind: Kind, *, toy: dict[str, Any] | None = None, **changes: Any) -> UUID:
-        """A queued task whose directory already holds the toy; its config is what a real one's would be."""
-        about = {"kind": kind, "model": "/nowhere", "device": "cpu"}
+        """A queued task that runs the toy; its config is what a real one's would be."""
+        about = {"kind": kind, "model": TOY_MODEL, "device": "cpu"}
         fields = {"max_attempts": MAX_ATTEMPTS[kind], "config": {**about, **changes.pop("config", {})}}
         job = TrainingJob(
             id=uuid4(),
@@ -89,7 +89,6 @@ class Machine:
         )
         run_dir = self.run_dir(job.id)
         run_dir.mkdir(parents=True)
-        (run_dir / "task.py").write_text(TOY_TASK)
         (run_dir / "toy.json").write_text(json.dumps(toy or {}))
         self.installation.add(job)
         return job.id

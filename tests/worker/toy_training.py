@@ -4,7 +4,7 @@
 first attempt end at a step with the system's error `errno`. `writes` are files that its first attempt writes
 into its run directory.
 
-Written into a run directory as train.py before the worker would write the real one.
+`toy_files` has a worker write it as train.py.
 """
 
 TOY = """\

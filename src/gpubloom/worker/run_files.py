@@ -15,7 +15,7 @@ _AGENT_NOTE = "[bloom-agent]"
 
 
 def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], attempt: int) -> None:
-    """Write what was asked for. Called while nothing of the run lives.
+    """Write what was asked for, whatever an earlier attempt left. Called while nothing of the run lives.
 
     A job that was extended asks for more than its directory says: what was asked before is kept beside it,
     and the finished model makes room for the one to come.
@@ -23,16 +23,24 @@ def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], att
     run_dir.mkdir(parents=True, exist_ok=True)
     asked = TrainConfig.model_validate(config)
     existing = run_dir / "config.json"
-    if existing.exists() and TrainConfig.read(existing) != asked:
+    if _holds_another(existing, asked):
         shutil.rmtree(run_dir / "model", ignore_errors=True)
         existing.replace(run_dir / f"config.before-{attempt}.json")
     for name, text in run_files(asked, Plan.model_validate(plan), gpubloom.__version__).items():
-        if not (run_dir / name).exists():
-            replace_file(run_dir / name, text, durable=True)
+        # Renamed into place: a link of that name is replaced, not written through.
+        replace_file(run_dir / name, text, durable=True)
     # A paused run was told to pause; this attempt is told to run before it can look.
     control = ControlFile(run_dir)
     if control.read().want != "run":
         control.want("run")
+
+
+def _holds_another(path: Path, asked: TrainConfig) -> bool:
+    try:
+        return TrainConfig.read(path) != asked
+    except (OSError, ValueError):
+        # There is none yet, or one that nobody wrote as it is.
+        return False
 
 
 def last_output_line(run_dir: Path) -> str | None:

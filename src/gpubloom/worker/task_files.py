@@ -10,7 +10,7 @@ from typing import Any
 import gpubloom
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.backends import interpreter_for
-from gpubloom.plan.tasks import RESULT_FILE, TASK_FILE, TASK_SCRIPT, task_files, task_from
+from gpubloom.plan.tasks import RESULT_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.server.jobs.kinds import Kind
 from gpubloom.server.playground.endpoint import SERVE_FILE
 from gpubloom.traincard import ControlFile
@@ -34,9 +34,7 @@ def prepare_task(run_dir: Path, config: dict[str, Any], hub_token: str | None) -
     remove_secrets(run_dir)
     (run_dir / RESULT_FILE).unlink(missing_ok=True)
     for name, text in task_files(task_from(config), gpubloom.__version__).items():
-        # A playground that is opened again may ask for something else than before.
-        if name == TASK_FILE or not (run_dir / name).exists():
-            replace_file(run_dir / name, text, durable=True)
+        replace_file(run_dir / name, text, durable=True)
     if hub_token is not None:
         _write_secret(run_dir / _TOKEN_FILE, hub_token)
     control = ControlFile(run_dir)

@@ -85,7 +85,7 @@ def test_a_training_of_our_own_engine_takes_its_data_and_our_package_along(
     )
     job_id = renter.rent()
     run_dir = renter.run_dir(job_id)
-    for name in ("train.py", "toy.json"):
+    for name in ("toy.json",):
         (run_dir / name).unlink()
     renter.installation.change(renter.job(job_id), config=config.model_dump(mode="json"))
 
