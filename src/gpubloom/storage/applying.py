@@ -2,18 +2,27 @@
 
 Names come from another machine and are trusted in nothing. Only a path on the allow-list of the job's kind is
 written, renamed or removed; code, configuration and everything else that the server owns is on no list.
+A script may have left links in its folder: no entry is applied through one (`traincard.beneath`).
 """
 
+import errno
 import hashlib
 import os
 import re
-import shutil
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gpubloom.agent import AgentFiles
+from gpubloom.traincard.beneath import (
+    look_beneath,
+    move_beneath,
+    open_beneath,
+    parent_beneath,
+    remove_beneath,
+)
 
 ARRIVING = ".arriving"
 # What every run reports, whatever it trains (docs/run-directory.md).
@@ -29,6 +38,12 @@ _SERVER_FILES = re.compile(
     r"|(config|config\.before-\d+|plan|task|brought)\.json|(train|task)\.py|requirements\.txt"
 )
 _MOST_LEFT_OUT = 100
+_CHECKPOINT_FOLDER = re.compile(r"checkpoints/[^/]+")
+# What a name or an offset that no agent sends runs into; other errors are the disk's.
+_CAUSED_BY_ENTRY = {
+    *(errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.EINVAL, errno.EFBIG),
+    errno.ENAMETOOLONG,
+}
 
 
 @dataclass(frozen=True)
@@ -81,24 +96,32 @@ class RunFolder:
             if len(self.left_out) < _MOST_LEFT_OUT:
                 self.left_out.update(unlisted)
             return
-        path = self._place(names[0])
+        try:
+            self._do(entry, names, content)
+        except OSError as problem:
+            if problem.errno in _CAUSED_BY_ENTRY:
+                raise RefusedEntryError(f"{names[-1]!r} cannot be reached: {problem.strerror}") from None
+            raise
+
+    def _do(self, entry: Mapping[str, Any], names: list[str], content: bytes) -> None:
+        name = names[0]
         match entry["kind"]:
             case "whole":
-                self._whole(path, content)
+                self._whole(name, content)
             case "grow":
-                self._grow(path, int(entry["offset"]), content, fresh=bool(entry.get("fresh")))
+                self._grow(name, int(entry["offset"]), content, fresh=bool(entry.get("fresh")))
             case "rename":
-                self._rename(path, self._place(names[1]))
+                self._rename(name, names[1])
             case "part":
-                _write_at(_made(self._staged(path)), int(entry["offset"]), content)
+                self._write_at(_staged(name), int(entry["offset"]), content, os.O_CREAT)
             case "done":
-                self._done(path, int(entry["total"]), str(entry["sha256"]))
+                self._done(name, int(entry["total"]), str(entry["sha256"]))
             case "abandon":
-                self._staged(path).unlink(missing_ok=True)
+                remove_beneath(self._run_dir, _staged(name))
             case "folder":
-                self._folder(path)
+                self._folder(name)
             case "remove":
-                self._remove(path)
+                self._remove(name)
             case kind:
                 raise RefusedEntryError(f"entries of the kind {kind!r} are not known; update gpubloom")
 
@@ -108,101 +131,121 @@ class RunFolder:
         for name, (size, sha256) in sorted(tree.items()):
             if name not in self._accepted:
                 continue
-            path = self._place(name)
-            if not path.is_file() or path.stat().st_size != size or _hash_of(path) != sha256:
+            _must_be_inside(name)
+            try:
+                is_same = self._size(name) == size and self._hash_of(name) == sha256
+            except (OSError, RefusedEntryError):
+                # A link, or something else that no machine sent.
+                is_same = False
+            if not is_same:
                 different.append(name)
         return different
 
-    def _place(self, name: str) -> Path:
-        parts = PurePosixPath(name).parts
-        # One spelling for each file: the lists compare names.
-        is_inside = bool(parts) and "/".join(parts) == name and "\\" not in name and "\0" not in name
-        if not is_inside or any(part.startswith(".") for part in parts):
-            raise RefusedEntryError(f"{name!r} is not the name of a file in a run directory")
-        return self._run_dir.joinpath(*parts)
-
     def _accepts(self, name: str) -> bool:
         """Whether the other side may write a file; RefusedEntryError when it tries what no agent does."""
-        self._place(name)
+        _must_be_inside(name)
         if name == self._exit_record or name in self._accepted:
             return True
         if _SERVER_FILES.fullmatch(name):
             raise RefusedEntryError(f"{name!r} is not for the other side to write")
         return False
 
-    def _staged(self, path: Path) -> Path:
-        return self.arriving / path.relative_to(self._run_dir)
+    def _whole(self, name: str, content: bytes) -> None:
+        temporary = f"{ARRIVING}/.whole"
+        remove_beneath(self._run_dir, temporary)
+        self._write_at(temporary, 0, content, os.O_CREAT | os.O_EXCL)
+        move_beneath(self._run_dir, temporary, name)
 
-    def _whole(self, path: Path, content: bytes) -> None:
-        temporary = self.arriving / ".whole"
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(_made(path))
-
-    def _grow(self, path: Path, offset: int, content: bytes, *, fresh: bool) -> None:
+    def _grow(self, name: str, offset: int, content: bytes, *, fresh: bool) -> None:
         if fresh:
-            self._whole(path, content)
+            self._whole(name, content)
             return
-        size = path.stat().st_size if path.is_file() else -1
-        if size < offset:
-            raise RefusedEntryError(f"{path.name} should have {offset} bytes already, and has {max(size, 0)}")
-        _write_at(path, offset, content)
+        size = self._size(name)
+        if size is None or size < offset:
+            raise RefusedEntryError(f"{name!r} should have {offset} bytes already, and has {size or 0}")
+        self._write_at(name, offset, content)
 
-    def _rename(self, path: Path, target: Path) -> None:
-        if path.exists() or not target.exists():
-            path.replace(_made(target))
+    def _rename(self, name: str, target: str) -> None:
+        if self._size(name) is not None:
+            move_beneath(self._run_dir, name, target)
+        elif self._size(target) is None:
+            raise RefusedEntryError(f"there is no file {name!r} to rename")
 
-    def _done(self, path: Path, size: int, sha256: str) -> None:
-        staged = self._staged(path)
-        if not staged.exists() and path.is_file() and _hash_of(path) == sha256:
+    def _done(self, name: str, size: int, sha256: str) -> None:
+        staged = _staged(name)
+        arrived = self._size(staged)
+        if arrived is None and self._size(name) is not None and self._hash_of(name) == sha256:
             return
-        if not staged.is_file() or staged.stat().st_size < size:
-            raise RefusedEntryError(f"parts of {path.name} are missing")
+        if arrived is None or arrived < size:
+            raise RefusedEntryError(f"parts of {name!r} are missing")
         # An earlier try of the same file may have been longer.
-        os.truncate(staged, size)
-        if _hash_of(staged) != sha256:
-            raise RefusedEntryError(f"{path.name} is damaged: its SHA-256 differs")
-        if not self._is_awaited(path):
-            staged.replace(_made(path))
+        descriptor = open_beneath(self._run_dir, staged, os.O_WRONLY)
+        try:
+            os.truncate(descriptor, size)
+        finally:
+            os.close(descriptor)
+        if self._hash_of(staged) != sha256:
+            raise RefusedEntryError(f"{name!r} is damaged: its SHA-256 differs")
+        if not self._is_awaited(name):
+            move_beneath(self._run_dir, staged, name)
 
-    def _is_awaited(self, path: Path) -> bool:
+    def _is_awaited(self, name: str) -> bool:
         """Whether a file belongs to a checkpoint folder that is not complete yet."""
-        parts = path.relative_to(self._run_dir).parts
+        parts = name.split("/")
         is_in_folder = parts[0] == "checkpoints" and len(parts) > 2
-        return is_in_folder and not (self._run_dir / parts[0] / parts[1]).exists()
+        return is_in_folder and look_beneath(self._run_dir, "/".join(parts[:2])) is None
 
-    def _folder(self, path: Path) -> None:
-        staged = self._staged(path)
-        if staged.is_dir() and not path.exists():
-            staged.replace(_made(path))
-        path.mkdir(parents=True, exist_ok=True)
+    def _folder(self, name: str) -> None:
+        if not _CHECKPOINT_FOLDER.fullmatch(name):
+            raise RefusedEntryError(f"{name!r} is no checkpoint folder")
+        facts = look_beneath(self._run_dir, name)
+        if facts is not None and not stat.S_ISDIR(facts.st_mode):
+            raise RefusedEntryError(f"{name!r} is not a folder here")
+        if facts is not None:
+            return
+        if look_beneath(self._run_dir, _staged(name)) is not None:
+            move_beneath(self._run_dir, _staged(name), name)
+        else:
+            with parent_beneath(self._run_dir, name, make=True) as (parent, last):
+                os.mkdir(last, dir_fd=parent)
 
-    def _remove(self, path: Path) -> None:
-        for place in (path, self._staged(path)):
-            if place.is_dir():
-                shutil.rmtree(place)
-            else:
-                place.unlink(missing_ok=True)
+    def _remove(self, name: str) -> None:
+        # Only what retention rotates is a folder; other folders lose their files one by one.
+        is_folder = _CHECKPOINT_FOLDER.fullmatch(name) is not None
+        for place in (name, _staged(name)):
+            remove_beneath(self._run_dir, place, folder=is_folder)
+
+    def _size(self, name: str) -> int | None:
+        """None: there is no such file. RefusedEntryError: something else is in its place."""
+        facts = look_beneath(self._run_dir, name)
+        if facts is None:
+            return None
+        if not stat.S_ISREG(facts.st_mode):
+            raise RefusedEntryError(f"{name!r} is not a plain file here")
+        return facts.st_size
+
+    def _write_at(self, name: str, offset: int, content: bytes, flags: int = 0) -> None:
+        descriptor = open_beneath(self._run_dir, name, os.O_WRONLY | flags, make=bool(flags))
+        try:
+            written = 0
+            while written < len(content):
+                written += os.pwrite(descriptor, content[written:], offset + written)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _hash_of(self, name: str) -> str:
+        with os.fdopen(open_beneath(self._run_dir, name), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _made(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+def _staged(name: str) -> str:
+    return f"{ARRIVING}/{name}"
 
 
-def _write_at(path: Path, offset: int, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-    try:
-        written = 0
-        while written < len(content):
-            written += os.pwrite(descriptor, content[written:], offset + written)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _hash_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _must_be_inside(name: str) -> None:
+    parts = PurePosixPath(name).parts
+    # One spelling for each file: the lists compare names.
+    is_inside = bool(parts) and "/".join(parts) == name and "\\" not in name and "\0" not in name
+    if not is_inside or any(part.startswith(".") for part in parts):
+        raise RefusedEntryError(f"{name!r} is not the name of a file in a run directory")

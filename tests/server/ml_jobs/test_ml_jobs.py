@@ -14,10 +14,10 @@ from gpubloom.plan import Hardware
 from gpubloom.plan.hardware import Gpu
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
-from gpubloom.server.jobs.script_files import open_inside
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.ml_jobs import service
 from gpubloom.server.projects.tables import Project
+from gpubloom.traincard.beneath import open_beneath
 from tests.server.installation import Browser, Installation, Server
 
 NANOGPT = Path(__file__).parents[2] / "nanogpt_folder"
@@ -174,7 +174,7 @@ def test_a_folder_swapped_for_a_link_while_it_is_read_leads_nowhere(
     (top / "out").rmdir()
     (top / "out").symlink_to(elsewhere)
     with pytest.raises(OSError, match="out"):
-        open_inside(top, "out/secret")
+        open_beneath(top, "out/secret")
 
 
 def test_jobs_of_others_are_not_found(server: Server, ada: Browser, admin: User) -> None:

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from gpubloom.scripts.task import WORK_FOLDER, checked_path
 from gpubloom.server.jobs.files import FoundFile
+from gpubloom.traincard.beneath import open_beneath
 from gpubloom.traincard.whole_files import read_json_object, replace_file
 
 MOST_ARTIFACTS = 5_000
@@ -32,7 +33,7 @@ class WorkFile(FoundFile):
     top: Path
 
     def open(self) -> BinaryIO:
-        return os.fdopen(open_inside(self.top, self.name), "rb")
+        return os.fdopen(open_beneath(self.top, self.name), "rb")
 
 
 def write_files(run_dir: Path, files: Mapping[str, bytes]) -> None:
@@ -101,25 +102,5 @@ def _is_shown(name: str) -> bool:
 
 def read_text(run_dir: Path, name: str, most: int) -> str:
     """The beginning of a text file in the work folder. OSError: it is not there, or no plain file."""
-    with os.fdopen(open_inside(run_dir / WORK_FOLDER, checked_path(name)), "rb") as file:
+    with os.fdopen(open_beneath(run_dir / WORK_FOLDER, checked_path(name)), "rb") as file:
         return file.read(most).decode("utf-8", "replace").replace("\0", "")
-
-
-def open_inside(top: Path, name: str) -> int:
-    """A descriptor of a plain file below a folder. OSError for anything that is reached through a link."""
-    *folders, last = name.split("/")
-    place = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for folder in folders:
-            inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
-            os.close(place)
-            place = inner
-        # A pipe of that name must not make us wait.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        found = os.open(last, flags, dir_fd=place)
-    finally:
-        os.close(place)
-    if not stat.S_ISREG(os.fstat(found).st_mode):
-        os.close(found)
-        raise FileNotFoundError(f"{name} is no plain file")
-    return found
