@@ -111,3 +111,20 @@ def test_the_comparison_at_the_end_reads_no_file_through_a_link(store: Store, ru
     store.put(JobLayout("job-1", 1).slot(1), parcel.to_bytes())
     receiver = Receiver(store, "job-1", 1, run_dir, accepted=SCRIPT_PATHS)
     assert receiver.once().differences == ("work/file", "work/link/kept")
+
+
+@pytest.mark.parametrize("source", ["work/link", "work/mine"])
+def test_nothing_is_renamed_into_another_folder_of_the_run(store: Store, run_dir: Path, source: str) -> None:
+    receiver = Receiver(store, "job-1", 1, run_dir, accepted=SCRIPT_PATHS)
+    send(store, [{"kind": "rename", "path": source, "to": "model/stolen"}])
+    with pytest.raises(DamagedParcelError):
+        receiver.once()
+    assert not (run_dir / "model/stolen").exists()
+
+
+def test_a_link_is_not_renamed_to_the_folder_of_the_model(store: Store, run_dir: Path) -> None:
+    receiver = Receiver(store, "job-1", 1, run_dir, accepted=SCRIPT_PATHS)
+    send(store, [{"kind": "rename", "path": "work/link", "to": "model"}])
+    receiver.once()
+    assert not (run_dir / "model").exists()
+    assert (run_dir / "work/link").is_symlink()

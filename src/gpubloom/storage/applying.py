@@ -166,6 +166,9 @@ class RunFolder:
         self._write_at(name, offset, content)
 
     def _rename(self, name: str, target: str) -> None:
+        # A sealed tail, a turned log: nothing that an agent renames changes its folder at the top.
+        if name.partition("/")[0] != target.partition("/")[0]:
+            raise RefusedEntryError(f"{name!r} cannot become {target!r}")
         if self._size(name) is not None:
             move_beneath(self._run_dir, name, target)
         elif self._size(target) is None:

@@ -63,11 +63,20 @@ def look_beneath(top: Path, name: str) -> os.stat_result | None:
 
 def is_file_beneath(top: Path, name: str) -> bool:
     """Whether a plain file lies there, and no link leads to it."""
+    return stat.S_ISREG(_mode(top, name))
+
+
+def is_folder_beneath(top: Path, name: str) -> bool:
+    """Whether a folder lies there, and no link leads to it."""
+    return stat.S_ISDIR(_mode(top, name))
+
+
+def _mode(top: Path, name: str) -> int:
     try:
         facts = look_beneath(top, name)
-    except OSError:
-        return False
-    return facts is not None and stat.S_ISREG(facts.st_mode)
+    except (OSError, ValueError):
+        return 0
+    return 0 if facts is None else facts.st_mode
 
 
 def move_beneath(top: Path, source: str, target: str) -> None:

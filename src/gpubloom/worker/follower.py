@@ -28,6 +28,7 @@ from gpubloom.server.jobs.states import ENDED, after
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, RunEvent, load_latest
+from gpubloom.traincard.beneath import is_file_beneath
 from gpubloom.worker.attempts import prepare_attempt
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
 from gpubloom.worker.elsewhere_start import NotStarted
@@ -403,7 +404,7 @@ class Follower:
         last_line = await asyncio.to_thread(last_output_line, self._run_dir)
         if self._job.kind in SHOWN:
             result = None
-            finished = await asyncio.to_thread((self._run_dir / "model" / "config.json").is_file)
+            finished = await asyncio.to_thread(is_file_beneath, self._run_dir, "model/config.json")
         else:
             result = await asyncio.to_thread(read_result, self._run_dir)
             finished = result is not None

@@ -17,7 +17,10 @@ def _found(folder: Path, contents: dict[str, bytes]) -> list[FoundFile]:
     for name, content in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-    return [FoundFile(name, folder / name, len(content)) for name, content in sorted(contents.items())]
+    return [
+        FoundFile(folder.parent, folder.name, name, len(content))
+        for name, content in sorted(contents.items())
+    ]
 
 
 def test_the_archive_is_a_real_tar(tmp_path: Path) -> None:

@@ -7672,7 +7672,9 @@ export interface operations {
     download_file_api_training_jobs__job_id__model_files__path__get: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                Range?: string | null;
+            };
             path: {
                 path: string;
                 job_id: string;

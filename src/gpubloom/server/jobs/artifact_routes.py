@@ -10,11 +10,11 @@ from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.jobs.archive import TarView, read_file
-from gpubloom.server.jobs.files import run_directory
+from gpubloom.server.jobs.files import FoundFile, run_directory
 from gpubloom.server.jobs.model_routes import part_of
 from gpubloom.server.jobs.routes import OwnJobId
 from gpubloom.server.jobs.schemas import ModelFile, ModelFiles
-from gpubloom.server.jobs.script_files import WorkFile, artifacts
+from gpubloom.server.jobs.script_files import artifacts
 from gpubloom.server.problems import NotFound
 from gpubloom.server.settings import Settings
 
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/training-jobs/{job_id}/artifacts", tags=["training j
 Range = Annotated[str | None, Header(alias="Range")]
 
 
-async def _files(settings: Settings, job_id: UUID) -> list[WorkFile]:
+async def _files(settings: Settings, job_id: UUID) -> list[FoundFile]:
     return await anyio.to_thread.run_sync(artifacts, run_directory(settings, job_id))
 
 

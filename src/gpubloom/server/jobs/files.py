@@ -1,6 +1,8 @@
 """A job's files on this machine: its run directory, its model, and how much of it may be seen."""
 
+import os
 import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -11,8 +13,11 @@ import structlog
 from gpubloom.server.settings import Settings
 from gpubloom.storage import StorageError, Store
 from gpubloom.storage.layout import JobLayout
+from gpubloom.traincard.beneath import is_file_beneath, is_folder_beneath, open_beneath
 
 log = structlog.get_logger("bloom")
+
+_MODEL = "model"
 
 
 def run_directory(settings: Settings, job_id: UUID) -> Path:
@@ -22,38 +27,48 @@ def run_directory(settings: Settings, job_id: UUID) -> Path:
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file of a model or of a script's folder, by its name inside it."""
+    """A file of a model or of a script's folder, by its name inside it.
 
+    Opened without following a link anywhere below the run directory, which a job fills as it likes.
+    """
+
+    run_dir: Path
+    folder: str
     name: str
-    path: Path
     size: int
 
+    @property
+    def path(self) -> Path:
+        return self.run_dir / self.folder / self.name
+
     def open(self) -> BinaryIO:
-        return self.path.open("rb")
+        return os.fdopen(open_beneath(self.run_dir, f"{self.folder}/{self.name}"), "rb")
 
 
 def model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
     """The files of a finished model, sorted; empty when there is none."""
-    folder = run_directory(settings, job_id) / "model"
-    if not folder.is_dir():
+    run_dir = run_directory(settings, job_id)
+    if not is_folder_beneath(run_dir, _MODEL):
         return []
-    return [
-        FoundFile(path.relative_to(folder).as_posix(), path, path.stat().st_size)
-        for path in sorted(folder.rglob("*"))
-        # Links could lead out of the folder.
-        if path.is_file() and not path.is_symlink()
-    ]
+    found = []
+    for place, _, names in os.walk(run_dir / _MODEL):
+        for path in (Path(place, name) for name in names):
+            facts = path.lstat()
+            # Links could lead out of the folder.
+            if stat.S_ISREG(facts.st_mode):
+                name = path.relative_to(run_dir / _MODEL).as_posix()
+                found.append(FoundFile(run_dir, _MODEL, name, facts.st_size))
+    return sorted(found, key=lambda file: file.path)
 
 
 def has_model(settings: Settings, job_id: UUID) -> bool:
     """Whether a training has its finished model."""
-    return (run_directory(settings, job_id) / "model" / "config.json").is_file()
+    return is_file_beneath(run_directory(settings, job_id), f"{_MODEL}/config.json")
 
 
 def has_files(settings: Settings, job_id: UUID) -> bool:
     """Whether a job made files to download; not every form of a model has a config.json."""
-    folder = run_directory(settings, job_id) / "model"
-    return folder.is_dir() and any(path.is_file() for path in folder.rglob("*"))
+    return bool(model_files(settings, job_id))
 
 
 def remove_transport(settings: Settings, job_id: UUID) -> None:

@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpubloom.traincard.beneath import is_file_beneath, open_beneath
+
 _LONGEST_LINE = 4_000
 _TAIL_BYTES = 256 * 1024
 _PIECE = 1 << 20
@@ -18,16 +20,16 @@ class OutputPart:
     end: int
 
 
-def output_files(run_dir: Path) -> list[Path]:
-    """The output, oldest part first: the agent moves a full file aside."""
-    return [path for name in ("output.1.log", "output.log") if (path := run_dir / "logs" / name).is_file()]
+# Oldest part first: the agent moves a full file aside.
+_OUTPUT_FILES = ("logs/output.1.log", "logs/output.log")
 
 
 def read_output(run_dir: Path, *, after: int | None, most_lines: int) -> OutputPart:
     """The last lines of the current file, or the lines after a byte position."""
-    path = run_dir / "logs" / "output.log"
+    if not is_file_beneath(run_dir, _OUTPUT_FILES[-1]):
+        return OutputPart([], 0, 0)
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_beneath(run_dir, _OUTPUT_FILES[-1]), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             # A position past the end belongs to a file that was moved aside: start anew.
             start = max(0, size - _TAIL_BYTES) if after is None or after > size else after
@@ -51,8 +53,8 @@ def search_output(run_dir: Path, text: str, *, most: int) -> tuple[list[str], bo
     wanted = text.casefold()
     found: list[str] = []
     more = False
-    for path in output_files(run_dir):
-        with path.open("rb") as file:
+    for name in (name for name in _OUTPUT_FILES if is_file_beneath(run_dir, name)):
+        with os.fdopen(open_beneath(run_dir, name), "rb") as file:
             rest = b""
             while piece := file.read(_PIECE):
                 *lines, rest = (rest + piece).split(b"\n")

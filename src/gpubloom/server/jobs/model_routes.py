@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Annotated
 from urllib.parse import quote
 from uuid import UUID
 
 import anyio.to_thread
 from fastapi import APIRouter, Header
-from fastapi.responses import FileResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.jobs.archive import TarView
+from gpubloom.server.jobs.archive import TarView, read_file
 from gpubloom.server.jobs.files import FoundFile, model_files
 from gpubloom.server.jobs.routes import OwnJobId
 from gpubloom.server.jobs.schemas import ModelFile, ModelFiles
@@ -89,13 +90,17 @@ def _range(header: str | None, size: int) -> tuple[int, int, bool]:
     return start, end, True
 
 
-@router.get("/files/{path:path}", response_class=FileResponse)
-async def download_file(job_id: OwnJobId, path: str, settings: CurrentSettings) -> FileResponse:
+@router.get("/files/{path:path}", response_class=StreamingResponse)
+async def download_file(
+    job_id: OwnJobId,
+    path: str,
+    settings: CurrentSettings,
+    range_: Annotated[str | None, Header(alias="Range")] = None,
+) -> StreamingResponse:
     """One file of the model, by the name that the list gives."""
     # Looked up in the list, never joined to a folder: no name can lead elsewhere.
     for file in await _files(settings, job_id):
         if file.name == path:
-            return FileResponse(
-                file.path, media_type="application/octet-stream", filename=file.name.rpartition("/")[2]
-            )
+            name = file.name.rpartition("/")[2]
+            return part_of(partial(read_file, file), file.size, range_, name, "application/octet-stream")
     raise NotFound("The model has no such file.")

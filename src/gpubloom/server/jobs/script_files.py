@@ -8,9 +8,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from gpubloom.scripts.task import WORK_FOLDER, checked_path
 from gpubloom.server.jobs.files import FoundFile
@@ -24,16 +22,6 @@ _NOT_SHOWN = {"__pycache__", "lost+found"}
 
 # Path to size and time of change, as they were when the job was made.
 Brought = Mapping[str, tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class WorkFile(FoundFile):
-    """A file of the work folder; opened without following a link anywhere below `top`."""
-
-    top: Path
-
-    def open(self) -> BinaryIO:
-        return os.fdopen(open_beneath(self.top, self.name), "rb")
 
 
 def write_files(run_dir: Path, files: Mapping[str, bytes]) -> None:
@@ -76,11 +64,11 @@ def was_brought(brought: Brought, run_dir: Path, path: Path) -> bool:
     return (facts.st_size, facts.st_mtime_ns) == brought[name]
 
 
-def artifacts(run_dir: Path) -> list[WorkFile]:
+def artifacts(run_dir: Path) -> list[FoundFile]:
     """What the script wrote or changed, by name; at most so many."""
     work = run_dir / WORK_FOLDER
     brought = read_brought(run_dir)
-    found: list[WorkFile] = []
+    found: list[FoundFile] = []
     for place, folders, names in os.walk(work):
         folders[:] = sorted(name for name in folders if _is_shown(name))
         for path in (Path(place, name) for name in sorted(names) if _is_shown(name)):
@@ -90,7 +78,7 @@ def artifacts(run_dir: Path) -> list[WorkFile]:
                 continue
             if stat.S_ISREG(facts.st_mode) and not was_brought(brought, run_dir, path):
                 name = path.relative_to(work).as_posix()
-                found.append(WorkFile(name=name, path=path, size=facts.st_size, top=work))
+                found.append(FoundFile(run_dir, WORK_FOLDER, name, facts.st_size))
         if len(found) >= MOST_ARTIFACTS:
             break
     return sorted(found[:MOST_ARTIFACTS], key=lambda file: file.name)
@@ -102,5 +90,5 @@ def _is_shown(name: str) -> bool:
 
 def read_text(run_dir: Path, name: str, most: int) -> str:
     """The beginning of a text file in the work folder. OSError: it is not there, or no plain file."""
-    with os.fdopen(open_beneath(run_dir / WORK_FOLDER, checked_path(name)), "rb") as file:
+    with os.fdopen(open_beneath(run_dir, f"{WORK_FOLDER}/{checked_path(name)}"), "rb") as file:
         return file.read(most).decode("utf-8", "replace").replace("\0", "")

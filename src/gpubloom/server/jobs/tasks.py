@@ -18,6 +18,7 @@ from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
+from gpubloom.traincard.beneath import is_folder_beneath
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,14 @@ async def subject_of(
     if checkpoint is None:
         raise NotFound("This job has no such checkpoint.")
     # By its name in the run's own folder: what a run says about paths is not believed.
-    path = run_dir / "checkpoints" / Path(checkpoint.path).name
-    if checkpoint.removed or not path.is_dir():
+    folder = Path(checkpoint.path).name
+    if checkpoint.removed or not is_folder_beneath(run_dir, f"checkpoints/{folder}"):
         raise Conflict(
             f"The checkpoint of step {checkpoint.step:,} was removed; newer ones are kept.",
             code="checkpoint_removed",
         )
     name = f"{job.name[:100]}, step {checkpoint.step:,}"
-    return Subject(path, name, project, parent=job, checkpoint_id=checkpoint.id)
+    return Subject(run_dir / "checkpoints" / folder, name, project, parent=job, checkpoint_id=checkpoint.id)
 
 
 async def create_task(
