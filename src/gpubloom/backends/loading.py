@@ -10,6 +10,7 @@ import transformers
 from peft import LoraConfig
 
 from gpubloom.engine.hardware import Compute
+from gpubloom.hub.weight_index import check_model_folder
 from gpubloom.plan import TrainConfig
 
 
@@ -41,6 +42,7 @@ def load(config: TrainConfig, compute: Compute) -> Loaded:
         }
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     folder = Path(config.model.path)
+    check_model_folder(folder)
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder,

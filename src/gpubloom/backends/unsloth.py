@@ -4,6 +4,8 @@ Runs in an environment of its own, on one CUDA GPU. What Unsloth cannot do is re
 is trained by something else instead.
 """
 
+from pathlib import Path
+
 import torch
 
 from gpubloom.engine.hardware import Compute
@@ -23,6 +25,7 @@ except ImportError as problem:
     ) from None
 
 from gpubloom.backends.loading import Loaded
+from gpubloom.hub.weight_index import check_model_folder
 
 # Those that its kernels know.
 _ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -30,6 +33,8 @@ _ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 
 def load_with_unsloth(config: TrainConfig, compute: Compute) -> Loaded:
     """The model of config.model.path, patched, with its adapters."""
+    assert config.model.path is not None, "TrainConfig refuses other backends without a model folder"
+    check_model_folder(Path(config.model.path))
     four_bit = config.method == "qlora"
     model, _tokenizer = FastLanguageModel.from_pretrained(
         model_name=config.model.path,

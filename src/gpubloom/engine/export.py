@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.models import TransformerLM
+from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
 from gpubloom.plan import ModelShape
 
 WEIGHTS_STEM = "model"
@@ -95,9 +96,10 @@ def _weight_files(folder: Path) -> list[str]:
     if not (folder / WEIGHTS_INDEX).is_file():
         return [WEIGHTS_FILE]
     try:
-        places = json.loads((folder / WEIGHTS_INDEX).read_text(encoding="utf-8"))["weight_map"]
-        return sorted({Path(file).name for file in places.values()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        return sorted(set(read_weight_index(folder / WEIGHTS_INDEX).values()))
+    except UnsafeModelError:
+        raise
+    except (OSError, ValueError, RecursionError) as problem:
         raise ValueError(f"{folder / WEIGHTS_INDEX} cannot be read: {problem!r}.") from None
 
 

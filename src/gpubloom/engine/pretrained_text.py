@@ -12,6 +12,7 @@ from gpubloom.engine.adapters_on_disk import CONFIG_FILE, Adapter, read_adapter
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.serving.four_bit import to_four_bit
 from gpubloom.engine.serving.low_rank import attach, tuned
+from gpubloom.hub.weight_index import check_model_folder
 
 # Where a config does not say how far positions reach.
 _CONTEXT_LENGTH = 2_048
@@ -97,6 +98,7 @@ def _load(folder: Path, compute: Compute, *, four_bit: bool) -> nn.Module:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
+    check_model_folder(folder)
     # What it draws would stand in the middle of the text.
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:

@@ -1,12 +1,12 @@
 """The weights of a model folder against its config.json, by the headers of the files alone."""
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from gpubloom.hub.findings import Tell
 from gpubloom.hub.weight_headers import TRAINABLE_TYPES, HeldTensor, Truncated, read_header
+from gpubloom.hub.weight_index import UnsafeModelError, check_model_folder, read_weight_index
 from gpubloom.plan.decoder import DecoderShape
 
 SINGLE_FILE = "model.safetensors"
@@ -19,6 +19,11 @@ _NAMED = 5
 
 def check_weights(folder: Path, shape: DecoderShape | None, tell: Tell) -> int:
     """Says what is wrong with the weights; the number of values in them."""
+    try:
+        check_model_folder(folder)
+    except UnsafeModelError as problem:
+        tell(problem.code, "error", str(problem))
+        return 0
     tensors = _held(folder, tell)
     if tensors is None:
         return 0
@@ -53,10 +58,8 @@ def _held(folder: Path, tell: Tell) -> dict[str, HeldTensor] | None:
 
 def _held_by_index(folder: Path, tell: Tell) -> dict[str, HeldTensor] | None:
     try:
-        places = json.loads((folder / INDEX_FILE).read_text(encoding="utf-8"))["weight_map"]
-        # A name, never a path: nothing outside the folder is read.
-        files = {str(name): Path(str(file)).name for name, file in places.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        files = read_weight_index(folder / INDEX_FILE)
+    except (OSError, ValueError, RecursionError) as problem:
         tell("index_unreadable", "error", f"{INDEX_FILE} cannot be read: {problem!r}.")
         return None
     whole = True

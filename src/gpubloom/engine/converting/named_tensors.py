@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.checkpoint.divided_files import PartReader
+from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
 
 JSON_FORMAT = "gpubloom tensors"
 # Numbers as text take many times their memory while they are read.
@@ -133,10 +134,10 @@ def _safetensors_files(folder: Path, stem: str) -> list[Path]:
     if not index.is_file():
         return [folder / f"{stem}.safetensors"]
     try:
-        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        # A name, never a path: nothing outside the folder is read.
-        return sorted({folder / Path(file).name for file in places.values()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        return sorted({folder / file for file in read_weight_index(index).values()})
+    except UnsafeModelError:
+        raise
+    except (OSError, ValueError, RecursionError) as problem:
         raise ValueError(f"{index} cannot be read: {problem!r}.") from None
 
 

@@ -5,7 +5,6 @@ second copy of the model.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, Weights
+from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
 
 _SINGLE_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
@@ -138,9 +138,10 @@ class PretrainedWeights:
 
     def _files_of_index(self, index: Path) -> dict[str, Path]:
         try:
-            places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            files = {str(name): self._folder / Path(str(file)).name for name, file in places.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+            files = {name: self._folder / file for name, file in read_weight_index(index).items()}
+        except UnsafeModelError:
+            raise
+        except (OSError, ValueError, RecursionError) as problem:
             raise ValueError(f"{index} cannot be read as an index of shards: {problem!r}.") from None
         for path in sorted(set(files.values())):
             if not path.is_file():

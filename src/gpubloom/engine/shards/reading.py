@@ -3,7 +3,6 @@
 All headers are checked before the first value is read; checksums are compared while reading.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from gpubloom.engine.shards.sharding import Stretch
 from gpubloom.engine.shards.tensor_file import Entry, TensorFileReader, bytes_of
+from gpubloom.hub.weight_index import read_weight_index
 
 _PIECE_LENGTH = 8 << 20
 # One core hashes more slowly than a disk reads.
@@ -85,10 +85,8 @@ class ShardFolder:
         if not (self._path / index).is_file():
             return [single]
         try:
-            places = json.loads((self._path / index).read_text(encoding="utf-8"))["weight_map"]
-            # A name, never a path: nothing outside the folder is read.
-            return sorted({Path(file).name for file in places.values()})
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            return sorted(set(read_weight_index(self._path / index).values()))
+        except (ValueError, RecursionError) as problem:
             raise self._damaged(f"{index} cannot be read: {problem!r}") from None
 
     def _open(self, file: str) -> TensorFileReader:

@@ -1,0 +1,87 @@
+"""The index of a model's weight files, and what else in a model folder could lead a loader out of it.
+
+Loaders of other libraries open what an index names as a path. A model folder may come from anybody, so its
+entries must be plain names of files in the same folder, before any loader sees them.
+"""
+
+import json
+from pathlib import Path
+
+ADAPTER_CONFIG = "adapter_config.json"
+_LARGEST_INDEX_BYTES = 256 << 20
+
+
+class UnsafeModelError(ValueError):
+    """A model folder names something outside of itself. `code` is stable; the sentence names no folder."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def read_weight_index(index: Path) -> dict[str, str]:
+    """Tensor names to file names. UnsafeModelError, ValueError, OSError: it is none of this folder."""
+    if index.stat().st_size > _LARGEST_INDEX_BYTES:
+        raise ValueError(f"{index.name} is too large to be an index of weights")
+    content = json.loads(index.read_text(encoding="utf-8"))
+    places = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(places, dict):
+        raise ValueError(f"{index.name} has no weight_map")  # noqa: TRY004 - a file, not an argument
+    for file in set(map(str, places.values())):
+        _must_be_in_folder(index, file)
+    return {str(name): str(file) for name, file in places.items()}
+
+
+def check_model_folder(folder: Path) -> None:
+    """UnsafeModelError when a loader that is given this folder could read files outside of it."""
+    if (folder / ADAPTER_CONFIG).exists():
+        raise UnsafeModelError(
+            "adapter_in_model",
+            f"A folder with {ADAPTER_CONFIG} holds an adapter; name the folder of a whole model.",
+        )
+    for index in sorted(folder.glob("*.index*.json")):
+        try:
+            read_weight_index(index)
+        except UnsafeModelError:
+            raise
+        except (OSError, ValueError, RecursionError) as problem:
+            raise UnsafeModelError(
+                "index_unreadable", f"{index.name} cannot be read as an index of weights: {problem}."
+            ) from None
+    _check_explicit_weights(folder)
+
+
+def _check_explicit_weights(folder: Path) -> None:
+    """config.json can name the file of the weights."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        # The loader says what is wrong with it.
+        return
+    named = config.get("transformers_weights") if isinstance(config, dict) else None
+    if named is not None and not _is_plain(str(named)):
+        raise UnsafeModelError(
+            "weights_outside", "transformers_weights in config.json must be the plain name of a file."
+        )
+
+
+def _must_be_in_folder(index: Path, file: str) -> None:
+    if not _is_plain(file):
+        raise UnsafeModelError(
+            "index_unsafe", f"{index.name} names {file[:80]!r}; it may name only files in its own folder."
+        )
+    path = index.parent / file
+    if path.is_symlink() and not any(path.resolve().is_relative_to(home) for home in _homes(index.parent)):
+        raise UnsafeModelError(
+            "index_unsafe", f"{index.name} names {file!r}, which is a link out of the model's folder."
+        )
+
+
+def _is_plain(name: str) -> bool:
+    return name not in {"", ".", ".."} and not any(sign in name for sign in ("/", "\\", "\0"))
+
+
+def _homes(folder: Path) -> list[Path]:
+    """Where a link in a model folder may lead: into the folder, or from a hub's cache to its own blobs."""
+    real = folder.resolve()
+    return [real, real.parents[1] / "blobs"] if real.parent.name == "snapshots" else [real]
