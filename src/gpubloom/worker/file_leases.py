@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 from sqlalchemy import or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.db.clock import database_time
 from gpubloom.server.models.tables import Model
 
 LEASE = timedelta(seconds=20)
@@ -26,7 +26,10 @@ async def claim(session: AsyncSession, table: type[Kept], status: str, worker: s
     """What has waited longest in a status and nobody prepares."""
     chosen = (
         select(table.id)
-        .where(table.status == status, or_(table.lease_expires.is_(None), table.lease_expires < now()))
+        .where(
+            table.status == status,
+            or_(table.lease_expires.is_(None), table.lease_expires < database_time()),
+        )
         .order_by(table.updated_at, table.id)
         .limit(1)
         .with_for_update(skip_locked=True)
@@ -35,7 +38,9 @@ async def claim(session: AsyncSession, table: type[Kept], status: str, worker: s
     claimed: Kept | None = await session.scalar(
         update(table)
         .where(table.id == chosen)
-        .values(lease_token=uuid4(), lease_expires=now() + LEASE, worker=worker, attempt=table.attempt + 1)
+        .values(
+            lease_token=uuid4(), lease_expires=database_time(LEASE), worker=worker, attempt=table.attempt + 1
+        )
         .returning(table)
         .execution_options(synchronize_session=False, populate_existing=True)
     )
@@ -49,7 +54,7 @@ async def renew(
     renewed = await session.execute(
         update(table)
         .where(table.id == row_id, table.lease_token == token)
-        .values(lease_expires=now() + LEASE, **seen)
+        .values(lease_expires=database_time(LEASE), **seen)
         .returning(table.id)
         .execution_options(synchronize_session=False)
     )
@@ -82,6 +87,6 @@ async def expire(session: AsyncSession, table: type[Kept], workers: Collection[s
     await session.execute(
         update(table)
         .where(table.worker.in_(workers))
-        .values(lease_expires=now())
+        .values(lease_expires=database_time())
         .execution_options(synchronize_session=False)
     )

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from gpubloom.plan import Hardware, detect_hardware
 from gpubloom.providers.base import Reservation
 from gpubloom.providers.local import LocalProvider
-from gpubloom.server.clock import now
+from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.kinds import ABOUT_A_MODEL
 from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
@@ -152,11 +152,12 @@ class WorkerLoop:
                 row = Worker(id=self._id, name=self._name)
                 session.add(row)
             row.hardware = self._hardware.model_dump(mode="json")
-            row.last_seen_at = now()
+            row.last_seen_at = database_time()
             fault = self.disk.fault
             row.fault_code = None if fault is None else fault.code
             row.fault_message = None if fault is None else fault.for_operator
-            await session.execute(delete(Worker).where(Worker.last_seen_at < now() - 60 * WORKER_SEEN_WITHIN))
+            long_ago = database_time(-60 * WORKER_SEEN_WITHIN)
+            await session.execute(delete(Worker).where(Worker.last_seen_at < long_ago))
         self._shown_fault = fault
 
     async def _claim_abandoned(self) -> None:

@@ -26,7 +26,7 @@ from gpubloom.plan import (
     processes_on,
 )
 from gpubloom.plan.backends import available_backends
-from gpubloom.server.clock import now
+from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.inputs import NO_INPUTS, Inputs
 from gpubloom.server.jobs.tables import Worker
 from gpubloom.server.problems import InvalidInput, invalid_fields
@@ -163,7 +163,7 @@ def _slug(name: str) -> str:
 async def live_machines(session: AsyncSession) -> list[tuple[Hardware, datetime]]:
     """The machines whose workers were seen lately."""
     rows = await session.scalars(
-        select(Worker).where(Worker.last_seen_at > now() - WORKER_SEEN_WITHIN).order_by(Worker.name)
+        select(Worker).where(Worker.last_seen_at > database_time(-WORKER_SEEN_WITHIN)).order_by(Worker.name)
     )
     return [(Hardware.model_validate(row.hardware), row.last_seen_at) for row in rows]
 

@@ -1,7 +1,8 @@
 """Claiming a job and keeping the right to write about it. Every function is one short transaction's work.
 
 The token is the right: `holding()` finds the row only while it still carries it, locked for the rest of the
-transaction. A worker that lost its lease finds nothing and can change nothing.
+transaction. A worker that lost its lease finds nothing and can change nothing. Leases run by the database's
+clock: that of a worker may be wrong.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,7 +13,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import ColumnElement, and_, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.clock import now
+from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.kinds import ABOUT_A_MODEL
 from gpubloom.server.jobs.states import ACTIVE
 from gpubloom.server.jobs.tables import TrainingJob
@@ -40,7 +41,7 @@ async def claim_abandoned(session: AsyncSession, claimant: Claimant) -> Training
         claimant,
         TrainingJob.status.in_(ACTIVE),
         TrainingJob.machine == claimant.machine,
-        or_(TrainingJob.lease_expires.is_(None), TrainingJob.lease_expires < now()),
+        or_(TrainingJob.lease_expires.is_(None), TrainingJob.lease_expires < database_time()),
     )
 
 
@@ -113,7 +114,7 @@ async def _claim(
         .where(TrainingJob.id == chosen)
         .values(
             lease_token=uuid4(),
-            lease_expires=now() + LEASE,
+            lease_expires=database_time(LEASE),
             worker=claimant.worker,
             machine=claimant.machine,
         )
@@ -131,7 +132,7 @@ async def expire_leases(session: AsyncSession, machine: str, *, workers: Collect
     await session.execute(
         update(TrainingJob)
         .where(TrainingJob.machine == machine, TrainingJob.worker.in_(workers))
-        .values(lease_expires=now())
+        .values(lease_expires=database_time())
         .execution_options(synchronize_session=False)
     )
 
@@ -141,7 +142,7 @@ async def renew(session: AsyncSession, job_id: UUID, token: UUID) -> bool:
     renewed = await session.execute(
         update(TrainingJob)
         .where(TrainingJob.id == job_id, TrainingJob.lease_token == token)
-        .values(lease_expires=now() + LEASE)
+        .values(lease_expires=database_time(LEASE))
         .returning(TrainingJob.id)
         .execution_options(synchronize_session=False)
     )
