@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -127,6 +128,21 @@ def test_a_worker_that_is_killed_leaves_the_dataset_to_the_next(
     assert row.report is not None
     assert (row.report["rows"], row.attempt) == (200_000, 2)
     assert [path.name for path in dataset_folder(settings, dataset.id).glob(".*.partial")] == []
+
+
+def test_a_dataset_whose_worker_died_is_taken_over_by_one_that_runs_already(
+    installation: Installation, settings: Settings
+) -> None:
+    first = _dataset(installation, settings)
+
+    async def work() -> Dataset:
+        async with _worker(settings, "here:2", alive=False):
+            await _when(installation, first.id, lambda row: row.status == "ready")
+            held = {"lease_token": uuid4(), "lease_expires": now() + timedelta(hours=1), "worker": "here:1"}
+            dataset = await asyncio.to_thread(lambda: _dataset(installation, settings, **held))
+            return await _when(installation, dataset.id, lambda row: row.status == "ready")
+
+    assert asyncio.run(work()).worker is None
 
 
 def test_a_worker_that_is_told_to_stop_gives_the_dataset_back_at_once(

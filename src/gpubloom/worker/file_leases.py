@@ -27,8 +27,7 @@ async def claim(session: AsyncSession, table: type[Kept], status: str, worker: s
     chosen = (
         select(table.id)
         .where(
-            table.status == status,
-            or_(table.lease_expires.is_(None), table.lease_expires < database_time()),
+            table.status == status, or_(table.lease_expires.is_(None), table.lease_expires < database_time())
         )
         .order_by(table.updated_at, table.id)
         .limit(1)
@@ -78,7 +77,9 @@ async def settle(
 
 async def holders(session: AsyncSession, table: type[Kept]) -> set[str]:
     """The workers that hold leases."""
-    names = await session.scalars(select(table.worker).where(table.worker.is_not(None)).distinct())
+    names = await session.scalars(
+        select(table.worker).where(table.lease_expires > database_time()).distinct()
+    )
     return {name for name in names if name is not None}
 
 

@@ -18,7 +18,14 @@ from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.kinds import ABOUT_A_MODEL
 from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
-from gpubloom.server.jobs.lease import Claimant, Places, claim_abandoned, claim_queued, expire_leases
+from gpubloom.server.jobs.lease import (
+    Claimant,
+    Places,
+    claim_abandoned,
+    claim_queued,
+    expire_leases,
+    lease_holders,
+)
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.settings import Settings
 from gpubloom.worker.disk import PROBE_SECONDS, DiskFault, MachineDisk, fault_of
@@ -82,6 +89,7 @@ class WorkerLoop:
                         await self._show()
                         shown = clock()
                     if clock() - looked >= ABANDONED_EVERY_SECONDS:
+                        await self._take_over_from_the_dead()
                         await self._claim_abandoned()
                         looked = clock()
                     if is_usable:
@@ -133,14 +141,12 @@ class WorkerLoop:
     async def _take_over_from_the_dead(self) -> None:
         """A worker of this machine that was killed cannot come back: its leases need not run out."""
         try:
-            async with self._database.write() as session:
-                holders = await session.scalars(
-                    select(TrainingJob.worker)
-                    .where(TrainingJob.machine == self._claimant.machine, TrainingJob.worker.is_not(None))
-                    .distinct()
-                )
-                gone = [name for name in holders if name is not None and not _process_lives(name)]
-                await expire_leases(session, self._claimant.machine, workers=gone)
+            # A read first: an idle worker takes no write lock.
+            async with self._database.read() as session:
+                holders = await lease_holders(session, self._claimant.machine)
+            if gone := [name for name in holders if not _process_lives(name)]:
+                async with self._database.write() as session:
+                    await expire_leases(session, self._claimant.machine, workers=gone)
         except (SQLAlchemyError, OSError) as problem:
             log.warning("leases of earlier workers have to run out", reason=type(problem).__name__)
 
@@ -267,7 +273,10 @@ def machine_name(home: Path) -> str:
 
 
 def _process_lives(worker: str) -> bool:
-    number = worker.rpartition(":")[2]
+    """Whether the process of a worker may live: that of another host cannot be seen from here."""
+    host, _, number = worker.rpartition(":")
+    if host != socket.gethostname():
+        return True
     return number.isdecimal() and Path(f"/proc/{number}").exists()
 
 

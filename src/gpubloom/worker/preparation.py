@@ -26,6 +26,7 @@ log = structlog.get_logger("bloom.worker")
 
 LOOK_SECONDS = 0.5
 RENEW_SECONDS = 1.0
+RELEASE_SECONDS = 2.0
 SWEEP_SECONDS = 60.0
 
 # What is seen along the way, by the names of the row's columns.
@@ -68,10 +69,12 @@ class Preparations:
 
     async def run(self, stopping: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
-        swept = -1e9
+        swept = released = -1e9
         try:
-            await self._try(self._take_over_from_the_dead)
             while not stopping.is_set():
+                if clock() - released >= RELEASE_SECONDS:
+                    released = clock()
+                    await self._try(self._take_over_from_the_dead)
                 for kind in self._kinds if await self._disk.is_usable() else ():
                     await self._try(lambda kind=kind: self._claim(kind))  # type: ignore[misc]
                 if clock() - swept >= SWEEP_SECONDS:
@@ -106,9 +109,12 @@ class Preparations:
     async def _take_over_from_the_dead(self) -> None:
         tables: tuple[type[Any], ...] = (Dataset, Model)
         for table in tables:
-            async with self._database.write() as session:
-                gone = [name for name in await holders(session, table) if not self._lives(name)]
-                await expire(session, table, gone)
+            # A read first: an idle worker takes no write lock.
+            async with self._database.read() as session:
+                others = await holders(session, table) - {self._worker}
+            if gone := [name for name in others if not self._lives(name)]:
+                async with self._database.write() as session:
+                    await expire(session, table, gone)
 
     async def _claim(self, kind: Kind) -> None:
         while len(self._running[kind]) < kind.at_once:

@@ -127,6 +127,16 @@ async def _claim(
     return claimed
 
 
+async def lease_holders(session: AsyncSession, machine: str) -> set[str]:
+    """The workers that hold leases on the jobs of a machine."""
+    names = await session.scalars(
+        select(TrainingJob.worker)
+        .where(TrainingJob.machine == machine, TrainingJob.lease_expires > database_time())
+        .distinct()
+    )
+    return {name for name in names if name is not None}
+
+
 async def expire_leases(session: AsyncSession, machine: str, *, workers: Collection[str]) -> None:
     """End the leases of workers that are known to be gone, so that nobody waits for them."""
     await session.execute(
