@@ -1,7 +1,8 @@
 """What a job elsewhere costs, told while it runs; and the end of what it may cost.
 
-Every function is one short transaction under the job's lease. Money is asked for before a machine is; at a
-limit the job is asked to pause, and its row says why. Who ends the machine is `elsewhere`.
+Every function is one short transaction under the job's lease, and its time is the database's: one worker may
+go on with the meter of another. Money is asked for before a machine is; at a limit the job is asked to pause,
+and its row says why. Who ends the machine is `elsewhere`.
 """
 
 import math
@@ -17,7 +18,7 @@ from gpubloom.offers import Attempt, Decision, Meter, decide, warnings_due
 from gpubloom.offers.budget import BudgetWarning
 from gpubloom.providers.rented import Instance
 from gpubloom.server.audit.service import record
-from gpubloom.server.clock import now
+from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.lease import holding
@@ -25,7 +26,15 @@ from gpubloom.server.jobs.service import state_of
 from gpubloom.server.jobs.states import after, can
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.budgets import Limit, limits_of
-from gpubloom.server.rentals.metering import end_rental, meter, meter_of, note_instance, rate_of, rentals_of
+from gpubloom.server.rentals.metering import (
+    by_database_clock,
+    end_rental,
+    meter,
+    meter_of,
+    note_instance,
+    rate_of,
+    rentals_of,
+)
 from gpubloom.server.rentals.tables import BILLED, Rental
 from gpubloom.worker.summary import add_mark
 
@@ -53,7 +62,7 @@ class Spending:
             job = await holding(session, self._job_id, self._token)
             rentals = await rentals_of(session, job.id)
             rental = next(each for each in rentals if each.id == rental_id)
-            at = now()
+            at = await read_database_time(session)
             others = meter_of([each for each in rentals if each.id != rental_id])
             start = Meter((*others.attempts, Attempt(rental.provider, rate_of(rental), at.timestamp())))
             limits = await limits_of(session, job, _told(job), at)
@@ -71,11 +80,11 @@ class Spending:
         """
         async with self._database.write() as session:
             job = await holding(session, self._job_id, self._token)
-            at = now()
+            at = await read_database_time(session)
             rentals = await rentals_of(session, job.id)
             for rental in rentals:
                 if rental.id == rental_id and instance is not None:
-                    note_instance(rental, instance, at)
+                    note_instance(rental, by_database_clock(instance, at), at)
                 elif rental.state in BILLED:
                     meter(rental, at)
             limits = await limits_of(session, job, _told(job), at)
@@ -98,7 +107,7 @@ class Spending:
         async with self._database.write() as session:
             job = await holding(session, self._job_id, self._token)
             rentals = await rentals_of(session, job.id)
-            at = now()
+            at = await read_database_time(session)
             for rental in rentals:
                 if rental.id == rental_id and rental.state in BILLED:
                     end_rental(rental, at, detail)

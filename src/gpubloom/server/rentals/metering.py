@@ -1,6 +1,7 @@
 """What a rental costs: its billed time, by the service's clock where it has one, times its rate."""
 
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import select
@@ -8,7 +9,23 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import Attempt, Meter, Rate
 from gpubloom.providers.rented import Instance
+from gpubloom.server.clock import now
 from gpubloom.server.rentals.tables import Rental
+
+# The answer of a database takes a moment on a busy machine: less says nothing about a clock.
+_CLOCKS_AGREE_WITHIN = timedelta(seconds=5)
+
+
+def by_database_clock(instance: Instance, at: datetime) -> Instance:
+    """An instance whose times are by this process's clock, by the database's, which says `at` now."""
+    ahead = now() - at
+    if abs(ahead) < _CLOCKS_AGREE_WITHIN:
+        return instance
+    return replace(
+        instance,
+        billed_from=None if instance.billed_from is None else instance.billed_from - ahead,
+        billed_to=None if instance.billed_to is None else instance.billed_to - ahead,
+    )
 
 
 def note_instance(rental: Rental, instance: Instance, at: datetime) -> None:

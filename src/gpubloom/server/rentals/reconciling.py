@@ -16,13 +16,13 @@ from sqlalchemy import select
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.rented import Instance, RentedPlace
 from gpubloom.server.audit.service import record
-from gpubloom.server.clock import now
+from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.states import ACTIVE
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.credentials import open_place
 from gpubloom.server.rentals.keys import MachineKey, installation_name
-from gpubloom.server.rentals.metering import end_rental, note_instance
+from gpubloom.server.rentals.metering import by_database_clock, end_rental, note_instance
 from gpubloom.server.rentals.price_book import read_prices
 from gpubloom.server.rentals.tables import BILLED, ProviderCredential, Rental
 from gpubloom.server.settings import Settings
@@ -144,10 +144,11 @@ class _Look:
     async def _note(self, key: str, instance: Instance | None, *, was_ended: bool = False) -> None:
         async with self._database.write() as session:
             rental = await session.scalar(select(Rental).where(Rental.key == key).with_for_update())
+            at = await read_database_time(session)
             if rental is not None and instance is not None:
-                note_instance(rental, instance, now())
+                note_instance(rental, by_database_clock(instance, at), at)
             elif rental is not None:
-                end_rental(rental, now(), "No machine was rented.")
+                end_rental(rental, at, "No machine was rented.")
             if was_ended:
                 record(
                     session,
