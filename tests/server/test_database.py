@@ -106,6 +106,28 @@ def test_what_a_writer_read_on_sqlite_no_other_writer_changes(
     assert sorted(installation.get(User, member.id).name[3:]) == list("bcdefgh")
 
 
+@pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
+def test_a_process_that_froze_within_a_transaction_keeps_its_locks_for_a_while_only(
+    installation: Installation, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpubloom.server.db.database.POSTGRESQL_IDLE_SECONDS", 1, raising=False)
+    rename = update(User).where(User.id == member.id)
+
+    async def freeze(database: Database) -> None:
+        async with database.write() as frozen:
+            await frozen.execute(rename.values(name="never stored"))
+            async with database.write() as other:
+                # Far longer than the lock may last, so that a test that fails comes to an end.
+                await other.execute(text("SET LOCAL lock_timeout = '50s'"))
+                await other.execute(rename.values(name="Grace"))
+
+    with pytest.raises(DBAPIError):
+        _run(installation.database_url, freeze)
+    stored = installation.get(User, member.id)
+    assert stored is not None
+    assert stored.name == "Grace"
+
+
 def test_a_reader_cannot_write(installation: Installation, member: User) -> None:
     async def work(database: Database) -> None:
         with pytest.raises(DBAPIError, match=r"(?i)read.?only"):

@@ -19,6 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 # How long a writer waits for the one before it. Transactions take milliseconds: no network call and no
 # password hashing happens inside one.
 SQLITE_BUSY_SECONDS = 15
+# For a process that froze, or whose machine is gone, within a transaction: PostgreSQL would keep its locks
+# until the connection counts as broken, which takes hours.
+POSTGRESQL_IDLE_SECONDS = 60
 
 
 class Database:
@@ -33,7 +36,7 @@ class Database:
             self._writer = _sqlite_engine(self.url, begin="BEGIN IMMEDIATE", read_only=False)
             self._reader = _sqlite_engine(self.url, begin="BEGIN", read_only=True)
         elif self.kind == "postgresql":
-            self._writer = create_async_engine(self.url, pool_pre_ping=True, pool_size=10, max_overflow=10)
+            self._writer = _postgresql_engine(self.url)
             self._reader = self._writer.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
@@ -62,6 +65,19 @@ class Database:
         await self._writer.dispose()
         if self._reader.sync_engine is not self._writer.sync_engine:
             await self._reader.dispose()
+
+
+def _postgresql_engine(url: URL) -> AsyncEngine:
+    engine = create_async_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=10)
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def _configure(connection: Any, record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{POSTGRESQL_IDLE_SECONDS}s'")
+        cursor.close()
+        connection.commit()
+
+    return engine
 
 
 class _RollingBackConnection(sqlite3.Connection):
