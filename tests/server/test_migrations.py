@@ -10,9 +10,10 @@ from sqlalchemy import Engine, create_engine, inspect, make_url
 from sqlalchemy.pool import NullPool
 
 from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all tables
+from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.migrate import current_revision, downgrade, newest_revision, upgrade
-from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
+from gpubloom.server.jobs.tables import Checkpoint, Machine, TrainingJob
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job, add_training
 
@@ -65,6 +66,23 @@ def test_trainings_keep_what_belongs_to_them_when_kinds_come_and_go(
     assert kept is not None
     assert (kept.kind, kept.config) == ("train", training.config)
     assert [row.job_id for row in installation.all(Checkpoint)] == [training.id]
+
+
+def test_machines_are_known_by_their_jobs_when_their_table_comes_and_goes(
+    empty_database: str, tmp_path: Path
+) -> None:
+    upgrade(empty_database)
+    installation = Installation(tmp_path, empty_database)
+    job = add_job(installation, installation.add_user("Ada"), machine="box", status="running", attempt=1)
+    downgrade(empty_database, "0007")
+    before = now()
+    upgrade(empty_database)
+    kept = installation.get(TrainingJob, job.id)
+    assert kept is not None
+    assert (kept.status, kept.machine, kept.config) == ("running", "box", job.config)
+    [machine] = installation.all(Machine)
+    assert (machine.name, machine.gone_at) == ("box", None)
+    assert machine.last_seen_at >= before.replace(microsecond=0)
 
 
 def test_servers_that_start_at_once_migrate_once_and_all_succeed(empty_database: str) -> None:

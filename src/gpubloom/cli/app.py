@@ -18,6 +18,7 @@ from gpubloom.cli import (
     finetune,
     jobs,
     login,
+    machines,
     mirror,
     models,
     offers,
@@ -88,6 +89,7 @@ app.command("serve")(serve.serve)
 app.command("worker")(worker.worker)
 app.command("openapi")(openapi.openapi)
 app.add_typer(database.app, name="db")
+app.add_typer(machines.app, name="machines")
 app.command("login")(login.login)
 app.command("logout")(login.logout)
 app.add_typer(projects.app, name="projects")

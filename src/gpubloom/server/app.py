@@ -4,6 +4,7 @@ Default-deny: everything under /api asks `authenticate` first. What strangers ma
 `public` below, and nowhere else; a test walks all routes and compares them with this list.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -38,6 +39,7 @@ from gpubloom.server.jobs import (
 )
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.inputs import find_use
+from gpubloom.server.jobs.recovery import keep_settling
 from gpubloom.server.jobs.stream import JobStreams
 from gpubloom.server.ml_jobs import routes as ml_job_routes
 from gpubloom.server.ml_jobs.schemas import FOLDERS
@@ -80,7 +82,10 @@ def create_app(settings: Settings) -> FastAPI:
         app.state.readers = anyio.CapacityLimiter(MOST_READERS)
         app.state.script_readers = anyio.CapacityLimiter(MOST_AT_ONCE)
         app.state.playground = new_client()
+        settling = asyncio.create_task(keep_settling(app.state.database, settings.machine_timeout))
         yield
+        settling.cancel()
+        await asyncio.gather(settling, return_exceptions=True)
         await app.state.playground.aclose()
         await app.state.streams.close()
         await app.state.database.close()

@@ -1,6 +1,7 @@
 """Everything an operator can set, read from BLOOM_* environment variables and a `.env` file."""
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -40,6 +41,7 @@ class Settings(BaseSettings):
     signup: Literal["open", "closed"] = "closed"
     data_roots: Annotated[tuple[Path, ...], NoDecode] = ()
     max_upload_gb: float = Field(default=50, gt=0, le=1_000_000)
+    machine_timeout_minutes: float = Field(default=30, gt=0, le=1_000_000)
     user_quota_gb: float = Field(default=500, gt=0, le=1_000_000)
     smtp_url: SecretStr | None = None
     mail_from: str = "GPU Bloom <bloom@localhost>"
@@ -134,6 +136,11 @@ class Settings(BaseSettings):
     def database(self) -> str:
         """The SQLAlchemy address; an embedded SQLite file unless another one is set."""
         return self.database_url or f"sqlite+aiosqlite:///{self.home / 'bloom.db'}"
+
+    @property
+    def machine_timeout(self) -> timedelta:
+        """How long nothing may be heard of a machine before its jobs go to others."""
+        return timedelta(minutes=self.machine_timeout_minutes)
 
     @property
     def uploads(self) -> Path:

@@ -32,6 +32,7 @@ from gpubloom.traincard.beneath import is_file_beneath
 from gpubloom.worker.attempts import prepare_attempt
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
 from gpubloom.worker.elsewhere_start import NotStarted
+from gpubloom.worker.lost_machines import stop_lost_run
 from gpubloom.worker.persisting import is_outage, persist
 from gpubloom.worker.run_files import last_output_line, steer
 from gpubloom.worker.run_watch import RunWatch
@@ -85,6 +86,7 @@ class Follower:
             await self._keep_following()
         except LeaseLost:
             self.log.warning("this worker does not follow the job any more")
+            await self._stop_if_taken_away()
         except Exception as problem:  # noqa: BLE001 - whatever it is, the job must not stay stuck with it
             await self._give_up(problem)
         finally:
@@ -395,6 +397,16 @@ class Follower:
             # A process that the kernel holds on to: looked at again in the next loop.
             self.log.warning("the run could not be stopped yet", reason=str(problem))
             self._signals_sent.discard("kill")
+
+    async def _stop_if_taken_away(self) -> None:
+        """End the training of a job that was taken from this machine; nothing is written to the job."""
+        if self._job.target != "local":
+            return
+        async with self._database.read() as session:
+            row = await session.get(TrainingJob, self._job.id)
+        is_ours = row is not None and row.machine == self._job.machine
+        if row is None or not is_ours or row.lease_token is None:
+            await stop_lost_run(self._provider, self._run_dir, up_to=self._job.attempt)
 
     async def _conclude(self, status: AgentStatus) -> bool:
         """The attempt is over. Says whether everything it said was stored, so that this could be, too."""

@@ -26,11 +26,13 @@ from gpubloom.server.jobs.lease import (
     expire_leases,
     lease_holders,
 )
+from gpubloom.server.jobs.machines import note_machine
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.settings import Settings
 from gpubloom.worker.disk import PROBE_SECONDS, DiskFault, MachineDisk, fault_of
 from gpubloom.worker.follower import Follower
 from gpubloom.worker.giving_way import Room
+from gpubloom.worker.lost_machines import LostMachines, come_back
 from gpubloom.worker.patient_calls import Pace
 from gpubloom.worker.persisting import is_outage
 from gpubloom.worker.preparation import Preparations
@@ -58,6 +60,8 @@ class WorkerLoop:
         self._pace = pace or Pace()
         self._id: UUID = uuid4()
         self._name = f"{socket.gethostname()}:{os.getpid()}"
+        # None until the disk can keep it.
+        self._machine: str | None = None
         self.disk = MachineDisk(settings.home / "runs")
         self._shown_fault: DiskFault | None = None
         self._followed: dict[UUID, asyncio.Task[None]] = {}
@@ -78,6 +82,7 @@ class WorkerLoop:
         reconciling = asyncio.create_task(
             keep_reconciling(self._settings, self._database, stopping), name="end machines that nobody owns"
         )
+        lost_machines = LostMachines(self._settings, self._database, self._claimant, self._hardware)
         clock = asyncio.get_running_loop().time
         shown = looked = -1e9
         wrong = 0
@@ -89,10 +94,12 @@ class WorkerLoop:
                         await self._show()
                         shown = clock()
                     if clock() - looked >= ABANDONED_EVERY_SECONDS:
+                        await come_back(self._settings, self._database, self._claimant, self._provider)
                         await self._take_over_from_the_dead()
                         await self._claim_abandoned()
                         looked = clock()
                     if is_usable:
+                        await lost_machines.look()
                         await self._claim_queued()
                         await self._claim_rented()
                     wrong = 0
@@ -131,6 +138,7 @@ class WorkerLoop:
         return None
 
     def _open(self, machine: str) -> None:
+        self._machine = machine
         self._claimant = Claimant(worker=self._name, machine=machine)
         self._preparations = Preparations(
             self._settings, self._database, self._name, _process_lives, self.disk
@@ -159,6 +167,8 @@ class WorkerLoop:
                 session.add(row)
             row.hardware = self._hardware.model_dump(mode="json")
             row.last_seen_at = database_time()
+            if self._machine is not None:
+                await note_machine(session, self._machine)
             fault = self.disk.fault
             row.fault_code = None if fault is None else fault.code
             row.fault_message = None if fault is None else fault.for_operator

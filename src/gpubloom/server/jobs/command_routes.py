@@ -25,7 +25,9 @@ async def _ask(
     session: WriteSession,
     settings: CurrentSettings,
 ) -> JobOut:
-    job, project = await service.ask(session, principal, job_id, action)
+    job, project = await service.ask(
+        session, principal, job_id, action, machine_timeout=settings.machine_timeout
+    )
     return await job_out(session, settings, job, project)
 
 
@@ -104,7 +106,8 @@ async def delete_job(
     """Delete a job that has ended, with its run directory, checkpoints and model, and the tasks about it."""
     job, _ = await service.get_job(session, principal, job_id)
     was_elsewhere = job.summary.get("cost") is not None
-    for deleted in await service.delete_job(session, principal, job_id):
+    gone = await service.delete_job(session, principal, job_id, machine_timeout=settings.machine_timeout)
+    for deleted in gone:
         after.add_task(anyio.to_thread.run_sync, remove_run, run_directory(settings, deleted))
     if was_elsewhere:
         after.add_task(anyio.to_thread.run_sync, remove_transport, settings, job_id)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, and_, literal, or_, select, update
+from sqlalchemy import ColumnElement, and_, exists, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.kinds import ABOUT_A_MODEL
 from gpubloom.server.jobs.states import ACTIVE
-from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.jobs.tables import Machine, TrainingJob
 
 LEASE = timedelta(seconds=20)
 RENEW_EVERY_SECONDS = 5.0
@@ -101,9 +101,11 @@ def waiting_for_elsewhere(claimant: Claimant) -> list[ColumnElement[bool]]:
 async def _claim(
     session: AsyncSession, claimant: Claimant, *conditions: ColumnElement[bool]
 ) -> TrainingJob | None:
+    # A machine that was called gone lost its jobs: it claims none before it has stopped what it ran of them.
+    is_gone = exists().where(Machine.name == claimant.machine, Machine.gone_at.is_not(None))
     chosen = (
         select(TrainingJob.id)
-        .where(*conditions)
+        .where(*conditions, ~is_gone)
         .order_by(TrainingJob.queued_at, TrainingJob.id)
         .limit(1)
         .with_for_update(skip_locked=True)

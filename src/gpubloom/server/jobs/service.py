@@ -1,7 +1,7 @@
 """What people do with jobs. Whose they are is part of every query; states move by the one table."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,6 +16,7 @@ from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.inputs import Inputs
 from gpubloom.server.jobs.kinds import ABOUT_A_MODEL, SHOWN, Kind, check_can_be_asked, name_of
 from gpubloom.server.jobs.launch import Launch
+from gpubloom.server.jobs.machines import is_lost, let_go
 from gpubloom.server.jobs.run_report import told_by
 from gpubloom.server.jobs.states import ACTIVE, ENDED, Action, Status, after
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
@@ -205,12 +206,15 @@ def _iso(moment: datetime | None) -> str | None:
 
 
 async def ask(
-    session: AsyncSession, principal: Principal, job_id: UUID, action: Action
+    session: AsyncSession, principal: Principal, job_id: UUID, action: Action, *, machine_timeout: timedelta
 ) -> tuple[TrainingJob, Project]:
     """Pause, resume or cancel: stored here, carried out by whoever holds the lease."""
     job, project = await lock_own_job(session, principal, job_id)
     check_can_be_asked(job.kind, action, job.config)
-    job.status = after(action, job.status)
+    if await is_lost(session, job, machine_timeout):
+        _change_lost(job, action)
+    else:
+        job.status = after(action, job.status)
     job.want = {"pause": "pause", "cancel": "cancel"}.get(action, "run")  # type: ignore[assignment]
     job.control_version += 1
     if action in {"resume", "reopen"}:
@@ -219,6 +223,16 @@ async def ask(
         job.end_time = now()
     await tell_of_change(session, principal, job, f"training_job.{action}")
     return job, project
+
+
+def _change_lost(job: TrainingJob, action: Action) -> None:
+    """Nobody is left to carry it out: it is done here."""
+    let_go(job)
+    if (action, job.status) != ("cancel", "cancelled"):
+        job.status = after(action, job.status)
+    if job.status == "cancelling":
+        # On a rented instance, which the reconciler terminates once no job owns it.
+        let_go(job)
 
 
 def queue_again(job: TrainingJob) -> None:
@@ -286,13 +300,19 @@ async def save_now(session: AsyncSession, principal: Principal, job_id: UUID) ->
     return job, project
 
 
-async def delete_job(session: AsyncSession, principal: Principal, job_id: UUID) -> list[UUID]:
+async def delete_job(
+    session: AsyncSession, principal: Principal, job_id: UUID, *, machine_timeout: timedelta
+) -> list[UUID]:
     """Remove a job that has ended, or never started, with the tasks about it; says which jobs that were."""
     job, _ = await lock_own_job(session, principal, job_id)
+    if await is_lost(session, job, machine_timeout):
+        let_go(job)
     if job.status not in ENDED and job.status != "paused":
         raise Conflict("Cancel the job first: it is still " + job.status + ".", code="wrong_state")
     tasks = list(await session.scalars(select(TrainingJob).where(TrainingJob.parent_id == job.id)))
     for task in tasks:
+        if await is_lost(session, task, machine_timeout):
+            let_go(task)
         if task.status not in ENDED:
             raise Conflict(
                 f"Its {name_of(task.kind)} is still {task.status}. Cancel that first.", code="task_in_the_way"

@@ -46,7 +46,8 @@ _MOVES: dict[Action, dict[Status, Status]] = {
         "cancelling": "cancelling",
     },
     "complete": dict.fromkeys(ACTIVE, "completed"),
-    "fail": dict.fromkeys(ACTIVE, "failed"),
+    # A job that waits fails when its files lie on a machine that is gone.
+    "fail": {**dict.fromkeys(ACTIVE, "failed"), "queued": "failed"},
     # The end that was asked for.
     "stop": {"pausing": "paused", "cancelling": "cancelled"},
     "retry": {"provisioning": "queued", "running": "queued"},

@@ -183,6 +183,18 @@ class Worker(Identified, Table):
     last_seen_at: Mapped[datetime] = mapped_column(default=now)
 
 
+class Machine(Table):
+    """A machine with workers, by the name in its BLOOM_HOME. `machines.py` says when it is gone."""
+
+    __tablename__ = "machines"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    # By the database's clock, like `gone_at`.
+    last_seen_at: Mapped[datetime]
+    # Since when its jobs are free for others; empty again once it came back and stopped what it ran.
+    gone_at: Mapped[datetime | None]
+
+
 class JobShare(Identified, Table):
     """A read-only link to one job, until it is revoked."""
 
