@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from sqlalchemy import select
 
 import gpubloom
-from gpubloom.server.clock import now
+from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.session import CurrentDatabase
 from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
 from gpubloom.server.jobs.tables import Worker
@@ -37,7 +37,7 @@ async def read_health(database: CurrentDatabase) -> Health:
     async with database.read() as session:
         faults = await session.execute(
             select(Worker.fault_code, Worker.fault_message)
-            .where(Worker.fault_code.is_not(None), Worker.last_seen_at > now() - WORKER_SEEN_WITHIN)
+            .where(Worker.fault_code.is_not(None), Worker.last_seen_at > database_time(-WORKER_SEEN_WITHIN))
             .distinct()
             .order_by(Worker.fault_code)
         )
