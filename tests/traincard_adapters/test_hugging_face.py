@@ -110,6 +110,48 @@ def test_every_value_the_trainer_logged_is_in_the_run_at_the_same_step(
     assert [step for step, _ in series_of(run_dir, "eval/loss")] == [3, 6]
 
 
+@pytest.mark.parametrize("counted", [True, "non_padding"])
+def test_curves_stay_curves_when_the_trainer_counts_its_input_tokens(
+    tmp_path: Path, run_dir: Path, reporter: Reporter, counted: bool | str
+) -> None:
+    """With `include_num_input_tokens_seen` every log carries `train_runtime`, not only the totals."""
+    callback = HFTrainCardCallback(reporter)
+    trainer, _ = trainer_of(
+        tmp_path, callback, include_num_input_tokens_seen=counted, eval_strategy="steps", eval_steps=3
+    )
+    trainer.train()
+    history = trainer.state.log_history
+    assert all("train_runtime" in entry for entry in history if "loss" in entry)
+    for logged, series in {"loss": "train/loss", "grad_norm": "train/grad_norm"}.items():
+        assert series_of(run_dir, series) == [
+            (entry["step"], entry[logged]) for entry in history if logged in entry
+        ]
+    seen = dict(series_of(run_dir, "train/num_input_tokens_seen"))
+    assert seen == {entry["step"]: entry["num_input_tokens_seen"] for entry in history if "loss" in entry}
+    # One speed a step, measured by the callback; the Trainer's is the mean since the start.
+    assert [step for step, _ in series_of(run_dir, "train/tokens_per_second")] == [1, 2, 3, 4, 5, 6]
+    assert series_of(run_dir, "train/runtime") == []
+    latest = load_latest(run_dir)
+    assert latest is not None
+    assert latest["facts"]["train_loss"] == pytest.approx(history[-1]["train_loss"])
+
+
+def test_totals_stay_facts_behind_a_callback_that_takes_a_key_out_of_the_log(
+    tmp_path: Path, run_dir: Path, reporter: Reporter
+) -> None:
+    """The Trainer's own PrinterCallback removes `total_flos` from the log that callbacks share."""
+    trainer, _ = trainer_of(tmp_path, HFTrainCardCallback(), include_num_input_tokens_seen=True)
+    trainer.callback_handler.callbacks = [
+        one for one in trainer.callback_handler.callbacks if not isinstance(one, HFTrainCardCallback)
+    ]
+    trainer.add_callback(HFTrainCardCallback(reporter))
+    trainer.train()
+    assert len(series_of(run_dir, "train/loss")) == 6
+    latest = load_latest(run_dir)
+    assert latest is not None
+    assert "train_loss" in latest["facts"]
+
+
 def test_speed_progress_facts_and_phases_are_recorded(
     tmp_path: Path, run_dir: Path, reporter: Reporter
 ) -> None:

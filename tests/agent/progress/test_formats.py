@@ -115,6 +115,15 @@ def test_the_summary_of_a_trainer_is_no_point_of_its_curve() -> None:
     assert read_line(line) is None
 
 
+def test_a_step_of_a_trainer_that_counts_its_input_tokens_is_a_point_of_its_curve() -> None:
+    line = (
+        "{'loss': 1.5, 'num_input_tokens_seen': 512, 'train_runtime': 12.5, 'train_tokens_per_second': 80.0}"
+    )
+    said = read_line(line)
+    assert said is not None
+    assert said.values["train/loss"] == 1.5
+
+
 def test_output_is_split_at_carriage_returns_in_pieces_of_any_size() -> None:
     data = b"a 1\rb 2\r\nc 3\n\x1b[32mgreen 4\x1b[0m\x1b[K\n\x1b[1;38;5;12mx\x1b[m 5\rlast"
     for size in (1, 2, 7, len(data)):

@@ -143,8 +143,9 @@ def dictionary(line: str) -> Said | None:
         return None
     found = pairs(line)
     values = metrics(found)
-    if "train_runtime" in found:
-        # The summary at the end: an average over the run is no point of its curve.
+    if "train_runtime" in found and "loss" not in found:
+        # The totals at the end: a mean over the run is no point of its curve. A step's log has "loss", and
+        # with include_num_input_tokens_seen it has the runtime too.
         values.pop("train/loss", None)
     if not any(name.endswith(("loss", "accuracy", "reward")) for name in values):
         return None

@@ -18,8 +18,8 @@ from gpubloom.traincard.adapters.speed import size_of
 from gpubloom.traincard.adapters.steering import Setters, interval, not_negative
 from gpubloom.traincard.reporter import Reporter
 
-# What the Trainer logs once at the end are totals: `train_loss` is then the mean of the run, not a step's.
-_ONLY_IN_TOTALS = "train_runtime"
+# With `include_num_input_tokens_seen` every log has these: elapsed time, and the mean speed since the start.
+_MEASURED_BETTER = ("train_runtime", "train_tokens_per_second")
 _FACTS = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "weight_decay")
 
 
@@ -87,10 +87,12 @@ class HFTrainCardCallback(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
         values = numbers(logs)
         values.pop("epoch", None)
-        if _ONLY_IN_TOTALS in values:
+        if _are_totals(values):
             self.reporter.describe(values)
             return
         if "loss" in values:
+            for name in _MEASURED_BETTER:
+                values.pop(name, None)
             if "num_tokens" in values:
                 # TRL counts tokens itself, without padding: the better number.
                 counted = int(values["num_tokens"])
@@ -141,6 +143,14 @@ class HFTrainCardCallback(TrainerCallback):
             "eval_every_steps": set_evaluation,
             "save_every_steps": lambda value: set_interval("save", value),
         }
+
+
+def _are_totals(values: dict[str, Any]) -> bool:
+    """Whether these are what the Trainer logs once at the end: `train_loss` is the mean of the run.
+
+    Callbacks share one dict, and PrinterCallback takes `total_flos` out of it for those that come after.
+    """
+    return "total_flos" in values or ("train_loss" in values and "loss" not in values)
 
 
 def _samples(args: Any) -> int:
