@@ -18,7 +18,8 @@ from rich.console import Console
 
 from gpubloom.cli.chart import Line, draw, short
 from gpubloom.cli.live import follow
-from gpubloom.cli.run_view import RunView, duration, system_line
+from gpubloom.cli.run_view import RunView, duration, mean_line, system_line
+from gpubloom.cli.watch import frame
 from gpubloom.traincard import Reporter
 
 _BLOOM = [sys.executable, "-m", "gpubloom.cli"]
@@ -210,6 +211,26 @@ def test_a_chart_puts_high_above_low_and_leaves_a_gap_between_attempts() -> None
     assert falling[4][-1] != " "
     two = draw(Line([[(0, 1.0), (10, 1.0)], [(90, 1.0), (100, 1.0)]]), 40, 4)
     assert any("    " in row[9:].strip() for row in two[:-1])
+
+
+def test_a_long_run_is_drawn_by_its_means_with_its_extremes_shaded(run_dir: Path) -> None:
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        for step in range(10_000):
+            reporter.metric("train/loss", 8.0 if step % 100 == 0 else 2.0, step)
+            if step % 1_000 == 0:
+                reporter.flush()
+    view = RunView(run_dir)
+    view.look()
+    curves = list(view.curves.attempts("train/loss").values())
+    assert max(bucket.points for curve in curves for bucket in curve.buckets) > 1
+    (piece,) = mean_line(curves).pieces
+    assert all(2.0 <= value <= 2.0 + 6 / 16 for _, value in piece[:-1])
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="truecolor")
+    console.print(frame(view, 80))
+    output = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "loss (line: mean, shaded: lowest to highest)" in output
+    # The band in a fainter style than the line.
+    assert re.search("\x1b\\[2m[⠀-⣿]", output)
 
 
 def test_a_chart_survives_any_values() -> None:

@@ -76,10 +76,11 @@ def test_what_is_condensed_says_what_the_raw_lines_say(run_dir: Path, open_repor
     for one, other in zip(quick["metrics"], slow["metrics"], strict=True):
         assert (one["name"], one["last"]["value"]) == (other["name"], other["last"]["value"])
         drawn, raw = one["lines"][0], other["lines"][0]
-        assert (min(filter(None, drawn["y"])), max(filter(None, drawn["y"]))) == (
-            min(filter(None, raw["y"])),
-            max(filter(None, raw["y"])),
+        assert (min(filter(None, drawn["low"])), max(filter(None, drawn["high"]))) == (
+            min(filter(None, raw["low"])),
+            max(filter(None, raw["high"])),
         )
+        assert drawn["last"] == raw["last"]
         assert (drawn["x"][0], drawn["x"][-1]) == (raw["x"][0], raw["x"][-1])
 
 

@@ -46,9 +46,54 @@ def test_every_line_has_at_most_so_many_points_and_keeps_its_extremes(
         (line,) = metric["lines"]
         assert len(line["x"]) == len(line["y"]) == len(line["t"]) <= points
         assert line["x"] == sorted(line["x"])
-        assert (max(line["y"]), min(line["y"])) == (100, -5)
+        assert (max(line["high"]), min(line["low"])) == (100, -5)
         assert metric["best"]["value"] == -5
         assert metric["last"] == {"step": 4999, "value": 1}
+
+
+def test_a_thinned_line_is_the_mean_of_its_buckets_and_its_last_value_is_the_reported_one(
+    run_dir: Path, open_reporter: Open
+) -> None:
+    reporter = open_reporter()
+    values = [8.0 if step % 100 == 0 else 2.0 for step in range(9_999)] + [1.127]
+    for step, value in enumerate(values):
+        reporter.metric("loss", value, step)
+        if step % 1000 == 0:
+            reporter.flush()
+    reporter.flush()
+    for points in (100, 2000):
+        (line,) = snapshot(run_dir, points)["metrics"][0]["lines"]
+        width = 10_000 / len(line["x"])
+        assert all(2.0 <= value <= 2.0 + 6 * math.ceil(width / 100) / width for value in line["y"][:-1])
+        assert len(line["low"]) == len(line["high"]) == len(line["y"])
+        assert (max(line["high"]), min(line["low"]), line["last"]) == (8, 1.127, 1.127)
+        assert (line["x"][0], line["x"][-1]) == (0, 9_999)
+
+
+def test_a_line_of_single_values_has_no_extremes_beside_them(run_dir: Path, open_reporter: Open) -> None:
+    reporter = open_reporter()
+    for step in range(10):
+        reporter.metric("loss", step / 2, step)
+    reporter.flush()
+    (line,) = snapshot(run_dir)["metrics"][0]["lines"]
+    assert (line["y"], line["low"], line["high"]) == ([step / 2 for step in range(10)], [], [])
+
+
+def test_telemetry_of_a_long_attempt_and_of_a_short_one_is_one_line(
+    run_dir: Path, open_reporter: Open
+) -> None:
+    for count in (5_000, 3):
+        reporter = open_reporter()
+        for number in range(count):
+            reporter.system({"cpu/utilization": number % 100})
+            if number % 1000 == 0:
+                reporter.flush()
+        reporter.close()
+    (series,) = snapshot(run_dir)["system"]["series"]
+    (line,) = series["lines"]
+    assert len(line["x"]) == len(line["y"]) == len(line["low"]) == len(line["high"])
+    assert line["y"][-4:] == line["low"][-4:] == line["high"][-4:] == [None, 0, 1, 2]
+    assert (max(value for value in line["high"] if value is not None), line["last"]) == (99, 2)
 
 
 def test_values_that_are_no_number_are_gaps(run_dir: Path, open_reporter: Open) -> None:

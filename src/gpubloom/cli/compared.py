@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from gpubloom.cli.chart import Line, Point
+from gpubloom.cli.chart import Line
 from gpubloom.cli.run_folder import must_be_run
+from gpubloom.cli.run_view import mean_line
 from gpubloom.plan.config import read_json
 from gpubloom.plan.differences import Difference, differences
 from gpubloom.traincard import Reading
@@ -71,13 +72,7 @@ def _read(folder: Path, series: str) -> Run:
 
 
 def _curve(reading: Reading, series: str) -> Line:
-    pieces: list[list[Point]] = []
-    for curve in reading.curves.attempts(series).values():
-        piece: list[Point] = []
-        for bucket in curve.buckets:
-            piece += [(bucket.first_step, bucket.highest), (bucket.last_step, bucket.lowest)]
-        pieces.append(piece)
-    return Line(pieces)
+    return mean_line(reading.curves.attempts(series).values())
 
 
 def compare_jobs(job_ids: list[str], series: str) -> Comparison:

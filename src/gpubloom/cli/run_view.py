@@ -1,11 +1,12 @@
 """A run as a viewer sees it: its state, its curves, and whether anybody still trains."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gpubloom.cli.chart import short
-from gpubloom.traincard import Curves, Reader, Reading, RunLock, RunState, diagnose
+from gpubloom.cli.chart import Line, short
+from gpubloom.traincard import Curve, Curves, Reader, Reading, RunLock, RunState, diagnose
 from gpubloom.traincard.lines import RENDERED_KINDS, RunLines, log_line, rows_used
 from gpubloom.traincard.numbers_on_disk import decode_number
 
@@ -92,6 +93,11 @@ class RunView:
         found = self.state.values.get(series)
         value = decode_number(found["value"]) if found else None
         return value if isinstance(value, (int, float)) else None
+
+
+def mean_line(curves: Iterable[Curve]) -> Line:
+    """The curves of a series, one for each attempt, by the means of their buckets."""
+    return Line([[((b.first_step + b.last_step) / 2, b.mean) for b in curve.buckets] for curve in curves])
 
 
 def status_line(view: RunView) -> str:

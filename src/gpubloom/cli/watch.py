@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
     from gpubloom.cli.run_view import RunView
 
@@ -100,7 +101,6 @@ def frame(view: "RunView", width: int) -> "RenderableType":
 
 def _charts(view: "RunView", width: int) -> "list[RenderableType]":
     from rich.table import Table
-    from rich.text import Text
 
     shown = [(title, name) for title, name in _CHARTS if view.curves.attempts(name)]
     columns = 2 if width >= 100 else 1
@@ -108,24 +108,31 @@ def _charts(view: "RunView", width: int) -> "list[RenderableType]":
     found: list[RenderableType] = []
     for start in range(0, len(shown), columns):
         row = Table.grid(padding=(0, 2, 0, 0))
-        cells = [
-            Text(f"{title}\n{_chart(view, name, chart_width)}", no_wrap=True)
-            for title, name in shown[start : start + columns]
-        ]
+        cells = [_chart(view, title, name, chart_width) for title, name in shown[start : start + columns]]
         row.add_row(*cells)
         found.append(row)
     return found
 
 
-def _chart(view: "RunView", name: str, width: int) -> str:
-    from gpubloom.cli.chart import Line, draw
+def _chart(view: "RunView", title: str, name: str, width: int) -> "Text":
+    from rich.text import Text
 
-    pieces = []
-    for curve in view.curves.attempts(name).values():
-        piece: list[tuple[float, float]] = []
-        for bucket in curve.buckets:
-            piece.append((bucket.first_step, bucket.highest))
-            if bucket.lowest != bucket.highest:
-                piece.append((bucket.last_step, bucket.lowest))
-        pieces.append(piece)
-    return "\n".join(draw(Line(pieces), width, _CHART_HEIGHT))
+    from gpubloom.cli.chart import Line, draw_together
+    from gpubloom.cli.run_view import mean_line
+
+    curves = list(view.curves.attempts(name).values())
+    band = Line(
+        [
+            [((b.first_step + b.last_step) / 2, b.lowest), ((b.first_step + b.last_step) / 2, b.highest)]
+            for curve in curves
+            for b in curve.buckets
+            if b.lowest < b.highest
+        ]
+    )
+    explained = " (line: mean, shaded: lowest to highest)" if band.pieces else ""
+    chart = Text(f"{title}{explained}", no_wrap=True)
+    for row in draw_together([band, mean_line(curves)], width, _CHART_HEIGHT):
+        chart.append("\n")
+        for text, line in row:
+            chart.append(text, style="dim" if line == 0 else "")
+    return chart

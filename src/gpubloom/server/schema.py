@@ -1,7 +1,7 @@
 """The base of every JSON shape at the border: camelCase outside, unknown fields refused."""
 
 import unicodedata
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, StringConstraints
 from pydantic.alias_generators import to_camel
@@ -40,6 +40,9 @@ Text = Annotated[str, Trimmed, Storable]
 Flag = Annotated[bool, Strict()]
 Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
+
+# What a run measured. JSON has no word for NaN and the infinities: they are these texts.
+MetricNumber = float | Literal["NaN", "Infinity", "-Infinity"]
 
 
 class Message(Schema):

@@ -15,7 +15,8 @@ Number = int | float
 PLAIN_TYPES = frozenset({float, int, bool})
 _LARGEST = int(sys.float_info.max)
 
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+# The names that stand for these numbers in JSON, wherever they are stored or shown.
+NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class NotANumberError(ValueError):
@@ -144,7 +145,7 @@ def encode_number(value: Number) -> Number | str:
 
 def decode_number(value: Any) -> Any:
     """The number that a JSON value stands for; anything else unchanged."""
-    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+    return NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 def plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from gpubloom.traincard.numbers_on_disk import decode_number
 from gpubloom.traincard.reading import Reading
 from gpubloom.traincard.series import Curve
-from gpubloom.traincard.thinning import line_of, means_of, shorter
+from gpubloom.traincard.thinning import line_of, means_of, shorter, shown
 
 _PREFIX = "system/"
 
@@ -69,12 +69,8 @@ def _series(name: str, found: list[tuple[str, int | None, Curve]], points: int) 
     for host, gpu, curve in found:
         drawn = line_of(curve, points)
         # Attempts follow each other in time: one line, with a gap where nobody looked.
-        before = by_place.setdefault((host, gpu), {"host": host, "gpu": gpu, "x": [], "y": []})
-        if before["x"] and drawn["x"]:
-            before["x"].append(drawn["x"][0])
-            before["y"].append(None)
-        before["x"] += drawn["x"]
-        before["y"] += drawn["y"]
+        before = by_place.setdefault((host, gpu), {"host": host, "gpu": gpu, **_no_points()})
+        _append_line(before, drawn)
     for line in by_place.values():
         line["x"] = _never_back(line["x"])
     return {
@@ -86,6 +82,24 @@ def _series(name: str, found: list[tuple[str, int | None, Curve]], points: int) 
         ],
         "aggregate": _aggregate(found, how, points) if len(places) > 1 else None,
     }
+
+
+def _no_points() -> dict[str, Any]:
+    return {"x": [], "y": [], "low": [], "high": [], "last": None}
+
+
+def _append_line(line: dict[str, Any], drawn: dict[str, Any]) -> None:
+    if not drawn["x"]:
+        return
+    gap = len(line["x"]) > 0
+    if line["low"] or drawn["low"]:
+        # Only one of them may be thinned: of the other, every point is its own lowest and highest.
+        for name in ("low", "high"):
+            before = line[name] or line["y"]
+            line[name] = before + [None] * gap + (drawn[name] or drawn["y"])
+    line["x"] += drawn["x"][:gap] + drawn["x"]
+    line["y"] += [None] * gap + drawn["y"]
+    line["last"] = drawn["last"]
 
 
 def _never_back(times: list[float]) -> list[float]:
@@ -106,7 +120,7 @@ def _aggregate(found: list[tuple[str, int | None, Curve]], how: str, points: int
     series = [((host, gpu), list(means_of(curve))) for host, gpu, curve in found]
     series = [(place, means) for place, means in series if means]
     if not series:
-        return {"how": how, "x": [], "y": []}
+        return {"how": how, **_no_points()}
     begin = min(means[0][0] for _, means in series)
     end = max(means[-1][0] for _, means in series)
     fewest = min(len(means) for _, means in series)
@@ -118,7 +132,14 @@ def _aggregate(found: list[tuple[str, int | None, Curve]], how: str, points: int
             table[min(cells - 1, int((t - begin) / width))][place].append(value)
     x = [begin + (cell + 0.5) * width for cell in sorted(table)]
     y = [_HOW[how]([math.fsum(v) / len(v) for v in table[cell].values()]) for cell in sorted(table)]
-    return {"how": how, "x": [round(t, 1) for t in x], "y": [shorter(value) for value in y]}
+    newest = {(host, gpu): curve.value[-1] for host, gpu, curve in found if len(curve)}
+    return {
+        "how": how,
+        **_no_points(),
+        "x": [round(t, 1) for t in x],
+        "y": [shorter(value) for value in y],
+        "last": shown(_HOW[how](list(newest.values()))),
+    }
 
 
 def _nodes(reading: Reading) -> list[dict[str, Any]]:

@@ -1,10 +1,11 @@
-"""From a curve to the points of a line in a chart: few, and never without the lowest and highest."""
+"""From a curve to a line in a chart: few points, each a mean with the lowest and highest of its values."""
 
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpubloom.traincard.numbers_on_disk import encode_number
 from gpubloom.traincard.series import Curve
 
 # For a chart, and a file that is sent again every few seconds, seven digits are more than enough.
@@ -19,11 +20,19 @@ class _Thinned:
     buckets: int = 0
     x: list[Any] = field(default_factory=list)
     y: list[Any] = field(default_factory=list)
+    low: list[Any] = field(default_factory=list)
+    high: list[Any] = field(default_factory=list)
     t: list[float] = field(default_factory=list)
 
 
-def line_of(curve: Curve, points: int) -> dict[str, list[Any]]:
-    """x, y and t of at most `points` points. A bucket of several values becomes its lowest and highest."""
+def line_of(curve: Curve, points: int) -> dict[str, Any]:
+    """A line as the snapshot describes it, of at most `points` points.
+
+    `y` is the mean of a bucket and `x` the middle of its steps, at both ends of the line the first and last
+    step; `low` and `high` are its extremes, and empty where every bucket is one value. `last` is the newest
+    value as it was reported.
+    """
+    # A thinned point is a mean and two extremes: half as many are the same amount of text.
     together = max(1, math.ceil(len(curve) / max(1, points // 2)))
     width = (curve.per_bucket, together)
     done: _Thinned | None = curve.thinned
@@ -34,24 +43,23 @@ def line_of(curve: Curve, points: int) -> dict[str, list[Any]]:
     settled = max(0, (len(curve) - 1) // together - done.buckets // together)
     _draw(done, groups[:settled])
     done.buckets += settled * together
-    line = _Thinned(width, done.buckets, done.x[:], done.y[:], done.t[:])
+    line = _Thinned(width, done.buckets, done.x[:], done.y[:], done.low[:], done.high[:], done.t[:])
     _draw(line, groups[settled:])
-    return {"x": line.x, "y": line.y, "t": line.t}
+    if line.x:
+        line.x[0], line.x[-1] = _whole(curve.first[0]), _whole(curve.last[-1])
+    last = shown(curve.value[-1]) if len(curve) else None
+    return {"x": line.x, "y": line.y, "low": line.low, "high": line.high, "t": line.t, "last": last}
 
 
 def _draw(line: _Thinned, buckets: Iterable[tuple[float, ...]]) -> None:
-    for first, last, low, high, value, time in buckets:
-        if first == last or low != low:
-            pairs: tuple[tuple[float, float], ...] = ((last, value if low == low else low),)
-        # Which came first is not known; the last value tells in which direction the bucket left.
-        elif abs(high - value) < abs(value - low):
-            pairs = ((first, low), (last, high))
-        else:
-            pairs = ((first, high), (last, low))
-        for place, level in pairs:
-            line.x.append(_whole(place))
-            line.y.append(shorter(level))
-            line.t.append(round(time, 1))
+    is_thinned = line.width != (1, 1)
+    for first, last, low, high, total, finite, time in buckets:
+        line.x.append(_whole((first + last) / 2))
+        line.y.append(shorter(total / finite if finite else math.nan))
+        line.t.append(round(time, 1))
+        if is_thinned:
+            line.low.append(shorter(low))
+            line.high.append(shorter(high))
 
 
 def means_of(curve: Curve) -> Iterator[tuple[float, float]]:
@@ -64,19 +72,21 @@ def means_of(curve: Curve) -> Iterator[tuple[float, float]]:
 def _joined(curve: Curve, begin: int, together: int) -> Iterator[tuple[float, ...]]:
     """The buckets of a curve from `begin` on, so many at a time as one, without changing it."""
     first, last = curve.first[begin::together], curve.last[begin:]
-    low, high, value, time = (column[begin:] for column in (curve.low, curve.high, curve.value, curve.time))
+    low, high, total, time = (column[begin:] for column in (curve.low, curve.high, curve.total, curve.time))
+    finite = curve.finite[begin:]
     if together == 1:
-        return zip(first, last, low, high, value, time, strict=True)
+        return zip(first, last, low, high, total, finite, time, strict=True)
     starts = range(0, len(last), together)
     # A sum is NaN as soon as one of its numbers is: then each is looked at.
-    lowest, highest = (min, max) if (total := sum(low)) == total else (_lowest, _highest)
+    lowest, highest = (min, max) if (lows := sum(low)) == lows else (_lowest, _highest)
     ends = [min(start + together, len(last)) - 1 for start in starts]
     return zip(
         first,
         [last[place] for place in ends],
         [lowest(low[start : start + together]) for start in starts],
         [highest(high[start : start + together]) for start in starts],
-        [value[place] for place in ends],
+        [sum(total[start : start + together]) for start in starts],
+        [sum(finite[start : start + together]) for start in starts],
         [time[place] for place in ends],
         strict=True,
     )
@@ -95,6 +105,12 @@ def shorter(number: float | None) -> float | int | None:
     if number is None or not math.isfinite(number):
         return None
     return _whole(float(f"{number:.{_DIGITS}g}"))
+
+
+def shown(number: float) -> float | int | str:
+    """A number as a card writes it: NaN and the infinities by the names of the protocol."""
+    short = shorter(number)
+    return encode_number(number) if short is None else short
 
 
 def _whole(number: float) -> float | int:

@@ -77,6 +77,44 @@ def test_a_long_run_is_thinned_and_keeps_its_extremes(installation: Installation
     assert (near.x[0], near.x[-1], near.high[77]) == (13_700, 13_800, 99.0)
 
 
+def test_a_thinned_curve_is_its_means_and_says_its_last_value_as_it_was_reported(
+    installation: Installation, job: TrainingJob
+) -> None:
+    events = [metric(step, 8.0 if step % 100 == 0 else 2.0) for step in range(9_999)] + [metric(9_999, 1.127)]
+    for start in range(0, len(events), 3_000):
+        _store(installation, job, events[start : start + 3_000])
+    curve = _curve(installation, job, points=200)
+    assert all(2.0 <= value <= 2.13 for value in curve.value[:-1])
+    assert (max(curve.high), min(curve.low)) == (8.0, 1.127)
+    assert (curve.last.x, curve.last.value) == (9_999, 1.127)
+    # Whatever part is asked for.
+    assert _curve(installation, job, first=100, last=200).last.value == 1.127
+
+
+def test_the_last_value_is_of_the_newest_attempt_also_when_an_earlier_one_came_further(
+    installation: Installation, job: TrainingJob
+) -> None:
+    _store(installation, job, [metric(step, 1.0) for step in range(1, 101)])
+    _store(installation, job, [metric(step, 2.0, attempt=2) for step in range(50, 61)])
+    last = _curve(installation, job).last
+    assert (last.attempt, last.x, last.value) == (2, 60, 2.0)
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_a_last_value_that_is_not_finite_is_said_as_it_is(
+    installation: Installation, job: TrainingJob, word: str
+) -> None:
+    _store(installation, job, [metric(1, 1.0), metric(2, word)])
+
+    async def summarize(session: AsyncSession) -> None:
+        row = await session.get_one(TrainingJob, job.id)
+        row.summary = {"values": {"train/loss": {"step": 2, "value": word}}}
+
+    _in_database(installation, summarize)
+    curve = _curve(installation, job)
+    assert (curve.x, curve.last.x, curve.last.value) == ([1], 2, word)
+
+
 def test_buckets_are_the_same_however_the_events_arrive(installation: Installation, job: TrainingJob) -> None:
     events = [metric(step, float(step % 37)) for step in range(1, 2_001)]
     cuts = sorted(random.Random(7).sample(range(1, 2_000), 9))

@@ -2658,7 +2658,10 @@ export interface components {
                 [key: string]: string;
             };
         };
-        /** CurveOut */
+        /**
+         * CurveOut
+         * @description Where points were thinned, `value` is their mean, and `low` and `high` are their extremes.
+         */
         CurveOut: {
             /** Name */
             name: string;
@@ -2679,6 +2682,7 @@ export interface components {
             high: number[];
             /** Attempt */
             attempt: number[];
+            last: components["schemas"]["LastPoint"] | null;
         };
         /**
          * Curves
@@ -3401,6 +3405,18 @@ export interface components {
             items: components["schemas"]["JobOut"][];
             /** Total */
             total: number;
+        };
+        /**
+         * LastPoint
+         * @description The newest value of a curve, as it was reported.
+         */
+        LastPoint: {
+            /** X */
+            x: number;
+            /** Attempt */
+            attempt: number;
+            /** Value */
+            value: number | ("NaN" | "Infinity" | "-Infinity");
         };
         /** LengthsOut */
         LengthsOut: {

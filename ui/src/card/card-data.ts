@@ -4,9 +4,10 @@
  */
 import type { CurvePoints } from "@/curves/attempts";
 import type { ChartMark } from "@/curves/chart-marks";
-import { counted, countText } from "@/text/numbers";
+import { counted, countText, numberOf } from "@/text/numbers";
 
-type Line = { x: number[]; y: (number | null)[] };
+/** `y` holds means where a line is thinned, `low` and `high` the extremes; elsewhere they are empty. `last`: as it was reported. A snapshot of an older version has only `x` and `y`. */
+export type Line = { x: number[]; y: (number | null)[]; low?: (number | null)[]; high?: (number | null)[]; last?: number | string | null };
 export type MetricLine = Line & { attempt: number; rank: number };
 export type Point = { step: number | null; value: number | null };
 export type Metric = { name: string; title: string; group: string; last: Point | null; best: Point | null; lines: MetricLine[] };
@@ -118,14 +119,15 @@ export function curvesOf(data: CardData): Map<string, CardSeries> {
   const found = new Map<string, CardSeries>();
   const add = (key: string, name: string, axis: "step" | "time", line: Line, attempt: number) => {
     let curve = found.get(key);
-    if (!curve) found.set(key, (curve = { key, name, rank: 0, axis, x: [], value: [], low: [], high: [], attempt: [] }));
+    if (!curve) found.set(key, (curve = { key, name, rank: 0, axis, x: [], value: [], low: [], high: [], attempt: [], last: null }));
     const values = numbers(line.y);
     curve.x = curve.x.concat(line.x);
     curve.value = curve.value.concat(values);
+    curve.low = curve.low.concat(line.low?.length ? numbers(line.low) : values);
+    curve.high = curve.high.concat(line.high?.length ? numbers(line.high) : values);
     curve.attempt = curve.attempt.concat(line.x.map(() => attempt));
-    // Thinning kept the extremes as points of their own, so there is no band to draw.
-    curve.low = curve.value;
-    curve.high = curve.value;
+    const newest = line.x.at(-1);
+    if (newest !== undefined) curve.last = { x: newest, attempt, value: numberOf(line.last === undefined ? line.y.at(-1) : line.last) };
   };
   for (const metric of data.metrics) {
     for (const line of metric.lines.toSorted((a, b) => a.attempt - b.attempt)) add(metricKey(metric.name, line.rank), metric.name, "step", line, line.attempt);

@@ -6,11 +6,12 @@ import { element } from "./dom";
 import { applied, type Change } from "./live";
 import { LogsSection, piecesOf } from "./logs-section";
 
-const line = (attempt: number, x: number[], rank = 0): MetricLine => ({ attempt, rank, x, y: x.map((step) => step / 2) });
+const whole = { low: [], high: [], last: null };
+const line = (attempt: number, x: number[], rank = 0): MetricLine => ({ attempt, rank, x, y: x.map((step) => step / 2), ...whole });
 const metric = (name: string, lines = [line(1, [1, 2, 3])]): Metric => ({ name, title: name, group: "other", last: null, best: null, lines });
 const logged = (text: string, rank = 0, level = "info") => ({ t: 1, rank, attempt: 1, level, line: text });
 
-const gpu = (index: number) => ({ host: "a", gpu: index, x: [1, 2], y: [90, 91] });
+const gpu = (index: number) => ({ host: "a", gpu: index, x: [1, 2], y: [90, 91], ...whole });
 
 const data = (parts: Partial<CardData>) =>
   ({ metrics: [], system: { nodes: [], series: [] }, discontinuities: [], logs: { lines: [], total: 0, errors: 0 }, ranks: [], ...parts }) as unknown as CardData;
@@ -31,7 +32,7 @@ describe("the charts of a card", () => {
   });
 
   it("show every GPU, and all of them as one line", () => {
-    const series = { name: "gpu/utilization", title: "GPU utilization", unit: "%", lines: [gpu(0), gpu(1)], aggregate: { how: "mean", x: [1], y: [90] } };
+    const series = { name: "gpu/utilization", title: "GPU utilization", unit: "%", lines: [gpu(0), gpu(1)], aggregate: { how: "mean", x: [1], y: [90], ...whole } };
     const [look] = systemLooks({ nodes: [], series: [series, { ...series, name: "gpu/memory_total" }] }, true);
     expect(look?.lines.map((one) => one.label)).toEqual(["GPU 0", "GPU 1", "mean of all"]);
     expect(look?.range).toEqual({ from: 0, to: 100 });
@@ -46,8 +47,15 @@ describe("the charts of a card", () => {
   });
 
   it("take what was not a number as a gap", () => {
-    const broken = { attempt: 1, rank: 0, x: [1, 2], y: [1, null] };
+    const broken = { attempt: 1, rank: 0, x: [1, 2], y: [1, null], ...whole };
     expect(curvesOf(data({ metrics: [metric("train/loss", [broken])] })).get("metric 0 train/loss")?.value).toEqual([1, Number.NaN]);
+  });
+
+  it("draw a thinned line as means with a band, and know the last reported value", () => {
+    const thinned = { attempt: 1, rank: 0, x: [32, 96], y: [2.06, 1.98], low: [2, 1.127], high: [8, 2], last: 1.127 };
+    const curve = curvesOf(data({ metrics: [metric("train/loss", [thinned])] })).get("metric 0 train/loss");
+    expect([curve?.value, curve?.low, curve?.high]).toEqual([[2.06, 1.98], [2, 1.127], [8, 2]]);
+    expect(curve?.last).toEqual({ x: 96, attempt: 1, value: 1.127 });
   });
 
   it("mark where an attempt took over, and why", () => {
@@ -107,17 +115,17 @@ describe("a live page", () => {
 
   it("keeps what it is told to keep of a line, and appends the rest", () => {
     const before = data({ metrics: [metric("train/loss", [line(1, [1, 2, 3])])] });
-    const after = applied(before, change({ points: [{ name: "train/loss", rank: 0, attempt: 1, keep: 2, x: [4, 5], y: [0, null] }] }));
-    expect(after.metrics[0]?.lines[0]).toEqual({ attempt: 1, rank: 0, x: [1, 2, 4, 5], y: [0.5, 1, 0, null] });
+    const after = applied(before, change({ points: [{ name: "train/loss", rank: 0, attempt: 1, keep: 2, x: [4, 5], y: [0, null], low: [], high: [], last: "NaN" }] }));
+    expect(after.metrics[0]?.lines[0]).toEqual({ attempt: 1, rank: 0, x: [1, 2, 4, 5], y: [0.5, 1, 0, null], low: [], high: [], last: "NaN" });
     expect(after.made_at).toBe(2);
   });
 
   it("takes up metrics, attempts and GPUs that are new", () => {
-    const system = { nodes: [], series: [{ name: "gpu/power", title: "GPU power", unit: "W", aggregate: null, lines: [{ host: "a", gpu: 0, keep: 0, x: [1], y: [300] }] }] };
-    const points = [1, 2].map((attempt) => ({ name: "train/loss", rank: 0, attempt, keep: 0, x: [1], y: [2] }));
+    const system = { nodes: [], series: [{ name: "gpu/power", title: "GPU power", unit: "W", aggregate: null, lines: [{ host: "a", gpu: 0, keep: 0, x: [1], y: [300], ...whole }] }] };
+    const points = [1, 2].map((attempt) => ({ name: "train/loss", rank: 0, attempt, keep: 0, x: [1], y: [2], ...whole }));
     const after = applied(data({}), change({ metrics: [short], points, system }));
     expect(after.metrics[0]).toMatchObject({ title: "loss", lines: [{ attempt: 1 }, { attempt: 2 }] });
-    expect(after.system.series[0]?.lines).toEqual([{ host: "a", gpu: 0, x: [1], y: [300] }]);
+    expect(after.system.series[0]?.lines).toEqual([{ host: "a", gpu: 0, x: [1], y: [300], ...whole }]);
   });
 
   it("replaces sections that changed and keeps the last thousand lines of the log", () => {

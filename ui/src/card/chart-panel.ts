@@ -1,5 +1,5 @@
 /** One chart with its title, its legend and its words; drawn only while it can be seen. */
-import { describeChart } from "@/charts/describe";
+import { describeChart, hoveredParts } from "@/charts/describe";
 import { type Hovered, Plot, type Zoom } from "@/charts/plot";
 import type { ChartMark } from "@/curves/chart-marks";
 import { type LineLook, pictureOf, type Picture } from "@/curves/columns";
@@ -26,6 +26,8 @@ const OBVIOUS = new Set(["train", "eval", "value", "now"]);
 const WIDE_AXIS = 66;
 
 const structureOf = (lines: readonly LineLook[]) => lines.map((line) => `${line.name} ${line.label} ${line.colour} ${line.dots}`).join("|");
+
+const part = ({ name, text }: { name: string; text: string }) => element("span", { class: "part" }, element("small", {}, name), ` ${text}`);
 
 export class ChartPanel {
   readonly root: HTMLElement;
@@ -127,10 +129,12 @@ export class ChartPanel {
   /** Under the cursor, or the newest values. */
   #hover(hovered: Hovered | null) {
     for (const line of this.#look.lines.slice(0, MOST_LEGEND)) {
-      const newest = this.#view.read(line.name)?.value.findLast((value) => Number.isFinite(value));
-      const value = hovered ? hovered.values.get(line.label) : newest;
       const place = this.#values.get(line.label);
-      if (place) place.textContent = value === undefined ? "–" : this.#look.format(value);
+      const value = hovered?.values.get(line.label);
+      const newest = this.#view.read(line.name)?.last?.value;
+      if (!place) continue;
+      if (hovered) place.replaceChildren(...(value ? hoveredParts(value, this.#look.format).map(part) : ["–"]));
+      else place.textContent = newest === undefined ? "–" : this.#look.format(newest);
     }
     this.root.dataset["at"] = hovered ? (this.#look.axis === "step" ? `step ${countText(hovered.x)}` : clockText(hovered.x)) : "";
   }

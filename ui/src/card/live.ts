@@ -2,9 +2,9 @@
  * The live page: what the server of one run says over a WebSocket, as the data that the card shows. It sends
  * the run once whole, and from then on what changed; lines keep their first points and get new ones at the end.
  */
-import type { CardData, LogLine, Metric, SystemSeries } from "./card-data";
+import type { CardData, Line, LogLine, Metric, SystemSeries } from "./card-data";
 
-type Grown = { keep: number; x: number[]; y: (number | null)[] };
+type Grown = Line & { keep: number };
 export type Change = {
   type: "change";
   made_at: number;
@@ -21,9 +21,14 @@ const MOST_LINES = 1000;
 const PROTOCOL = "bloom.run.v1";
 const PATIENCE_MS = 2000;
 
-const grow = (line: { x: number[]; y: (number | null)[] }, { keep, x, y }: Grown) => {
+const NO_POINTS: Line = { x: [], y: [], low: [], high: [], last: null };
+
+const grow = (line: Line, { keep, x, y, low, high, last }: Grown) => {
   line.x = line.x.slice(0, keep).concat(x);
   line.y = line.y.slice(0, keep).concat(y);
+  line.low = line.low?.slice(0, keep).concat(low ?? []);
+  line.high = line.high?.slice(0, keep).concat(high ?? []);
+  line.last = last;
 };
 
 /** The element that fits, or a new one at the end. */
@@ -42,7 +47,7 @@ export function applied(data: CardData, change: Change): CardData {
   }
   for (const { name, rank, attempt, ...grown } of change.points) {
     const lines = metrics.find((one) => one.name === name)?.lines;
-    if (lines) grow(found(lines, (one) => one.rank === rank && one.attempt === attempt, { rank, attempt, x: [], y: [] }), grown);
+    if (lines) grow(found(lines, (one) => one.rank === rank && one.attempt === attempt, { rank, attempt, ...NO_POINTS }), grown);
   }
   const system = data.system;
   if (change.system) {
@@ -51,7 +56,7 @@ export function applied(data: CardData, change: Change): CardData {
       const own = found(system.series, (one) => one.name === series.name, { ...series, lines: [] });
       own.aggregate = series.aggregate;
       for (const { host, gpu, ...grown } of lines) {
-        grow(found(own.lines, (one) => one.host === host && one.gpu === gpu, { host, gpu, x: [], y: [] }), grown);
+        grow(found(own.lines, (one) => one.host === host && one.gpu === gpu, { host, gpu, ...NO_POINTS }), grown);
       }
     }
   }

@@ -9,6 +9,7 @@ import { countText } from "@/text/numbers";
 import { ChartCanvas, type ChartLook } from "./chart-canvas";
 import { ChartTable } from "./chart-table";
 import { useChartsView } from "./charts-view";
+import { hoveredParts } from "./describe";
 import type { Hovered } from "./plot";
 
 type ChartCardProps = { look: ChartLook; className?: string; children?: ReactNode };
@@ -25,9 +26,11 @@ export function ChartCard({ look, className, children }: ChartCardProps) {
         <div className="flex min-w-0 grow flex-wrap items-center gap-x-3.5 gap-y-1">
           <h2 className="mr-auto text-[13px] font-[590]">{look.title}</h2>
           {hovered && <span className="text-xs text-dim tabular-nums">{placeText(look, hovered.x)}</span>}
-          {look.lines.map((line) => (
-            <Value key={line.name} line={line} look={look} hovered={hovered} named={look.lines.length > 1} />
-          ))}
+          <div role="group" aria-label={`Values of ${look.title}`} className="flex flex-wrap items-center gap-x-3.5 gap-y-1">
+            {look.lines.map((line) => (
+              <Value key={line.name} line={line} look={look} hovered={hovered} named={look.lines.length > 1} />
+            ))}
+          </div>
           {children}
         </div>
         <Button look="ghost" size="icon" className="-my-1 -mr-1.5 size-7 max-sm:-my-2 max-sm:size-9" aria-label={`Show ${look.title} as a table`} title="Show as a table" onClick={() => setAsTable(true)}>
@@ -44,14 +47,21 @@ type ValueProps = { line: LineLook; look: ChartLook; hovered: Hovered | null; na
 
 function Value({ line, look, hovered, named }: ValueProps) {
   const { store } = useChartsView();
-  const last = useSyncExternalStore(store.subscribe, () => store.curve(line.name)?.value.at(-1));
-  const value = hovered ? ownValue(line, look.lines, hovered.values) : last;
+  const last = useSyncExternalStore(store.subscribe, () => store.curve(line.name)?.last?.value);
   if (last === undefined) return null;
+  const value = hovered && ownValue(line, look.lines, hovered.values);
   return (
-    <span className="flex items-center gap-1.5 text-xs text-dim tabular-nums">
+    <span className="flex flex-wrap items-center gap-x-1.5 text-xs text-dim tabular-nums">
       <span aria-hidden className="h-[3px] w-2.5 rounded-full" style={{ background: line.colour }} />
       {named && `${line.label} `}
-      <span className="text-text">{value === undefined ? "–" : look.format(value)}</span>
+      {!hovered && <span className="text-text">{look.format(last)}</span>}
+      {hovered && !value && "–"}
+      {value &&
+        hoveredParts(value, look.format).map(({ name, text }) => (
+          <span key={name}>
+            {name} <span className="text-text">{text}</span>
+          </span>
+        ))}
     </span>
   );
 }

@@ -10,8 +10,9 @@ import { tableRows } from "./describe";
 export function ChartTable({ look, onClose }: { look: ChartLook; onClose: () => void }) {
   const { store } = useChartsView();
   const [rows] = useState(() => tableRows(look.lines, (name) => store.curve(name)));
+  const thinned = rows.some((row) => row.cells.some((cell) => cell?.low !== undefined));
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={look.title} description="The newest values, newest first." className="max-w-xl">
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={look.title} description={thinned ? "The newest values, newest first. Where several steps share a row: their mean, and their lowest and highest value." : "The newest values, newest first."} className="max-w-xl">
       <DataTable
         label={look.title}
         rows={rows}
@@ -27,8 +28,9 @@ export function ChartTable({ look, onClose }: { look: ChartLook; onClose: () => 
             header: look.lines.length > 1 ? line.label : "Value",
             end: true,
             cell: (row: (typeof rows)[number]) => {
-              const value = row.values[column];
-              return value === null || value === undefined ? null : look.format(value);
+              const cell = row.cells[column];
+              if (!cell) return null;
+              return cell.low === undefined || cell.high === undefined ? look.format(cell.value) : `${look.format(cell.value)} (${look.format(cell.low)} to ${look.format(cell.high)})`;
             },
           })),
         ]}

@@ -1,6 +1,6 @@
-import type { CurvePoints } from "@/curves/attempts";
+import { type CurvePoints, isThinned } from "@/curves/attempts";
 import type { ChartMark } from "@/curves/chart-marks";
-import type { LineLook } from "@/curves/columns";
+import type { HoveredValue, LineLook } from "@/curves/columns";
 import { countText } from "@/text/numbers";
 
 type Read = (name: string) => CurvePoints | undefined;
@@ -11,13 +11,15 @@ type Described = { title: string; axis: "step" | "time"; over?: "tokens"; lines:
 export function describeChart({ title, axis, over: counted, lines, format }: Described, read: Read, marks: readonly ChartMark[]): string {
   const parts = lines.flatMap((line) => {
     const curve = read(line.name);
-    const last = curve?.value.at(-1);
-    if (!curve || last === undefined) return [];
-    let low = last;
-    let high = last;
-    for (const value of curve.low) low = Math.min(low, value);
-    for (const value of curve.high) high = Math.max(high, value);
-    return [`${line.label}: last ${format(last)}, lowest ${format(low)}, highest ${format(high)}`];
+    if (!curve?.last) return [];
+    const said = [`${line.label}: last ${format(curve.last.value)}`];
+    const [[low], [, high]] = [endsOf(curve.low), endsOf(curve.high)];
+    if (low <= high) said.push(`lowest ${format(low)}`, `highest ${format(high)}`);
+    if (isThinned(curve)) {
+      const [least, most] = endsOf(curve.value);
+      said.push(`drawn as means of several steps from ${format(least)} to ${format(most)}`);
+    }
+    return [said.join(", ")];
   });
   const over = counted ?? (axis === "step" ? "steps" : "time");
   if (parts.length === 0) return `${title} over ${over}. No values yet.`;
@@ -25,22 +27,47 @@ export function describeChart({ title, axis, over: counted, lines, format }: Des
   return [`${title} over ${over}.`, `${parts.join(". ")}.`, ...marked].join(" ");
 }
 
-export type TableRow = { key: string; x: number; attempt: number; values: (number | null)[] };
+/** The smallest and the largest finite number; an empty range, from Infinity to -Infinity, where there is none. */
+function endsOf(values: readonly number[]): [number, number] {
+  let [low, high] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  for (const value of values) {
+    if (!Number.isFinite(value)) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  return [low, high];
+}
+
+/** What a line is under the cursor, each number with its name. */
+export function hoveredParts({ raw, smoothed, low, high }: HoveredValue, format: (value: number) => string): { name: string; text: string }[] {
+  const parts = [{ name: low === undefined ? "raw" : "raw mean", text: format(raw) }];
+  if (low !== undefined && high !== undefined) parts.push({ name: "range", text: `${format(low)} to ${format(high)}` });
+  if (smoothed !== undefined) parts.push({ name: "smoothed", text: format(smoothed) });
+  return parts;
+}
+
+export type TableCell = { value: number; low?: number; high?: number };
+export type TableRow = { key: string; x: number; attempt: number; cells: (TableCell | null)[] };
 
 const MOST_ROWS = 200;
 
-/** The newest points as rows, for the table behind a chart. */
+/** The newest points as rows, for the table behind a chart; the last reported value is one of them. */
 export function tableRows(lines: readonly LineLook[], read: Read): TableRow[] {
   const rows = new Map<string, TableRow>();
   lines.forEach((line, column) => {
     const curve = read(line.name);
-    curve?.x.forEach((x, index) => {
-      const attempt = curve.attempt[index] ?? 1;
+    if (!curve) return;
+    const put = (x: number, attempt: number, cell: TableCell) => {
       const key = `${attempt}:${x}`;
       let row = rows.get(key);
-      if (!row) rows.set(key, (row = { key, x, attempt, values: lines.map(() => null) }));
-      row.values[column] = curve.value[index] ?? null;
+      if (!row) rows.set(key, (row = { key, x, attempt, cells: lines.map(() => null) }));
+      row.cells[column] = cell;
+    };
+    curve.x.forEach((x, index) => {
+      const [value, low, high] = [curve.value[index] ?? Number.NaN, curve.low[index], curve.high[index]];
+      put(x, curve.attempt[index] ?? 1, low !== undefined && high !== undefined && low < high ? { value, low, high } : { value });
     });
+    if (curve.last) put(curve.last.x, curve.last.attempt, { value: curve.last.value });
   });
   return [...rows.values()].toSorted((a, b) => b.attempt - a.attempt || b.x - a.x).slice(0, MOST_ROWS);
 }

@@ -29,7 +29,7 @@ export function seriesLook({ line, role, repeated }: Column, alone: boolean): uP
 /** Areas between two columns, as uPlot wants them: series numbers, the upper one first. */
 export function bandsOf(columns: readonly Column[]): uPlot.Band[] {
   return columns.flatMap((column, index) => {
-    if (column.role === "low") return [{ series: [index + 2, index + 1] as [number, number], fill: faded(column.line.colour, 0.16) }];
+    if (column.role === "low") return [{ series: [index + 2, index + 1] as [number, number], fill: faded(column.line.colour, 0.2) }];
     const base = column.line.below === undefined ? -1 : columns.findIndex((other) => isBelow(other, column));
     return base === -1 ? [] : [{ series: [index + 1, base + 1] as [number, number], fill: faded(column.line.colour, 0.3) }];
   });

@@ -5,13 +5,13 @@
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { ChartMark } from "@/curves/chart-marks";
-import type { Picture } from "@/curves/columns";
+import type { ColumnRole, HoveredValue, Picture } from "@/curves/columns";
 import { drawMarks } from "./draw-marks";
 import { FONT, bandsOf, paint, seriesLook } from "./plot-look";
 
 export type Zoom = { from: number; to: number };
-/** What lies under the cursor: a place on x, and the value of each line by its label. */
-export type Hovered = { x: number; values: Map<string, number> };
+/** What lies under the cursor: a place on x, and the values of each line by its label. */
+export type Hovered = { x: number; values: Map<string, HoveredValue> };
 
 export type PlotSettings = {
   axis: "step" | "time";
@@ -126,11 +126,21 @@ export class Plot {
   #hovered(plot: uPlot): Hovered | null {
     const { idx, idxs, left } = plot.cursor;
     if (idx === null || idx === undefined || (left ?? -1) < 0) return null;
-    const values = new Map<string, number>();
-    this.#picture?.columns.forEach((column, index) => {
+    const values = new Map<string, HoveredValue>();
+    // The columns of one piece of a line follow each other, and the line itself is the last of them.
+    let found: Partial<Record<ColumnRole, number>> = {};
+    this.#picture?.columns.forEach(({ line, role }, index) => {
       const at = idxs?.[index + 1];
-      const value = column.role === "main" && typeof at === "number" ? plot.data[index + 1]?.[at] : null;
-      if (typeof value === "number") values.set(column.line.label, value);
+      const value = typeof at === "number" ? plot.data[index + 1]?.[at] : null;
+      if (typeof value === "number") found[role] = value;
+      if (role !== "main") return;
+      const { main, raw, low, high } = found;
+      if (main !== undefined) {
+        const smoothed = raw === undefined ? {} : { smoothed: main };
+        const extremes = low !== undefined && high !== undefined && low < high ? { low, high } : {};
+        values.set(line.label, { raw: raw ?? main, ...smoothed, ...extremes });
+      }
+      found = {};
     });
     const x = plot.data[0][idx];
     return x === undefined ? null : { x, values };

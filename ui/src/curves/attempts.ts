@@ -9,7 +9,14 @@ export type CurvePoints = {
   low: number[];
   high: number[];
   attempt: number[];
+  /** The newest value as it was reported, also where the points above are means of several. NaN where it was no number. */
+  last: LastPoint | null;
 };
+
+export type LastPoint = { x: number; attempt: number; value: number };
+
+/** Whether points are means of several values; `low` and `high` are then their extremes. */
+export const isThinned = ({ low, high }: Pick<CurvePoints, "low" | "high">) => low.some((value, index) => value < (high[index] ?? value));
 
 export type Segment = { attempt: number; x: number[]; value: number[]; low: number[]; high: number[] };
 

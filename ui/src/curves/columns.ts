@@ -1,5 +1,5 @@
 /** Puts curves side by side in the form a chart draws: one shared row of x, one column for every line. */
-import { type CurvePoints, type Segment, splitByAttempt } from "./attempts";
+import { type CurvePoints, isThinned, type Segment, splitByAttempt } from "./attempts";
 import { smooth } from "./smooth";
 
 export type LineLook = {
@@ -14,6 +14,9 @@ export type LineLook = {
   /** The line it stands on, by name: drawn on top of it, with the area between them tinted. */
   below?: string;
 };
+
+/** A line under the cursor. `raw` is the mean of several steps where the line is thinned; `low` and `high` are then their extremes. */
+export type HoveredValue = { raw: number; smoothed?: number; low?: number; high?: number };
 
 export type ColumnRole = "low" | "high" | "raw" | "main";
 export type Column = { line: LineLook; role: ColumnRole; attempt: number; repeated: boolean };
@@ -68,7 +71,7 @@ function drawSegment(line: LineLook, segment: SmoothSegment, repeated: boolean, 
   const column = (role: ColumnRole): Column => ({ line, role, attempt: segment.attempt, repeated });
   const drawn: Drawn[] = [];
   if (segment.x.length === 0) return drawn;
-  if (!line.dots && segment.low.some((low, index) => low !== segment.high[index])) {
+  if (isThinned(segment)) {
     drawn.push({ column: column("low"), x: segment.x, y: segment.low }, { column: column("high"), x: segment.x, y: segment.high });
   }
   if (smoothing > 0 && !line.dots) drawn.push({ column: column("raw"), x: segment.x, y: segment.value });

@@ -5,7 +5,8 @@
  * update counts only when it is newer, so that nothing is missed and nothing appears twice, however
  * often the stream reconnects. Charts are told at most once per frame.
  */
-import type { Curves } from "@/api/types";
+import type { Curve, Curves } from "@/api/types";
+import { numberOf } from "@/text/numbers";
 import { type CurvePoints, withDetail } from "./attempts";
 
 export type LiveSeries = {
@@ -14,11 +15,14 @@ export type LiveSeries = {
   axis: "step" | "time";
   x: number[];
   attempt: number[];
-  value: (number | null)[];
+  /** NaN and the infinities as text; null in what an older server stored. */
+  value: (number | string | null)[];
 };
 
 // More live points than a chart has pixels: time to load a thinned curve again.
 const MOST_POINTS = 6_000;
+
+const pointsOf = (curve: Curve): CurvePoints => ({ ...curve, last: curve.last && { ...curve.last, value: numberOf(curve.last.value) } });
 
 const keyOf = (curve: { name: string; rank: number }) => `${curve.rank} ${curve.name}`;
 
@@ -46,7 +50,7 @@ export class CurveStore {
   #announced = false;
 
   load({ position, series }: Curves) {
-    this.#curves = new Map(series.map((curve) => [keyOf(curve), curve]));
+    this.#curves = new Map(series.map((curve) => [keyOf(curve), pointsOf(curve)]));
     this.position = position;
     this.loaded = true;
     this.overfull = false;
@@ -61,7 +65,7 @@ export class CurveStore {
       let curve = this.#curves.get(key);
       if (!curve) {
         const { name, rank, axis } = added;
-        this.#curves.set(key, (curve = { name, rank, axis, x: [], value: [], low: [], high: [], attempt: [] }));
+        this.#curves.set(key, (curve = { name, rank, axis, x: [], value: [], low: [], high: [], attempt: [], last: null }));
       }
       this.#extend(curve, added);
     }
@@ -78,10 +82,11 @@ export class CurveStore {
 
   #extend(curve: CurvePoints, added: LiveSeries) {
     added.x.forEach((x, index) => {
-      const value = added.value[index];
-      // A value that was not a number has no place on a chart.
-      if (value === null || value === undefined) return;
+      const value = numberOf(added.value[index]);
       const attempt = added.attempt[index] ?? 1;
+      curve.last = { x, attempt, value };
+      // A value that was not a number has no place on a chart.
+      if (!Number.isFinite(value)) return;
       makeRoom(curve, x, attempt);
       curve.x.push(x);
       curve.value.push(value);
@@ -94,7 +99,7 @@ export class CurveStore {
 
   /** A finer view of the steps after `from`; null goes back to the whole run. */
   setDetail(detail: { from: number; curves: Curves } | null) {
-    this.#detail = detail && { from: detail.from, curves: new Map(detail.curves.series.map((curve) => [keyOf(curve), curve])) };
+    this.#detail = detail && { from: detail.from, curves: new Map(detail.curves.series.map((curve) => [keyOf(curve), pointsOf(curve)])) };
     this.#announce();
   }
 

@@ -19,10 +19,11 @@ function curve(points: [x: number, value: number, attempt?: number][], name = "t
     low: [...value],
     high: [...value],
     attempt: points.map((point) => point[2] ?? 1),
+    last: null,
   };
 }
 
-const live = (x: number[], value: (number | null)[], attempt = 1) => ({
+const live = (x: number[], value: (number | string | null)[], attempt = 1) => ({
   name: "train/loss",
   rank: 0,
   axis: "step" as const,
@@ -84,6 +85,16 @@ describe("the curves of a job", () => {
     expect(store.curve("train/loss")?.x).toEqual([1, 3]);
   });
 
+  it("say the last value as it was reported, thinned or not, number or not", () => {
+    const store = new CurveStore();
+    const thinned = { ...curve([[8, 5], [24, 4]]), low: [4, 3], high: [6, 5], last: { x: 31, attempt: 1, value: "Infinity" as const } };
+    store.load({ position: 1, series: [thinned] });
+    expect(store.curve("train/loss")?.last).toEqual({ x: 31, attempt: 1, value: Number.POSITIVE_INFINITY });
+    store.append(2, [live([32, 33], [3.5, "NaN"])]);
+    expect(store.curve("train/loss")?.last).toEqual({ x: 33, attempt: 1, value: Number.NaN });
+    expect(store.curve("train/loss")?.x).toEqual([8, 24, 32]);
+  });
+
   it("ask to be thinned when they have become too long", () => {
     const store = new CurveStore();
     const many = Array.from({ length: 6001 }, (_, index) => index);
@@ -132,6 +143,13 @@ describe("a picture", () => {
   it("has a band only where points were thinned", () => {
     const thinned = { ...curve([[8, 5], [24, 4]]), low: [4, 3], high: [6, 5] };
     expect(pictureOf(lines, read([thinned]), { smoothing: 0, positiveOnly: false }).columns.map((column) => column.role)).toEqual(["low", "high", "main"]);
+  });
+
+  it("smooths means, never extremes", () => {
+    const thinned = { ...curve([[8, 2], [24, 4], [40, 2]]), low: [1, 1, 1], high: [8, 8, 8] };
+    const [, low, high, raw, main] = pictureOf(lines, read([thinned]), { smoothing: 0.6, positiveOnly: false }).data;
+    expect([low, high, raw]).toEqual([[1, 1, 1], [8, 8, 8], [2, 4, 2]]);
+    expect(main?.every((value) => value !== null && value >= 2 && value <= 4)).toBe(true);
   });
 
   it("keeps its structure while points are appended, and changes it with a new attempt", () => {
@@ -185,8 +203,8 @@ describe("lines that stand on one another", () => {
   });
 
   it("tell their own values under the cursor", () => {
-    const heights = new Map([["a", 2], ["b", 3], ["c", 8]]);
-    expect(parts.map((line) => ownValue(line, parts, heights))).toEqual([2, 1, 5]);
+    const heights = new Map([["a", { raw: 2 }], ["b", { raw: 3 }], ["c", { raw: 8 }]]);
+    expect(parts.map((line) => ownValue(line, parts, heights)?.raw)).toEqual([2, 1, 5]);
     expect(parts.map((line) => ownValue(line, parts, new Map()))).toEqual([undefined, undefined, undefined]);
   });
 });

@@ -4,7 +4,7 @@ import type { CurvePoints } from "./attempts";
 import { across, decades, down, frameOf, livePoints, pathOf } from "./finder";
 
 const point = (rate: number, loss: number) => ({ rate, loss, smoothed: loss });
-const curve = (x: number[], value: number[]): CurvePoints => ({ name: "", rank: 0, axis: "step", x, value, low: value, high: value, attempt: x.map(() => 1) });
+const curve = (x: number[], value: number[]): CurvePoints => ({ name: "", rank: 0, axis: "step", x, value, low: value, high: value, attempt: x.map(() => 1), last: null });
 
 describe("the picture of a learning-rate finder", () => {
   const points = [point(1e-6, 5), point(1e-4, 4), point(1e-2, 2), point(1e-1, 900)];

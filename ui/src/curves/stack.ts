@@ -1,6 +1,6 @@
 /** Lines that stand on one another: each is drawn at its own value on top of what is below it. */
 import type { CurvePoints } from "./attempts";
-import type { LineLook } from "./columns";
+import type { HoveredValue, LineLook } from "./columns";
 
 type Read = (name: string) => CurvePoints | undefined;
 
@@ -21,9 +21,9 @@ const placeOf = (curve: CurvePoints, x: number | undefined, index: number) => `$
 /** Thinned curves have a lowest and a highest value; the lowest of a sum is not the sum of the lowest. */
 const flat = (curve: CurvePoints, value: number[]): CurvePoints => ({ ...curve, value, low: value, high: value });
 
-/** The value of a line itself, from the heights under a cursor. */
-export function ownValue(line: LineLook, lines: readonly LineLook[], heights: ReadonlyMap<string, number>): number | undefined {
-  const height = heights.get(line.label);
+/** The value of a line itself, from what lies under a cursor: lines that stand on another are neither thinned nor smoothed. */
+export function ownValue(line: LineLook, lines: readonly LineLook[], hovered: ReadonlyMap<string, HoveredValue>): HoveredValue | undefined {
+  const height = hovered.get(line.label);
   const below = lines.find((other) => other.name === line.below);
-  return height === undefined || !below ? height : height - (heights.get(below.label) ?? 0);
+  return height === undefined || !below ? height : { raw: height.raw - (hovered.get(below.label)?.raw ?? 0) };
 }

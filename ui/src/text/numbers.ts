@@ -1,10 +1,16 @@
 /** How figures are written: few digits, always the same ones, never a false zero. */
 
-export const countText = (value: number) => Math.round(value).toLocaleString("en-GB");
+/** A number as a run says it in JSON, which has no word for NaN and the infinities: they come as text. */
+export function numberOf(value: unknown): number {
+  return typeof value === "number" ? value : value === "Infinity" || value === "-Infinity" ? Number(value) : Number.NaN;
+}
+
+export const countText = (value: number) => (Number.isFinite(value) ? Math.round(value).toLocaleString("en-GB") : String(value));
 
 /** Losses, norms and rates: four significant digits, and powers of ten where decimals would be mostly zeros. */
 export function metricText(value: number): string {
   const size = Math.abs(value);
+  if (!Number.isFinite(value)) return String(value);
   if (size === 0) return "0";
   if (size < 0.001 || size >= 1e9) return shortExponent(value.toExponential(2));
   if (size >= 1000) return countText(value);

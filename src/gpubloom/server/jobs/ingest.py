@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.server.jobs.buckets import LEVELS, bucket_of
 from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricBucket, MetricPoint, MetricSeries, TrainingJob
 from gpubloom.traincard import RunEvent
+from gpubloom.traincard.numbers_on_disk import encode_number
 
 # More than a browser should be sent at once: it is told to load the charts anew instead.
 MOST_LIVE_POINTS = 5_000
@@ -27,7 +28,7 @@ _ROWS_AT_ONCE = 2_000
 class Batch:
     """The points of some events, by series."""
 
-    points: dict[tuple[str, int, Axis], list[tuple[int, int, int, float, float | None]]] = field(
+    points: dict[tuple[str, int, Axis], list[tuple[int, int, int, float, float]]] = field(
         default_factory=dict
     )
     count: int = 0
@@ -38,8 +39,7 @@ class Batch:
         if x is None:
             return
         for name, value in event.series():
-            finite = value if math.isfinite(value) else None
-            row = (x, event.attempt, event.seq, event.t, finite)
+            row = (x, event.attempt, event.seq, event.t, value)
             self.points.setdefault((name, event.rank, axis), []).append(row)
             self.count += 1
 
@@ -56,7 +56,7 @@ class Batch:
                     "x": [row[0] for row in rows],
                     "attempt": [row[1] for row in rows],
                     "time": [row[3] for row in rows],
-                    "value": [row[4] for row in rows],
+                    "value": [encode_number(row[4]) for row in rows],
                 }
                 for (name, rank, axis), rows in self.points.items()
             ]
@@ -75,7 +75,8 @@ async def store_points(session: AsyncSession, job: TrainingJob, events: Iterable
     rows: list[dict[str, Any]] = []
     folded: dict[tuple[int, int, int, int], list[float]] = {}
     for key, points in batch.points.items():
-        for x, attempt, seq, time, value in points:
+        for x, attempt, seq, time, reported in points:
+            value = reported if math.isfinite(reported) else None
             rows.append(
                 {"series_id": ids[key], "x": x, "attempt": attempt, "seq": seq, "time": time, "value": value}
             )

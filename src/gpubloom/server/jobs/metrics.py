@@ -1,4 +1,4 @@
-"""Reads a job's curves for a chart: the asked range, thinned so that minimum and maximum survive."""
+"""Reads a job's curves for a chart: the asked range, thinned to means between their lowest and highest."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -8,19 +8,32 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.jobs.buckets import WIDTHS, level_for
-from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries
+from gpubloom.server.jobs.buckets import LEVELS, WIDTHS, level_for
+from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries, TrainingJob
+from gpubloom.traincard.numbers_on_disk import NON_FINITE
 
 # x, low, high, total, count
 Sample = tuple[float, float, float, float, int]
 
 
 @dataclass
+class LastPoint:
+    """The newest value of a series as it was reported; NaN and the infinities by the protocol's names."""
+
+    x: int
+    attempt: int
+    value: float | str
+
+
+@dataclass
 class Curve:
-    """One series in columns; `low` and `high` are equal to `value` where nothing was thinned."""
+    """One series in columns. Where points were thinned, `value` is their mean between `low` and `high`.
+
+    `last` is of the whole series, whatever range was asked for.
+    """
 
     name: str
     rank: int
@@ -30,6 +43,7 @@ class Curve:
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
     attempt: list[int] = field(default_factory=list)
+    last: LastPoint | None = None
 
 
 async def read_curves(
@@ -62,18 +76,20 @@ async def _read_group(
 ) -> list[Curve]:
     if not group:
         return []
-    known = []
+    lows: list[int] = []
+    furthest: dict[int, MetricPoint] = {}
     for series_id in group:
         # Each end by itself is one look into the key; asked for both at once, SQLite reads every point.
-        mine = select(MetricPoint.x).where(MetricPoint.series_id == series_id).limit(1)
+        mine = select(MetricPoint).where(MetricPoint.series_id == series_id).limit(1)
         low = await session.scalar(mine.order_by(MetricPoint.x))
-        high = await session.scalar(mine.order_by(MetricPoint.x.desc()))
+        high = await session.scalar(mine.order_by(*_BACKWARDS))
         if low is not None and high is not None:
-            known.append((low, high))
-    if not known:
+            lows.append(low.x)
+            furthest[series_id] = high
+    if not furthest:
         return []
-    first = max(min(low for low, _ in known), limits[0] if limits[0] is not None else 0)
-    last = max(high for _, high in known)
+    first = max(min(lows), limits[0] if limits[0] is not None else 0)
+    last = max(point.x for point in furthest.values())
     last = last if limits[1] is None else min(last, limits[1])
     level = level_for(last - first + 1, points)
     samples = await (
@@ -81,7 +97,51 @@ async def _read_group(
         if level == 0
         else _read_buckets(session, list(group), level, first, last)
     )
-    return [_curve(row, samples.get(series_id, {}), points) for series_id, row in group.items()]
+    newest = await _newest(session, group, furthest)
+    return [
+        _curve(row, samples.get(series_id, {}), points, newest.get(series_id))
+        for series_id, row in group.items()
+    ]
+
+
+_BACKWARDS = (MetricPoint.x.desc(), MetricPoint.attempt.desc(), MetricPoint.seq.desc())
+
+
+async def _newest(
+    session: AsyncSession, group: dict[int, MetricSeries], furthest: dict[int, MetricPoint]
+) -> dict[int, LastPoint]:
+    """The newest point of each series: the furthest, unless a later attempt began before it."""
+    # The widest buckets are few, and say which attempts a series has.
+    rows = await session.execute(
+        select(MetricBucket.series_id, func.max(MetricBucket.attempt))
+        .where(MetricBucket.series_id.in_(furthest), MetricBucket.level == LEVELS[-1])
+        .group_by(MetricBucket.series_id)
+    )
+    found = dict(furthest)
+    for series_id, attempt in rows:
+        if attempt > furthest[series_id].attempt:
+            mine = select(MetricPoint).where(
+                MetricPoint.series_id == series_id, MetricPoint.attempt == attempt
+            )
+            later = await session.scalar(mine.order_by(*_BACKWARDS).limit(1))
+            found[series_id] = later or furthest[series_id]
+    names: dict[str, Any] = {}
+    if any(point.value is None for point in found.values()):
+        job_id = next(iter(group.values())).job_id
+        summary = await session.scalar(select(TrainingJob.summary).where(TrainingJob.id == job_id))
+        names = (summary or {}).get("values") or {}
+    return {
+        series_id: LastPoint(point.x, point.attempt, _reported(point, names.get(group[series_id].name)))
+        for series_id, point in found.items()
+    }
+
+
+def _reported(point: MetricPoint, latest: Any) -> float | str:
+    """A point's value; the row of one that is not finite does not say which, the job's summary does."""
+    if point.value is not None:
+        return point.value
+    value = latest.get("value") if isinstance(latest, dict) and latest.get("step") == point.x else None
+    return value if isinstance(value, str) and value in NON_FINITE else "NaN"
 
 
 async def _read_points(
@@ -120,17 +180,20 @@ async def _read_buckets(
     )
     found: dict[int, dict[int, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for series_id, attempt, bucket, low, high, total, count in rows:
-        found[series_id][attempt].append((bucket * width + width / 2, low, high, total, count))
+        middle = min(bucket * width + (width - 1) / 2, last)
+        found[series_id][attempt].append((middle, low, high, total, count))
     return found
 
 
-def _curve(row: MetricSeries, attempts: dict[int, list[Sample]], points: int) -> Curve:
-    curve = Curve(name=row.name, rank=row.rank, axis=row.axis)
+def _curve(
+    row: MetricSeries, attempts: dict[int, list[Sample]], points: int, last: LastPoint | None
+) -> Curve:
+    curve = Curve(name=row.name, rank=row.rank, axis=row.axis, last=last)
     every = -(-sum(len(samples) for samples in attempts.values()) // points) or 1
     for attempt, samples in sorted(attempts.items()):
         for start in range(0, len(samples), every):
             part = samples[start : start + every]
-            curve.x.append(part[len(part) // 2][0])
+            curve.x.append((part[0][0] + part[-1][0]) / 2)
             curve.low.append(min(sample[1] for sample in part))
             curve.high.append(max(sample[2] for sample in part))
             curve.value.append(sum(sample[3] for sample in part) / sum(sample[4] for sample in part))

@@ -11,7 +11,7 @@ from gpubloom.plan import limits
 from gpubloom.server.jobs.kinds import Kind
 from gpubloom.server.jobs.states import Status, Want
 from gpubloom.server.projects.schemas import ProjectIn
-from gpubloom.server.schema import Line, Schema
+from gpubloom.server.schema import Line, MetricNumber, Schema
 
 
 class PlanRequest(Schema):
@@ -201,7 +201,17 @@ class JobTotals(Schema):
     training_seconds: float
 
 
+class LastPoint(Schema):
+    """The newest value of a curve, as it was reported."""
+
+    x: float
+    attempt: int
+    value: MetricNumber
+
+
 class CurveOut(Schema):
+    """Where points were thinned, `value` is their mean, and `low` and `high` are their extremes."""
+
     name: str
     rank: int
     axis: Literal["step", "time"]
@@ -210,6 +220,7 @@ class CurveOut(Schema):
     low: list[float]
     high: list[float]
     attempt: list[int]
+    last: LastPoint | None
 
 
 class Curves(Schema):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-_DRAWN = ("attempt", "rank", "x", "y")
+_DRAWN = ("attempt", "rank", "x", "y", "low", "high", "last")
 # With script and style, the page stays under 3 MB: a browser opens it at once, and it can be sent by mail.
 _MOST_BYTES = 2_800_000
 _POINTS, _FEWEST_POINTS = 2000, 50
@@ -45,7 +45,7 @@ def card_content(
     """What goes into the page. With `run_dir` and `page_folder`, saved checkpoints that exist get a link."""
     content = dict(snapshot)
     content["metrics"] = [
-        {**metric, "lines": [{key: line[key] for key in _DRAWN} for line in metric["lines"]]}
+        {**metric, "lines": [{key: line[key] for key in _DRAWN if key in line} for line in metric["lines"]]}
         for metric in snapshot["metrics"]
     ]
     checkpoints = snapshot["checkpoints"]

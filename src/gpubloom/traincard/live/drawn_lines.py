@@ -7,24 +7,25 @@ points. So a change is: keep so many points, then append these.
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-# The newest bucket of a curve is drawn as at most two points, and it alone still changes.
-_STILL_CHANGING = 2
+# The newest bucket of a curve is the last point of its line, and it alone still changes.
+_STILL_CHANGING = 1
+_COLUMNS = ("x", "y", "low", "high")
 
 
 class DrawnLines:
     """The lines as viewers have them."""
 
     def __init__(self) -> None:
-        self._drawn: dict[Hashable, tuple[list[Any], list[Any]]] = {}
+        self._drawn: dict[Hashable, dict[str, Any]] = {}
 
     def new_in(self, name: Hashable, line: Mapping[str, Any]) -> dict[str, Any] | None:
         """What to keep and what to append; None when the line is as it was."""
-        x, y = line["x"], line["y"]
-        old_x, old_y = self._drawn.get(name, ([], []))
-        if x == old_x and y == old_y:
+        new = {column: line[column] for column in (*_COLUMNS, "last")}
+        old = self._drawn.get(name, {column: [] for column in _COLUMNS})
+        if new == old:
             return None
-        self._drawn[name] = (x, y)
-        keep = max(0, len(old_x) - _STILL_CHANGING)
-        if x[:keep] != old_x[:keep] or y[:keep] != old_y[:keep]:
+        self._drawn[name] = new
+        keep = max(0, len(old["x"]) - _STILL_CHANGING)
+        if any(new[column][:keep] != old[column][:keep] for column in _COLUMNS):
             keep = 0
-        return {"keep": keep, "x": x[keep:], "y": y[keep:]}
+        return {"keep": keep, **{column: new[column][keep:] for column in _COLUMNS}, "last": new["last"]}

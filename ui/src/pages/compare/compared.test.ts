@@ -4,7 +4,7 @@ import type { Curve, Curves } from "@/api/types";
 import { comparedLooks, comparedSeries, figuresOf, labelsOf, valueNear } from "./compared";
 import { allFields, pathText, valueText } from "./config-rows";
 
-const curve = (name: string, x: number[], value: number[]): Curve => ({ name, rank: 0, axis: "step", x, value, low: value, high: value, attempt: x.map(() => 1) });
+const curve = (name: string, x: number[], value: number[]): Curve => ({ name, rank: 0, axis: "step", x, value, low: value, high: value, attempt: x.map(() => 1), last: null });
 const curves = (...series: Curve[]): Curves => ({ position: 0, series });
 const outcome = (final: Record<string, number>): Outcome => ({ jobId: "", final, bestEvalLoss: null, bestStep: null, steps: 10, tokens: null, tokensPerSecond: null, seconds: null, facts: {} });
 

@@ -45,8 +45,9 @@ export function comparedSeries(curves: readonly Curves[], along: Along): Curve[]
     const tokens = mine.find((curve) => curve.name === "train/tokens_seen");
     return mine.flatMap((curve) => {
       if (along === "tokens" && !tokens) return [];
-      const x = along === "tokens" && tokens ? curve.x.map((step) => Math.round(valueNear(tokens, step))) : curve.x;
-      return [{ ...curve, name: nameIn(place, curve.name), x }];
+      const placeOf = (step: number) => (along === "tokens" && tokens ? Math.round(valueNear(tokens, step)) : step);
+      const last = curve.last && { ...curve.last, x: placeOf(curve.last.x) };
+      return [{ ...curve, name: nameIn(place, curve.name), x: curve.x.map(placeOf), last }];
     });
   });
 }
