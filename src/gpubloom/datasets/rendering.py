@@ -92,7 +92,10 @@ class _Conversation:
             if not message.trained:
                 continue
             after = spans[-1][1] if spans else 0
-            span = self._by_beginnings(text, index) or self._by_word(text, index, after)
+            span = self._by_beginnings(text, index) or self._by_call(text, index, after)
+            # In a turn that is nothing but calls, a word as content would stand where none belongs.
+            if span is None and (message.content or not message.extra.get("tool_calls")):
+                span = self._by_word(text, index, after)
             if span is None or span[0] < after or span[0] >= span[1]:
                 self._remarks.append(f"has message {index + 1} rewritten by the template; it is not trained")
                 continue
@@ -109,8 +112,25 @@ class _Conversation:
             return None
         return len(before), self._end(text, len(before), len(until), index)
 
-    def _by_word(self, text: str, index: int, after: int) -> Span | None:
-        replaced = {**self._fields[index], "content": _WORD}
+    def _by_call(self, text: str, index: int, after: int) -> Span | None:
+        """A turn that ends with tool calls: the word stands for the last one's name."""
+        calls = self._fields[index].get("tool_calls")
+        if not calls:
+            return None
+        call = calls[-1]
+        function = call.get("function")
+        named = {**call, "name": _WORD}
+        if isinstance(function, dict):
+            named = {**call, "function": {**function, "name": _WORD}}
+        span = self._by_word(text, index, after, {"tool_calls": [*calls[:-1], named]})
+        # Without the question in front of it, the turn would begin inside of its last call.
+        question = self._question(index)
+        return span if span and question and text[: span[0]].endswith(question) else None
+
+    def _by_word(
+        self, text: str, index: int, after: int, instead: dict[str, Any] | None = None
+    ) -> Span | None:
+        replaced = {**self._fields[index], **(instead or {"content": _WORD})}
         whole = self._try([*self._fields[:index], replaced, *self._fields[index + 1 :]])
         if whole is None or whole.count(_WORD) != 1:
             return None
@@ -136,7 +156,8 @@ class _Conversation:
     def _end(self, text: str, begin: int, end: int, index: int) -> int:
         """Space behind the mark that closes a turn is never generated; where space is the mark, it stays."""
         span = text[begin:end].rstrip()
-        if span.endswith(self._messages[index].content.rstrip()):
+        # A turn that is nothing but calls ends with their JSON where nothing else closes it.
+        if span.endswith(self._messages[index].content.rstrip() or ("}", "]")):
             return end
         return begin + len(span)
 

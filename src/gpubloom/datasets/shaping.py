@@ -8,6 +8,7 @@ from typing import Any, Literal
 from gpubloom.datasets.example import Example, Message
 from gpubloom.datasets.problems import RowProblem
 from gpubloom.datasets.rows import type_name
+from gpubloom.datasets.tool_calls import arguments_fault, parsed_tools
 
 Format = Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages"]
 
@@ -131,22 +132,32 @@ def _conversation(values: Values[str, Any], mapping: Mapping) -> Example:
         messages.insert(0, Message("system", system))
     if not any(message.trained for message in messages):
         raise RowProblem("has no message of the assistant to train on")
-    tools_column = mapping.columns.get("tools")
-    tools = _list(values.get(tools_column) or [], tools_column) if tools_column else []
-    if not all(isinstance(tool, dict) for tool in tools):
-        raise RowProblem(f"has something in {tools_column!r} that is no object")
-    return Example(messages=tuple(messages), tools=tuple(tools))
+    return Example(messages=tuple(messages), tools=_tools(values, mapping.columns.get("tools")))
 
 
-def _list(value: object, column: str) -> list[Any]:
+def _tools(values: Values[str, Any], column: str | None) -> tuple[dict[str, Any], ...]:
+    given = values.get(column) if column else None
+    if not column or not given or (isinstance(given, str) and not given.strip()):
+        return ()
+    if isinstance(given, dict) or (isinstance(given, str) and given.lstrip()[:1] == "{"):
+        given = [given]
+    try:
+        return tuple(parsed_tools(_list(given, column, "tools")))
+    except RowProblem:
+        raise
+    except ValueError as problem:
+        raise RowProblem(f"has {problem} in {column!r}") from None
+
+
+def _list(value: object, column: str, of: str = "messages") -> list[Any]:
     if isinstance(value, str) and value.lstrip()[:1] == "[":
-        # A table has no lists; a conversation stands there as JSON.
+        # A table has no lists; they stand there as JSON.
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
             raise RowProblem(f"has broken JSON in {column!r}") from None
     if not isinstance(value, list):
-        raise RowProblem(f"has {type_name(value)} in {column!r} where a list of messages belongs")
+        raise RowProblem(f"has {type_name(value)} in {column!r} where a list of {of} belongs")
     return value
 
 
@@ -161,7 +172,12 @@ def _message(turn: object, number: int) -> Message:
         raise RowProblem(f"has the unknown role {named[:40]!r} in message {number}")
     extra = {key: value for key, value in turn.items() if key not in _KNOWN_KEYS and value is not None}
     content = _content(next((turn[key] for key in _CONTENT_KEYS if turn.get(key) is not None), None), number)
-    if role == "assistant" and not content.strip() and not extra.get("tool_calls"):
+    calls = extra.get("tool_calls")
+    if isinstance(calls, str):
+        calls = extra["tool_calls"] = _list(calls, f"tool_calls of message {number}", "tool calls")
+    if calls and (fault := arguments_fault(calls)):
+        raise RowProblem(f"has {fault} of message {number}")
+    if role == "assistant" and not content.strip() and not calls:
         raise RowProblem(f"has an empty answer in message {number}")
     trained = role == "assistant" and turn.get("weight") not in (0, "0")
     return Message(role, content, trained, extra)

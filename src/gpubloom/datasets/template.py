@@ -16,6 +16,7 @@ from typing import Any
 
 from gpubloom.datasets.example import Span
 from gpubloom.datasets.problems import RowProblem
+from gpubloom.datasets.tool_calls import parsed_message
 
 PLAIN = """\
 {%- for message in messages -%}
@@ -97,7 +98,7 @@ class ChatTemplate:
 
         try:
             return _compile(self.source)(
-                messages=list(messages),
+                messages=[parsed_message(message) for message in messages],
                 tools=list(tools) or None,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
