@@ -1,6 +1,12 @@
 """All commands of `bloom`, gathered; each lives in a file of its own."""
 
+import inspect
+from collections.abc import Callable
+from typing import Any
+
 import typer
+from rich.markup import escape
+from typer.models import ParameterInfo
 
 import gpubloom
 from gpubloom.cli import (
@@ -95,3 +101,29 @@ app.command("logout")(login.logout)
 app.add_typer(projects.app, name="projects")
 app.add_typer(datasets.app, name="datasets")
 app.add_typer(jobs.app, name="jobs")
+
+
+def _show_brackets(group: typer.Typer, done: set[int]) -> None:
+    """Have --help show what stands in brackets, such as [default: 10]; typer takes it for rich's markup."""
+    for command in group.registered_commands:
+        if command.callback is None:
+            continue
+        command.help = escape(command.help or inspect.getdoc(command.callback) or "")
+        for option in _options(command.callback):
+            # Several commands share an option.
+            if option.help and id(option) not in done:
+                done.add(id(option))
+                option.help = escape(option.help)
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _show_brackets(inner.typer_instance, done)
+
+
+def _options(callback: Callable[..., Any]) -> list[ParameterInfo]:
+    described = []
+    for parameter in inspect.signature(callback).parameters.values():
+        described += [parameter.default, *getattr(parameter.annotation, "__metadata__", ())]
+    return [option for option in described if isinstance(option, ParameterInfo)]
+
+
+_show_brackets(app, set())

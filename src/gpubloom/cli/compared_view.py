@@ -17,7 +17,7 @@ _MOST_WIDTH = 120
 
 def show(comparison: Comparison, series: str) -> None:
     """Print it."""
-    console = Console()
+    console = Console(markup=False)
     table = _table(comparison)
     for difference in comparison.differences:
         table.add_row(difference.path, *(_value(value) for value in difference.values))

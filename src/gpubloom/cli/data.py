@@ -240,7 +240,7 @@ def _as_json(value: Any) -> str:
 def _print(lines: list[Any]) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     for line in lines:
         console.print(line, soft_wrap=True, markup=False)
 

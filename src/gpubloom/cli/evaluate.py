@@ -36,7 +36,7 @@ def evaluate(
     from gpubloom.cli.child_process import Stopped
     from gpubloom.cli.task_process import TaskFailed
 
-    console = Console(highlight=False, stderr=as_json)
+    console = Console(highlight=False, markup=False, stderr=as_json)
     try:
         fields = {
             "kind": "evaluate",

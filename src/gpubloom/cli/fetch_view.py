@@ -12,7 +12,7 @@ def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
     from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),

@@ -59,7 +59,7 @@ def find_lr(
     from gpubloom.cli.child_process import Stopped
     from gpubloom.cli.task_process import TaskFailed
 
-    console = Console(highlight=False, stderr=as_json)
+    console = Console(highlight=False, markup=False, stderr=as_json)
     flags = {
         "data.train_path": train_path,
         "method": method,

@@ -63,7 +63,7 @@ def finetune(
 
     from gpubloom.cli.train import start
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     try:
         folder = folder_of(model, console)
         flags = {

@@ -19,7 +19,7 @@ _KINDS = {
 
 def show(need: Need, found: Offers, *, every: bool) -> None:
     """Print them."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(Text(_asked(need)))
     if not found.offers:
         console.print(Text("\nNothing that is known here can run this job."))

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from rich.markup import escape
+
 from gpubloom.cli.run_view import duration
 from gpubloom.plan import Memory, Phase, Plan
 
@@ -19,8 +21,8 @@ _LANES = {"compute": "GPU", "link": "link", "host": "host"}
 
 def plan_lines(plan: Plan, title: str) -> Iterator[str]:
     """Lines with rich's colour marks."""
-    yield f"[bold]{title}[/bold]"
-    yield f"{_parameters(plan)}, {plan.tokens_per_step:,} tokens a step, {plan.precision_reason}"
+    yield f"[bold]{escape(title)}[/bold]"
+    yield f"{_parameters(plan)}, {plan.tokens_per_step:,} tokens a step, {escape(plan.precision_reason)}"
     yield ""
     for name, memory in (("GPU memory", plan.gpu), ("Host memory", plan.host)):
         if memory is not None:
@@ -28,11 +30,11 @@ def plan_lines(plan: Plan, title: str) -> Iterator[str]:
     yield ""
     yield from _step(plan)
     yield ""
-    yield plan.placement_text
+    yield escape(plan.placement_text)
     yield f"[bold]{plan.tokens_per_second:,.0f} tokens/s[/bold]{_whole(plan)}"
-    yield f"What limits it: {plan.limited_by}. " + " ".join(plan.limits)
+    yield escape(f"What limits it: {plan.limited_by}. " + " ".join(plan.limits))
     if plan.assumptions:
-        yield f"[dim]Assumes {'; '.join(plan.assumptions)}.[/dim]"
+        yield f"[dim]Assumes {escape('; '.join(plan.assumptions))}.[/dim]"
 
 
 def _parameters(plan: Plan) -> str:

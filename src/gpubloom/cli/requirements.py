@@ -56,7 +56,7 @@ def _show(found: "Requirements") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("", "value", "how sure", "where and why"):
         table.add_column(heading, overflow="fold")

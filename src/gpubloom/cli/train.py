@@ -40,16 +40,23 @@ def train(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Times through the text. [env EPOCHS] [default: 10]", rich_help_panel=SETTINGS),
+        typer.Option(
+            help="Times through the text. [env EPOCHS] [default: 10, or 3 with learned weights]",
+            rich_help_panel=SETTINGS,
+        ),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Rows per step. [env BATCH_SIZE] [default: 32]", rich_help_panel=SETTINGS),
+        typer.Option(
+            help="Rows per step. [env BATCH_SIZE] [default: 32, or 8 with learned weights]",
+            rich_help_panel=SETTINGS,
+        ),
     ] = None,
     learning_rate: Annotated[
         float | None,
         typer.Option(
-            help="Peak rate. [env LEARNING_RATE] [default: by method, 1e-3 for a new model]",
+            help="Peak rate. [env LEARNING_RATE] "
+            "[default: 1e-3 for a new model, 2e-4 for adapters, 2e-5 for learned weights]",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -110,7 +117,7 @@ def train(
 
     from gpubloom.cli.metrics_server import metrics_server
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     try:
         if ray is not None and processes is not None:
             raise ValueError("--ray says how many processes there are: leave out --processes.")

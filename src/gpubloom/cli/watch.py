@@ -38,7 +38,7 @@ def watch(
         must_be_run(run)
     except ValueError as problem:
         _refuse(str(problem))
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     view = RunView(run)
     try:
         if once:

@@ -1,0 +1,84 @@
+"""`--help` of every command says all that was written, also what stands in brackets; so does the console."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+
+from gpubloom.cli import app as gathered
+from gpubloom.cli.plan_view import plan_lines
+from gpubloom.plan import Hardware, TrainConfig, plan
+
+CLI = Path(gathered.__file__).parent
+
+
+def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield words, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, (*words, name))
+
+
+COMMANDS = dict(_commands(typer.main.get_command(gathered.app)))
+
+
+def _help(words: tuple[str, ...]) -> str:
+    from typer import rich_utils
+
+    command, shown = COMMANDS[words], StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        wide = Console(file=shown, width=400, force_terminal=False)
+        patch.setattr(rich_utils, "_get_rich_console", lambda stderr=False: wide)
+        with command.make_context("bloom", [], resilient_parsing=True) as context:
+            command.format_help(context, context.make_formatter())
+    return shown.getvalue()
+
+
+def _written(text: str) -> str:
+    return re.sub(r"\s+", " ", text.replace("\\[", "["))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words) or "bloom")
+def test_help_shows_every_text_as_it_was_written(words: tuple[str, ...]) -> None:
+    shown = re.sub(r"[│╭╮╰╯─\s]+", " ", _help(words))
+    command = COMMANDS[words]
+    texts = [command.help or "", *(getattr(parameter, "help", None) or "" for parameter in command.params)]
+    for text in texts:
+        for part in _written(text).split("\n\n"):
+            assert part.strip() in shown
+    assert "\\[" not in shown
+
+
+def test_the_installed_command_says_defaults_and_variables_of_train() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpubloom.cli", "train", "--help"],
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for said in ("[env EPOCHS]", "[env TRAIN_DATA_PATH]", "[env LEARNING_RATE]", "[default: 10, or 3"):
+        assert said in done.stdout, done.stdout
+
+
+def test_no_console_of_the_commands_reads_markup_in_what_it_prints() -> None:
+    # bloom plan colours its lines; what it did not write itself is escaped.
+    for path in CLI.glob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        for made in re.findall(r"\bConsole\([^)]*\)", source):
+            assert "markup=False" in made or path.name in {"plan.py", "fetch_view.py"}, f"{path.name}: {made}"
+
+
+def test_a_plan_shows_brackets_in_names(capsys: pytest.CaptureFixture[str]) -> None:
+    found = plan(TrainConfig(), Hardware(name="box", host_memory_bytes=16 * 10**9, cpu_cores=4))
+    console = Console(highlight=False, width=300)
+    for line in plan_lines(found, "models/[v2]/tiny on box [old]"):
+        console.print(line, soft_wrap=True)
+    assert "models/[v2]/tiny on box [old]" in capsys.readouterr().out
