@@ -27,6 +27,43 @@ def test_defaults_are_those_of_the_seed() -> None:
     assert (config.epochs, config.batch_size, config.peak_learning_rate) == (10, 32, 1e-3)
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"model": {"path": "/models/x"}}, (3, 8, 2e-5)),
+        ({"model": {"path": "/models/x"}, "method": "lora"}, (3, 8, 2e-4)),
+        ({"model": {"path": "/models/x"}, "method": "qlora"}, (3, 8, 2e-4)),
+        ({"model": {"path": "/models/x", "random_weights": True}}, (10, 32, 1e-3)),
+        (
+            {"model": {"path": "/models/x"}, "epochs": 10, "batchSize": 32, "learningRate": 1e-3},
+            (10, 32, 1e-3),
+        ),
+    ],
+)
+def test_learned_weights_have_defaults_of_their_own(
+    fields: dict[str, object], expected: tuple[int, int, float]
+) -> None:
+    config = TrainConfig.model_validate(fields)
+    assert (config.epochs, config.batch_size, config.peak_learning_rate) == expected
+    assert TrainConfig.model_validate(json.loads(config.to_json())) == config
+    said = set(TrainConfig.own_names(fields))
+    assert set(config.model_dump(exclude_unset=True)) == said
+
+
+def test_names_of_two_spellings_become_one_and_options_keep_theirs() -> None:
+    given = {
+        "learningRate": 1,
+        "data": {"trainPath": "a", "columns": {"aB": "c"}},
+        "model": {"options": {"aB": 1}},
+    }
+    assert TrainConfig.own_names(given) == {
+        "learning_rate": 1,
+        "data": {"train_path": "a", "columns": {"aB": "c"}},
+        "model": {"options": {"aB": 1}},
+    }
+    assert "learningRate" in refusal(TrainConfig.own_names({"learning_rate": 1e-3, "learningRate": 1e-2}))
+
+
 def test_snake_case_and_camel_case_mean_the_same_at_every_depth() -> None:
     camel = TrainConfig.model_validate(
         {"model": {"hiddenSize": 64}, "data": {"tokenizer": {"vocabSize": 300}}}

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from gpubloom.plan import TrainConfig
 
-_EPOCHS = 3
-_CONTEXT_LENGTH = 1_024
 # Rows of a step, and how many steps an epoch should have before they become that many.
 _ROWS = 8
 _STEPS_PER_EPOCH = 16
@@ -114,10 +112,11 @@ def usual_settings(flags: dict[str, Any], assignments: list[str], config_file: P
     """What nobody said: rows that the data fills, as many at once as the machine holds."""
     from gpubloom.cli.train_config import build_config
     from gpubloom.plan import DoesNotFit, detect_hardware, estimate_tokens, plan
+    from gpubloom.plan.config import folder_context_length
     from gpubloom.plan.families import read_decoder
 
-    positions = read_decoder(Path(flags["model.path"])).max_positions or _CONTEXT_LENGTH
-    defaults: dict[str, Any] = {"epochs": _EPOCHS, "model.context_length": min(_CONTEXT_LENGTH, positions)}
+    positions = read_decoder(Path(flags["model.path"])).max_positions
+    defaults: dict[str, Any] = {"model.context_length": folder_context_length(positions)}
 
     def asked(**more: Any) -> "TrainConfig":
         return build_config(

@@ -100,7 +100,7 @@ def _with_data(said: Fields, folder: Path) -> Fields:
         if (folder / DEFAULT_EVAL_PATH).exists():
             found["data"]["eval_path"] = DEFAULT_EVAL_PATH
     else:
-        found = demo_fields()
+        found = demo_fields(said)
     _merge(found, said)
     return found
 

@@ -19,8 +19,15 @@ from gpubloom.plan.shapes import PRESETS, ModelShape
 _SMALLEST_VOCABULARY = 257
 # A model folder allows far longer rows than most fine-tuning wants.
 _FOLDER_CONTEXT_LENGTH = 1_024
+# Weights that have learned something need few looks at the data, and small steps need fewer rows.
+_LEARNED_MODEL_EPOCHS, _LEARNED_MODEL_BATCH = 3, 8
 # What is new takes large steps, what has learned something small ones; adapters lie in between.
 _NEW_MODEL_RATE, _ADAPTER_RATE, _LEARNED_MODEL_RATE = 1e-3, 2e-4, 2e-5
+
+
+def folder_context_length(positions: int | None) -> int:
+    """The row length for a model folder that nobody gave one, for a model with so many positions."""
+    return min(_FOLDER_CONTEXT_LENGTH, positions or _FOLDER_CONTEXT_LENGTH)
 
 
 class ModelConfig(Part):
@@ -83,7 +90,7 @@ class ModelConfig(Part):
     def tokens_per_row(self) -> int:
         """How long a row of training tokens is."""
         if self.path is not None:
-            return self.context_length or _FOLDER_CONTEXT_LENGTH
+            return self.context_length or folder_context_length(None)
         return self.shape(vocab_size=_SMALLEST_VOCABULARY).context_length
 
     def shape(self, vocab_size: int) -> ModelShape:
@@ -184,10 +191,15 @@ class TrainConfig(Part):
     version: Literal[1] = 1
     name: str = Field("train", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     seed: int = Field(0, ge=0, lt=2**63)
-    epochs: int = Field(10, ge=1, le=limits.MAX_EPOCHS)
+    epochs: int = Field(
+        10, ge=1, le=limits.MAX_EPOCHS, description="By default 10 for a new model, 3 for a learned one."
+    )
     max_steps: int | None = Field(None, ge=1, le=limits.MAX_STEPS, description="Ends the run early.")
     batch_size: int = Field(
-        32, ge=1, le=limits.MAX_BATCH_SIZE, description="Rows per process and micro-batch."
+        32,
+        ge=1,
+        le=limits.MAX_BATCH_SIZE,
+        description="Rows per process and micro-batch; by default 32 for a new model, 8 for a learned one.",
     )
     processes: Annotated[int, Field(ge=1, le=limits.MAX_PROCESSES)] | Literal["auto"] | None = Field(
         None,
@@ -262,6 +274,15 @@ class TrainConfig(Part):
         return self
 
     @model_validator(mode="after")
+    def _learned_weights_have_their_own_defaults(self) -> "TrainConfig":
+        if self.has_learned_weights:
+            for name, value in (("epochs", _LEARNED_MODEL_EPOCHS), ("batch_size", _LEARNED_MODEL_BATCH)):
+                if name not in self.model_fields_set:
+                    # Filled in like a default, so that it still counts as not said.
+                    object.__setattr__(self, name, value)
+        return self
+
+    @model_validator(mode="after")
     def _learned_weights_keep_their_tokenizer(self) -> "TrainConfig":
         """Weights that were trained mean nothing under other tokens: the folder's are taken unless said."""
         folder, tokenizer = self.model.path, self.data.tokenizer
@@ -286,7 +307,7 @@ class TrainConfig(Part):
 
     @model_validator(mode="after")
     def _other_backends_tune_learned_models(self) -> "TrainConfig":
-        if self.backend != "engine" and (self.model.path is None or self.model.random_weights):
+        if self.backend != "engine" and not self.has_learned_weights:
             raise ValueError(
                 f"backend {self.backend} tunes a model that has learned something: set model.path to its "
                 "folder, or leave the backend to the engine"
@@ -336,14 +357,17 @@ class TrainConfig(Part):
         return self.processes if isinstance(self.processes, int) else 1
 
     @property
+    def has_learned_weights(self) -> bool:
+        return self.model.path is not None and not self.model.random_weights
+
+    @property
     def peak_learning_rate(self) -> float:
         """The rate asked for, or what suits the method."""
         if self.learning_rate is not None:
             return self.learning_rate
         if self.method != "full":
             return _ADAPTER_RATE
-        learned = self.model.path is not None and not self.model.random_weights
-        return _LEARNED_MODEL_RATE if learned else _NEW_MODEL_RATE
+        return _LEARNED_MODEL_RATE if self.has_learned_weights else _NEW_MODEL_RATE
 
     @classmethod
     def read(cls, path: Path) -> "TrainConfig":

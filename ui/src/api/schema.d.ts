@@ -3293,6 +3293,13 @@ export interface components {
             config: {
                 [key: string]: unknown;
             };
+            /**
+             * Requestedconfig
+             * @description What was set by whoever started the job; defaults are only in config.
+             */
+            requestedConfig: {
+                [key: string]: unknown;
+            };
             /** Plan */
             plan: {
                 [key: string]: unknown;
@@ -4251,6 +4258,13 @@ export interface components {
             /** Machine */
             machine: string | null;
             nearest?: components["schemas"]["Nearest"] | null;
+            /**
+             * Defaults
+             * @description What the job would use for each field that the config leaves out.
+             */
+            defaults?: {
+                [key: string]: unknown;
+            } | null;
         };
         /**
          * PlanRequest

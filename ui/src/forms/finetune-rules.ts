@@ -1,13 +1,13 @@
-/** The form for fine-tuning: what it begins with, what it asks for, what each method takes when nothing is said. */
-import type { Dataset, Method, Model } from "@/api/types";
-import { type ConfigValues, type Json, valueAt } from "./job-fields";
+/** The form for fine-tuning: what it begins with, and what it asks for. */
+import type { Dataset, Model } from "@/api/types";
+import type { Json } from "./job-fields";
 import { type JobFormValues, jobRules } from "./job-rules";
 
 /** A model of the catalogue that is not on this server yet stands in the list under this sign. */
 export const FROM_HUB = "hub:";
 
-export const USUAL_LENGTH = 2_048;
-export const FINETUNE_CONFIG: Json = { method: "lora", epochs: 3, batch_size: 4, model: { context_length: USUAL_LENGTH } };
+/** The form shows LoRA as chosen; everything else is the server's default until somebody types. */
+export const FINETUNE_CONFIG: Json = { method: "lora" };
 
 export const finetuneRules = jobRules.superRefine(({ datasetId, modelId }, context) => {
   const say = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
@@ -15,14 +15,6 @@ export const finetuneRules = jobRules.superRefine(({ datasetId, modelId }, conte
   if (modelId.startsWith(FROM_HUB)) say("modelId", "Fetch this model first.");
   if (datasetId === "") say("datasetId", "Choose a dataset.");
 });
-
-export const methodOf = (values: ConfigValues): Method => {
-  const method = valueAt(values, "method");
-  return method === "lora" || method === "qlora" ? method : "full";
-};
-
-/** What the server takes when no rate is said, for a model that has learned something. */
-export const usualRate = (method: Method) => (method === "full" ? 2e-5 : 2e-4);
 
 /** What has to happen before there is anything to plan. */
 export function whatIsMissing({ datasetId, modelId }: Pick<JobFormValues, "datasetId" | "modelId">, model: Model | undefined, dataset: Dataset | undefined): string | null {

@@ -68,7 +68,8 @@ export function snakeKeys(tree: Json): Json {
 /** Parts that may be one word in a config, and the field that the word belongs to. */
 const SHORT_FORMS: Record<string, string> = { memory: "mode", optimizer: "name" };
 
-const spelledOut = (config: Json): Json =>
+/** What is one word in a config becomes the field that the word belongs to. */
+export const spelledOut = (config: Json): Json =>
   Object.fromEntries(
     Object.entries(config).map(([name, value]) => {
       const field = SHORT_FORMS[name];

@@ -10,7 +10,7 @@ export type ConfigField = {
   path: string;
   label: string;
   kind: "whole" | "decimal" | "text" | "names" | "choice" | "yes-no";
-  /** What the server takes when nothing is set. */
+  /** What leaving it empty means, where the server’s default is no value. */
   fallback?: string;
   help?: string;
   limits?: Limits;
@@ -136,31 +136,31 @@ export const CONFIG_GROUPS = {
   ],
   method: [{ path: "method", label: "Method", kind: "choice", options: METHODS, initial: "full" }],
   adapters: [
-    { path: "lora.rank", label: "Rank", kind: "whole", fallback: "16", limits: { least: 1, most: 4_096 }, when: withAdapters, help: "A higher rank can learn more." },
-    { path: "lora.alpha", label: "Alpha", kind: "decimal", fallback: "32", limits: { above: 0 }, when: withAdapters, help: "Adapters count alpha / rank times." },
-    { path: "lora.dropout", label: "Dropout", kind: "decimal", fallback: "0", limits: { least: 0, most: 0.9 }, when: withAdapters, help: "Against learning few examples by heart." },
+    { path: "lora.rank", label: "Rank", kind: "whole", limits: { least: 1, most: 4_096 }, when: withAdapters, help: "A higher rank can learn more." },
+    { path: "lora.alpha", label: "Alpha", kind: "decimal", limits: { above: 0 }, when: withAdapters, help: "Adapters count alpha / rank times." },
+    { path: "lora.dropout", label: "Dropout", kind: "decimal", limits: { least: 0, most: 0.9 }, when: withAdapters, help: "Against learning few examples by heart." },
     { path: "lora.targets", label: "Adapted layers", kind: "names", fallback: "all-linear", when: withAdapters, help: "Such as q_proj, v_proj. Empty: every linear one." },
   ],
   examples: [
     { path: "data.train_on", label: "Trained", kind: "choice", options: TRAINED_PARTS, initial: "completions", help: "Of chats and prompts with completions." },
     { path: "data.packing", label: "Several examples in a row", kind: "yes-no", options: PACKING, initial: "true", help: "Much faster on short ones. None sees another." },
     { path: "data.too_long", label: "Examples that are too long", kind: "choice", options: TOO_LONG, initial: "cut" },
-    { path: "data.eval_fraction", label: "Share held out", kind: "decimal", fallback: "0.05", limits: { least: 0, most: 0.5 }, help: "For evaluation. Equal examples stay on one side." },
+    { path: "data.eval_fraction", label: "Share held out", kind: "decimal", limits: { least: 0, most: 0.5 }, help: "For evaluation. Equal examples stay on one side." },
   ],
   backend: [{ path: "backend", label: "Trained by", kind: "choice", options: BACKENDS, initial: "engine" }],
   training: [
-    { path: "epochs", label: "Epochs", kind: "whole", fallback: "10", limits: { least: 1, most: 100_000 } },
-    { path: "learning_rate", label: "Learning rate", kind: "decimal", fallback: "by method", limits: { above: 0, most: 10 } },
-    { path: "batch_size", label: "Batch size", kind: "whole", fallback: "32", limits: { least: 1, most: 65_536 } },
+    { path: "epochs", label: "Epochs", kind: "whole", limits: { least: 1, most: 100_000 } },
+    { path: "learning_rate", label: "Learning rate", kind: "decimal", limits: { above: 0, most: 10 } },
+    { path: "batch_size", label: "Batch size", kind: "whole", limits: { least: 1, most: 65_536 } },
     { path: "max_steps", label: "Most steps", kind: "whole", limits: STEPS, fallback: "all" },
   ],
   optimizer: [
-    { path: "optimizer.weight_decay", label: "Weight decay", kind: "decimal", fallback: "0.1", limits: { least: 0 } },
-    { path: "optimizer.clip_norm", label: "Clip gradients at norm", kind: "decimal", fallback: "1", limits: { least: 0 }, help: "0 does not clip." },
+    { path: "optimizer.weight_decay", label: "Weight decay", kind: "decimal", limits: { least: 0 } },
+    { path: "optimizer.clip_norm", label: "Clip gradients at norm", kind: "decimal", limits: { least: 0 }, help: "0 does not clip." },
     { path: "schedule.warmup_steps", label: "Warm-up steps", kind: "whole", fallback: "3 % of all", limits: { least: 0, most: 1_000_000_000 } },
-    { path: "schedule.final_fraction", label: "Final share of the rate", kind: "decimal", fallback: "0.1", limits: { least: 0, most: 1 } },
-    { path: "accumulation", label: "Micro-batches per step", kind: "whole", fallback: "1", limits: { least: 1, most: 65_536 } },
-    { path: "seed", label: "Seed", kind: "whole", fallback: "0", limits: { least: 0, most: Number.MAX_SAFE_INTEGER } },
+    { path: "schedule.final_fraction", label: "Final share of the rate", kind: "decimal", limits: { least: 0, most: 1 } },
+    { path: "accumulation", label: "Micro-batches per step", kind: "whole", limits: { least: 1, most: 65_536 } },
+    { path: "seed", label: "Seed", kind: "whole", limits: { least: 0, most: Number.MAX_SAFE_INTEGER } },
   ],
   engine: [
     { path: "memory.mode", label: "Where the model lives", kind: "choice", options: MEMORY_MODES, initial: "auto", help: "Automatic is the fastest that fits. The result is the same." },
@@ -172,8 +172,8 @@ export const CONFIG_GROUPS = {
   ],
   saving: [
     { path: "checkpoint.every_steps", label: "Save every … steps", kind: "whole", fallback: "only by epoch", limits: STEPS },
-    { path: "checkpoint.every_epochs", label: "Save every … epochs", kind: "whole", fallback: "1", limits: { least: 0, most: 100_000 }, help: "0: not by epoch." },
-    { path: "checkpoint.keep_last", label: "Keep the newest", kind: "whole", fallback: "2", limits: { least: 1, most: 1_000_000 }, help: "The best one is kept besides." },
+    { path: "checkpoint.every_epochs", label: "Save every … epochs", kind: "whole", limits: { least: 0, most: 100_000 }, help: "0: not by epoch." },
+    { path: "checkpoint.keep_last", label: "Keep the newest", kind: "whole", limits: { least: 1, most: 1_000_000 }, help: "The best one is kept besides." },
     { path: "eval.every_steps", label: "Evaluate every … steps", kind: "whole", fallback: "end of epoch", limits: STEPS },
   ],
 } as const satisfies Record<string, readonly ConfigField[]>;

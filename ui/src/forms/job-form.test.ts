@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { ApiProblem } from "@/api/problem";
 import { configOf, parseConfig, valuesOf, withValue } from "./job-config";
 import { CONFIG_GROUPS, type ConfigValues, fieldsOf, isSet, missingIn, valueAt } from "./job-fields";
-import { NEW_PROJECT, OTHER_GPU, STARTING_CONFIG, jobFailure, jobRules, newJobBody, startingValues } from "./job-rules";
+import { NEW_PROJECT, OTHER_GPU, jobFailure, jobRules, newJobBody, startingValues } from "./job-rules";
 import { parseNumber } from "./number-rules";
 
 const messagesFor = (change: object) =>
@@ -140,8 +140,14 @@ describe("the rules of a job", () => {
     expect(messagesFor({})).toEqual([]);
   });
 
+  it("send nothing about the training that nobody typed", () => {
+    expect(configOf(startingValues("p1").config, {})).toEqual({});
+    const folder = changed({}, { "model.preset": "", "model.path": "models/llama" });
+    expect(configOf(folder, {})).toEqual({ model: { path: "models/llama" } });
+  });
+
   it("name the field of a mistake as the server does", () => {
-    const config = valuesOf({ ...STARTING_CONFIG, learning_rate: 0, optimizer: { weight_decay: -1 } });
+    const config = valuesOf({ learning_rate: 0, optimizer: { weight_decay: -1 } });
     expect(messagesFor({ config })).toEqual([
       "config.learning_rate: It must be more than 0.",
       "config.optimizer.weight_decay: It must be at least 0.",

@@ -23,20 +23,18 @@ export type JobFormValues = {
   config: ConfigValues;
 };
 
-/** What a new form starts with: said openly, so that the most important figures can be seen and changed. */
-export const STARTING_CONFIG: Json = { epochs: 10, learning_rate: 0.001, batch_size: 32 };
+type Start = { config?: Json; projectName?: string; datasetId?: string; modelId?: string; gpuType?: string; hostMemory?: number };
 
-type Start = { config?: Json; projectName?: string; datasetId?: string; modelId?: string };
-
-export const startingValues = (project: string, { config = STARTING_CONFIG, projectName = "", datasetId = "", modelId = "" }: Start = {}): JobFormValues => ({
+/** A new form starts empty: what nobody types is not sent, and the server's defaults hold. */
+export const startingValues = (project: string, { config = {}, projectName = "", datasetId = "", modelId = "", gpuType, hostMemory }: Start = {}): JobFormValues => ({
   name: "",
   project,
   projectName,
   datasetId,
   modelId,
-  gpu: "",
-  otherGpu: "",
-  hostMemory: "",
+  gpu: gpuType ? OTHER_GPU : "",
+  otherGpu: gpuType ?? "",
+  hostMemory: hostMemory ? String(hostMemory) : "",
   config: valuesOf(config),
 });
 

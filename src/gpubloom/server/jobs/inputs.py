@@ -73,12 +73,11 @@ def _with_path(part: Any, name: str, field: str, path: str | None) -> Any:
     if not isinstance(part, dict):
         # Not ours to say: validating the config names what is wrong with it.
         return part
-    camel = {"train_path": "trainPath"}.get(field, field)
-    if part.get(field) or part.get(camel):
+    if part.get(field):
         raise InvalidInput.for_field(
             f"config.{name}.{field}", f"Leave {name}.{field} out: {name}Id or the path, one of the two."
         )
-    return {key: value for key, value in part.items() if key not in {field, camel}} | {field: path}
+    return {**part, field: path}
 
 
 async def find_inputs(

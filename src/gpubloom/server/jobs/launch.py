@@ -6,6 +6,7 @@ A job that cannot is refused with the reason. Nothing is ever moved to lesser ha
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
@@ -26,6 +27,8 @@ from gpubloom.plan import (
     processes_on,
 )
 from gpubloom.plan.backends import available_backends
+from gpubloom.plan.config import folder_context_length
+from gpubloom.plan.families import read_decoder
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.inputs import NO_INPUTS, Inputs
 from gpubloom.server.jobs.tables import Worker
@@ -69,12 +72,12 @@ def read_config(
 
     Without any data it is the demo, with whatever the config says on top.
     """
-    wanted = inputs.put_into({**raw, "name": _slug(name)})
+    wanted = inputs.put_into({**TrainConfig.own_names(raw), "name": _slug(name)})
     data = wanted.get("data")
-    named = isinstance(data, dict) and (data.get("train_path") or data.get("trainPath"))
+    named = isinstance(data, dict) and data.get("train_path")
     if data_path is not None and not named:
         wanted["data"] = {**(data if isinstance(data, dict) else {}), "train_path": data_path}
-    demo = demo_fields()
+    demo = demo_fields(wanted)
     if data_path is None and not named and isinstance(data, dict | None):
         wanted = {**demo, **wanted, "data": {**(data or {}), **demo["data"]}}
     config = _validated(wanted)
@@ -111,6 +114,41 @@ def read_config(
             "model": config.model.model_copy(update=model),
         }
     )
+
+
+async def fill_in(config: TrainConfig) -> TrainConfig:
+    """The config with what the engine would decide by method and model: rate and length of a row."""
+    update: dict[str, Any] = {"learning_rate": config.peak_learning_rate}
+    model = config.model
+    if model.path is not None and model.context_length is None:
+        try:
+            positions = (await anyio.to_thread.run_sync(read_decoder, Path(model.path))).max_positions
+        except (ValueError, OSError):
+            # What is wrong with the folder is said where it is planned.
+            return config.model_copy(update=update)
+        update["model"] = model.model_copy(update={"context_length": folder_context_length(positions)})
+    return config.model_copy(update=update)
+
+
+def defaults_beside(config: TrainConfig, requested: dict[str, Any]) -> dict[str, Any]:
+    """What the job would use for every field that was not requested; without the server's own paths."""
+    fields = config.model_dump(mode="json", exclude={"version", "name"})
+    fields["model"]["context_length"] = config.context_length
+    for part, names in {"data": ("train_path", "eval_path", "tokenizer"), "model": ("path",)}.items():
+        for name in names:
+            fields[part].pop(name)
+    return _not_in(fields, TrainConfig.own_names(requested))
+
+
+def _not_in(fields: dict[str, Any], requested: dict[str, Any]) -> dict[str, Any]:
+    rest: dict[str, Any] = {}
+    for name, value in fields.items():
+        said = requested.get(name)
+        if said is None:
+            rest[name] = value
+        elif isinstance(said, dict) and isinstance(value, dict):
+            rest[name] = _not_in(value, said)
+    return rest
 
 
 async def check_files(config: TrainConfig, settings: Settings, inputs: Inputs = NO_INPUTS) -> None:

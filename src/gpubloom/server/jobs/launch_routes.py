@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 import gpubloom
-from gpubloom.plan import run_files
+from gpubloom.plan import Hardware, TrainConfig, run_files
 from gpubloom.plan.backends import available_backends
 from gpubloom.plan.tasks import FindLearningRateTask
 from gpubloom.server.accounts.current import CurrentSettings
@@ -24,6 +24,8 @@ from gpubloom.server.jobs.launch import (
     check_backend,
     check_files,
     decide,
+    defaults_beside,
+    fill_in,
     live_machines,
     read_config,
 )
@@ -80,14 +82,28 @@ async def plan_job(
 ) -> PlanAnswer:
     """Does it fit, how much memory of which kind, how fast? Nothing is started."""
     data_path = await _project_data(body, principal, database)
+    defaults = None
     try:
-        launch = await _decide(body, principal, database, settings, name="plan", data_path=data_path)
+        config, machines = await _configure(
+            body, principal, database, settings, name="plan", data_path=data_path
+        )
+        defaults = defaults_beside(config, body.config)
+        launch = await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
     except InvalidInput as refusal:
         return PlanAnswer(
-            fits=False, reason=refusal.detail, plan=None, machine=None, nearest=_nearest(refusal)
+            fits=False,
+            reason=refusal.detail,
+            plan=None,
+            machine=None,
+            nearest=_nearest(refusal),
+            defaults=defaults,
         )
     return PlanAnswer(
-        fits=True, reason=None, plan=launch.plan.model_dump(mode="json"), machine=launch.machine
+        fits=True,
+        reason=None,
+        plan=launch.plan.model_dump(mode="json"),
+        machine=launch.machine,
+        defaults=defaults,
     )
 
 
@@ -122,6 +138,23 @@ async def _decide(
     data_path: str | None,
     place: dict[str, Any] | None = None,
 ) -> Launch:
+    config, machines = await _configure(
+        body, principal, database, settings, name=name, data_path=data_path, place=place
+    )
+    return await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
+
+
+async def _configure(
+    body: PlanRequest,
+    principal: Principal,
+    database: Database,
+    settings: Settings,
+    *,
+    name: str,
+    data_path: str | None,
+    place: dict[str, Any] | None = None,
+) -> tuple[TrainConfig, list[Hardware]]:
+    """The whole config of a request, and the machines that may run it."""
     async with database.read() as session:
         inputs = await _inputs(session, body, principal, settings)
         machines = [hardware for hardware, _ in await live_machines(session)]
@@ -131,7 +164,7 @@ async def _decide(
     else:
         machines = [hardware_of(place)]
     await check_files(config, settings, inputs)
-    return await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
+    return await fill_in(config), machines
 
 
 async def _inputs(
@@ -190,6 +223,7 @@ async def create_job(
             place=None if place is None else with_estimate(place, launch.plan.seconds),
             budget=body.budget,
             max_hours=body.max_hours,
+            requested_config=TrainConfig.own_names(body.config),
         )
         return await job_out(session, settings, job, project)
 

@@ -1,9 +1,12 @@
 """A job's row as JSON."""
 
 from dataclasses import asdict
+from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.plan import TrainConfig
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import has_files, has_model
@@ -34,6 +37,7 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         name=job.name,
         status=job.status,
         config=job.config,
+        requested_config=_requested_config(job),
         plan=job.plan,
         gpu_type=job.gpu_type,
         host_memory=job.host_memory,
@@ -58,3 +62,16 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         created_at=job.created_at,
         updated_at=job.updated_at,
     )
+
+
+def _requested_config(job: TrainingJob) -> dict[str, Any]:
+    if job.requested_config is not None:
+        return job.requested_config
+    if job.kind != "train":
+        return {}
+    # A row of an earlier version: what differs from the defaults, without what the server added.
+    try:
+        config = TrainConfig.model_validate(job.config)
+    except ValidationError:
+        return job.config
+    return config.model_dump(mode="json", exclude_defaults=True, exclude={"name", "device", "processes"})

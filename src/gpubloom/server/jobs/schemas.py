@@ -78,6 +78,9 @@ class PlanAnswer(Schema):
     plan: dict[str, Any] | None
     machine: str | None
     nearest: Nearest | None = None
+    defaults: dict[str, Any] | None = Field(
+        None, description="What the job would use for each field that the config leaves out."
+    )
 
 
 class Extension(Schema):
@@ -158,6 +161,9 @@ class JobOut(Schema):
     name: str
     status: Status
     config: dict[str, Any]
+    requested_config: dict[str, Any] = Field(
+        description="What was set by whoever started the job; defaults are only in config."
+    )
     plan: dict[str, Any]
     gpu_type: str | None
     host_memory: int | None

@@ -133,6 +133,7 @@ async def create_job(
     place: dict[str, Any] | None = None,
     budget: float | None = None,
     max_hours: float | None = None,
+    requested_config: dict[str, Any] | None = None,
 ) -> TrainingJob:
     """Queue a training, or a short one that finds a learning rate for it."""
     job = TrainingJob(
@@ -153,6 +154,7 @@ async def create_job(
         place=place,
         budget=budget,
         max_hours=max_hours,
+        requested_config=requested_config,
     )
     return await queue_job(session, principal, job)
 
@@ -266,6 +268,12 @@ async def extend(
     if config == job.config:
         raise InvalidInput.for_field("epochs", "It was already trained for that long: ask for more.")
     job.config = config
+    if job.requested_config is not None:
+        asked = {"epochs": epochs, "max_steps": max_steps}
+        job.requested_config = {
+            **job.requested_config,
+            **{name: value for name, value in asked.items() if value is not None},
+        }
     job.status = status
     job.want = "run"
     job.control_version += 1

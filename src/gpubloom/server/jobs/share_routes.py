@@ -100,6 +100,7 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
     return out.model_copy(
         update={
             "config": _without_paths(out.config, out.model_name),
+            "requested_config": {},
             "summary": summary,
             "warnings": [],
             "warnings_left_out": 0,

@@ -38,6 +38,8 @@ class TrainingJob(Identified, Table):
     status: Mapped[Status] = mapped_column(String(16), default="queued")
     # A TrainConfig, or a task of `gpubloom.plan.tasks`.
     config: Mapped[dict[str, Any]]
+    # Of a training, what was set by whoever started it; None in rows of earlier versions.
+    requested_config: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     # A task's answer, from its result.json.
     result: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     # The training that a task is about: its files are gone with it.

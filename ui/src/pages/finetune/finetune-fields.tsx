@@ -3,12 +3,10 @@ import { useFormContext } from "react-hook-form";
 import type { PlanRequest } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { ChoiceCards } from "@/forms/choice-cards";
-import { methodOf, usualRate } from "@/forms/finetune-rules";
 import { CONFIG_GROUPS, type ConfigField, withAdapters } from "@/forms/job-fields";
 import type { JobFormValues } from "@/forms/job-rules";
 import { ConfigFields, OneField, useConfigValues, useFieldError } from "@/pages/new-job/config-fields";
 import { Fold } from "@/pages/new-job/fold";
-import { settingText } from "@/text/numbers";
 import { BackendField } from "./backend-field";
 import { useMethodCards } from "./use-method-cards";
 
@@ -29,8 +27,8 @@ export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProp
       <div className="grid gap-3.5">
         <ChoiceCards label="What is trained" registration={register("config.method" as keyof JobFormValues)} options={cards} error={error("config.method")} />
         <div className="grid grid-cols-2 items-start gap-3.5 sm:grid-cols-4">
-          <OneField field={EPOCHS} placeholder="10" />
-          <OneField field={RATE} placeholder={settingText(usualRate(methodOf(values)))} />
+          <OneField field={EPOCHS} />
+          <OneField field={RATE} />
           <OneField field={BATCH} help="Rows at a time." />
           <OneField field={LENGTH} />
         </div>

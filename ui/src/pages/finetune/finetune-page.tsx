@@ -6,7 +6,7 @@ import { modelsQuery } from "@/api/models";
 import { projectsQuery } from "@/api/projects";
 import type { Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
-import { FINETUNE_CONFIG, USUAL_LENGTH, finetuneRules, usualName, whatIsMissing } from "@/forms/finetune-rules";
+import { FINETUNE_CONFIG, finetuneRules, usualName, whatIsMissing } from "@/forms/finetune-rules";
 import { type JobFormValues, NEW_PROJECT, startingValues } from "@/forms/job-rules";
 import { likeJob } from "@/forms/like-job";
 import { ConfigTabs, JobCard, JobFrame } from "@/pages/new-job/job-frame";
@@ -36,7 +36,7 @@ function Finetune({ like }: { like?: Job }) {
     dataset: datasets.data?.items.find(({ id }) => id === values.datasetId),
   });
   const job = useJobForm({
-    values: startingValues(search.project ?? NEW_PROJECT, { config: start.config, projectName: "Fine-tuning", datasetId: search.dataset, modelId: search.model }),
+    values: startingValues(search.project ?? NEW_PROJECT, { ...start, projectName: "Fine-tuning", datasetId: search.dataset, modelId: search.model }),
     config: start.config,
     rules: finetuneRules,
     missing: (current) => {
@@ -58,13 +58,6 @@ function Finetune({ like }: { like?: Job }) {
   }, [search.model, search.dataset, resetField]);
 
   useOwnProject(search.project === undefined, (id) => !getFieldState("project").isDirty && setValue("project", id));
-
-  // A small model has a short context; the usual length would be refused.
-  const context = model?.check?.contextLength ?? null;
-  useEffect(() => {
-    const path = "config.model.context_length" as keyof JobFormValues;
-    if (context !== null && !like && !getFieldState(path).isDirty) setValue(path, String(Math.min(USUAL_LENGTH, context)));
-  }, [context, like, getFieldState, setValue]);
 
   const complete = job.missing === null && job.mistake === null;
   return (

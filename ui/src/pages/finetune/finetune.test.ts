@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Dataset, Model, PlanAnswer } from "@/api/types";
-import { FINETUNE_CONFIG, finetuneRules, methodOf, usualRate, whatIsMissing } from "@/forms/finetune-rules";
+import { FINETUNE_CONFIG, finetuneRules, whatIsMissing } from "@/forms/finetune-rules";
 import { hubDatasetId, hubModelId } from "@/forms/hub-rules";
 import { configOf, valuesOf, withValue } from "@/forms/job-config";
 import type { ConfigValues } from "@/forms/job-fields";
@@ -19,15 +19,12 @@ const changed = (change: Record<string, string>) =>
 
 describe("the form for fine-tuning", () => {
   it("begins with LoRA, and says nothing that the server knows better", () => {
-    expect(changed({})).toEqual({ method: "lora", epochs: 3, batch_size: 4, model: { context_length: 2048 } });
+    expect(changed({})).toEqual({ method: "lora" });
   });
 
   it("sends the settings of examples, adapters and backend where they differ", () => {
     expect(changed({ "data.packing": "false", "data.train_on": "everything", "data.eval_fraction": "0.1", "lora.dropout": "0.05", backend: "trl" })).toEqual({
       method: "lora",
-      epochs: 3,
-      batch_size: 4,
-      model: { context_length: 2048 },
       data: { packing: false, train_on: "everything", eval_fraction: 0.1 },
       lora: { dropout: 0.05 },
       backend: "trl",
@@ -42,11 +39,6 @@ describe("the form for fine-tuning", () => {
     const body = newJobBody(begin({ datasetId: "d1", modelId: "m1" }), changed({}), 5e8);
     expect(body).toMatchObject({ datasetId: "d1", modelId: "m1", projectId: "p1" });
     expect(JSON.stringify(body)).not.toContain("path");
-  });
-
-  it("says what a model would learn at by method", () => {
-    expect(usualRate(methodOf(valuesOf({ method: "qlora" })))).toBe(2e-4);
-    expect(usualRate(methodOf(valuesOf({})))).toBe(2e-5);
   });
 
   it("asks for a model that is here, and for data", () => {

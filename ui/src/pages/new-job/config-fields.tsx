@@ -1,9 +1,20 @@
-import type { ReactNode } from "react";
+import { type ReactNode, createContext, useContext } from "react";
 import { type FieldError, get, useFormContext, useFormState, useWatch } from "react-hook-form";
 import { ChoiceCards } from "@/forms/choice-cards";
-import { type ConfigField, type ConfigGroup, fieldsOf } from "@/forms/job-fields";
+import { type ConfigField, type ConfigGroup, type Json, fieldsOf, valueAt } from "@/forms/job-fields";
 import type { JobFormValues } from "@/forms/job-rules";
 import { SelectField, TextField } from "@/forms/text-field";
+import { settingText } from "@/text/numbers";
+
+/** What the server would use for fields that are left empty; null until it has said so. */
+export const ConfigDefaults = createContext<Json | null>(null);
+
+function useDefault({ path, kind, fallback }: ConfigField): string | undefined {
+  const value = valueAt(useContext(ConfigDefaults), path);
+  if (typeof value === "number") return settingText(value);
+  if (typeof value === "string") return value;
+  return fallback ?? (kind === "whole" || kind === "decimal" ? "automatic" : undefined);
+}
 
 /** The error of a field, by its path in the form. */
 export function useFieldError() {
@@ -23,11 +34,12 @@ type OneFieldProps = { field: ConfigField; help?: ReactNode; placeholder?: strin
 
 export function OneField({ field, help, placeholder, fieldClassName }: OneFieldProps) {
   const bound = useBound(field);
+  const usual = useDefault(field);
   const described = { ...bound, help: help ?? field.help, fieldClassName };
   if (field.options) return <SelectField {...described} options={field.options.map(([value, text]) => [value, text] as const)} />;
   // A keyboard of digits has no letters.
   const inputMode = field.word ? undefined : field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
-  return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? field.fallback} />;
+  return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? usual} />;
 }
 
 /** The same for a choice whose alternatives each need a line. */

@@ -7,6 +7,7 @@ import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { TextField } from "@/forms/text-field";
 import { PageHeader } from "@/shell/page-header";
 import { usePageTitle } from "@/shell/use-page-title";
+import { ConfigDefaults } from "./config-fields";
 import { JobKindLinks } from "./job-kind-links";
 import { JsonEditor } from "./json-editor";
 import { PlanCard } from "./plan-card";
@@ -44,7 +45,7 @@ export function JobFrame({ title, crumbs, projectId, job, children }: JobFramePr
         )}
         <div className="grid items-start gap-4.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,24rem)]">
           <div className="grid min-w-0 gap-3.5">
-            {children}
+            <ConfigDefaults value={missing === null ? (planned.answer.data?.defaults ?? null) : null}>{children}</ConfigDefaults>
             <WhereCard answer={planned.answer.data} onTake={setTaken} />
           </div>
           <PlanCard planned={planned} missing={missing} onTake={take} />

@@ -3,7 +3,7 @@ import { getRouteApi } from "@tanstack/react-router";
 import { projectQuery } from "@/api/projects";
 import type { Job, Project } from "@/api/types";
 import { Loaded } from "@/components/loaded";
-import { NEW_PROJECT, STARTING_CONFIG, jobRules, startingValues } from "@/forms/job-rules";
+import { NEW_PROJECT, jobRules, startingValues } from "@/forms/job-rules";
 import { likeJob } from "@/forms/like-job";
 import { PagePending } from "@/shell/page-pending";
 import { ConfigTabs, JobCard, JobFrame } from "./job-frame";
@@ -28,7 +28,7 @@ export function NewJobInProjectPage() {
 export const NewJobPage = () => <NewJob />;
 
 function NewJob({ project, like }: { project?: Project; like?: Job }) {
-  const start = like ? likeJob(like) : { config: STARTING_CONFIG };
+  const start = like ? likeJob(like) : { config: {} };
   const job = useJobForm({ values: startingValues(project?.id ?? NEW_PROJECT, start), config: start.config, rules: jobRules });
   const chosen = job.values.project;
   const other = useQuery({ ...projectQuery(chosen), enabled: !project && chosen !== NEW_PROJECT });
