@@ -1,9 +1,18 @@
 """The base of every JSON shape at the border: camelCase outside, unknown fields refused."""
 
 import unicodedata
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    Strict,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 
@@ -13,6 +22,29 @@ class Schema(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", from_attributes=True
     )
+
+
+class Writable(Schema):
+    """A request that may be a record as it was once read: fields that only the server sets are not refused.
+
+    They change nothing; `ignored` names them, so that the answer can. Other unknown fields are refused.
+    """
+
+    READ_ONLY: ClassVar[frozenset[str]] = frozenset()
+    _ignored: list[str] = PrivateAttr(default_factory=list)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _without_read_only(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(data, dict):
+            return handler(data)
+        made = handler({name: value for name, value in data.items() if name not in cls.READ_ONLY})
+        made._ignored = [name for name in data if name in cls.READ_ONLY]
+        return made
+
+    @property
+    def ignored(self) -> list[str]:
+        return self._ignored
 
 
 def _storable(text: str) -> str:

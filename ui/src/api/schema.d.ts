@@ -4597,6 +4597,159 @@ export interface components {
             cost: number;
         };
         /**
+         * QueuedJob
+         * @description A job that was just made.
+         */
+        QueuedJob: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
+            /** Parentid */
+            parentId: string | null;
+            /** Checkpointid */
+            checkpointId: string | null;
+            /** Datasetid */
+            datasetId: string | null;
+            /** Datasetname */
+            datasetName: string | null;
+            /** Modelid */
+            modelId: string | null;
+            /** Modelname */
+            modelName: string | null;
+            /**
+             * Projectid
+             * Format: uuid
+             */
+            projectId: string;
+            /** Projectname */
+            projectName: string;
+            /**
+             * Userid
+             * Format: uuid
+             */
+            userId: string;
+            /** Name */
+            name: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
+            /** Config */
+            config: {
+                [key: string]: unknown;
+            };
+            /**
+             * Requestedconfig
+             * @description What was set by whoever started the job; defaults are only in config.
+             */
+            requestedConfig: {
+                [key: string]: unknown;
+            };
+            /** Plan */
+            plan: {
+                [key: string]: unknown;
+            };
+            /** Gputype */
+            gpuType: string | null;
+            /** Hostmemory */
+            hostMemory: number | null;
+            /**
+             * Target
+             * @description "local", or the service that it runs at.
+             */
+            target: string;
+            /**
+             * Place
+             * @description The offer that was taken.
+             */
+            place: {
+                [key: string]: unknown;
+            } | null;
+            /** Budget */
+            budget: number | null;
+            /** Maxhours */
+            maxHours: number | null;
+            /**
+             * Want
+             * @enum {string}
+             */
+            want: "run" | "pause" | "cancel";
+            /** Settings */
+            settings: {
+                [key: string]: unknown;
+            };
+            /** Attempt */
+            attempt: number;
+            /** Maxattempts */
+            maxAttempts: number;
+            /** Summary */
+            summary: {
+                [key: string]: unknown;
+            };
+            /**
+             * Rowsused
+             * @description Rows of the training data that the run uses, once it is read.
+             */
+            rowsUsed: number | null;
+            /**
+             * Rowstotal
+             * @description Rows of the training data; None: not a file of examples.
+             */
+            rowsTotal: number | null;
+            /** Warnings */
+            warnings: components["schemas"]["RunWarning"][];
+            /**
+             * Warningsleftout
+             * @description Further ones, which only the output has.
+             */
+            warningsLeftOut: number;
+            /**
+             * Result
+             * @description A task's answer, once it is there.
+             */
+            result: {
+                [key: string]: unknown;
+            } | null;
+            /** Position */
+            position: number;
+            /** Queueposition */
+            queuePosition: number | null;
+            /** Hasmodel */
+            hasModel: boolean;
+            /** Errorcode */
+            errorCode: string | null;
+            /** Errormessage */
+            errorMessage: string | null;
+            /** Starttime */
+            startTime: string | null;
+            /** Endtime */
+            endTime: string | null;
+            /**
+             * Createdat
+             * Format: date-time
+             */
+            createdAt: string;
+            /**
+             * Updatedat
+             * Format: date-time
+             */
+            updatedAt: string;
+            /**
+             * Ignored
+             * @description Fields of the request that only the server sets.
+             * @default []
+             */
+            ignored: string[];
+        };
+        /**
          * Quote
          * @description Where a job would run; `offer` is what to send to get just that, null for this server's machine.
          */
@@ -4607,6 +4760,12 @@ export interface components {
             estimated_cost: components["schemas"]["SpanOut"];
             /** Reasons */
             reasons: string[];
+            /**
+             * Ignored
+             * @description Fields of the request that change nothing here.
+             * @default []
+             */
+            ignored: string[];
         };
         /**
          * Reconciled
@@ -5064,6 +5223,12 @@ export interface components {
             status_url: string;
             /** Reasons */
             reasons: string[];
+            /**
+             * Ignored
+             * @description Fields of the request that change nothing here.
+             * @default []
+             */
+            ignored: string[];
         };
         /**
          * StorageReady
@@ -7007,7 +7172,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["JobOut"];
+                    "application/json": components["schemas"]["QueuedJob"];
                 };
             };
             /** @description A problem */
@@ -8415,6 +8580,16 @@ export interface operations {
                         interactive?: boolean | null;
                         /** Multi Node */
                         multi_node?: boolean | null;
+                        /**
+                         * Timeout Seconds
+                         * @description The same as max_hours, which counts where both are given.
+                         */
+                        timeout_seconds?: number | null;
+                        /**
+                         * Framework
+                         * @description Changes nothing: the script's own imports say what it needs.
+                         */
+                        framework?: string | null;
                     } | null;
                     /**
                      * Packages
@@ -8600,6 +8775,16 @@ export interface operations {
                         interactive?: boolean | null;
                         /** Multi Node */
                         multi_node?: boolean | null;
+                        /**
+                         * Timeout Seconds
+                         * @description The same as max_hours, which counts where both are given.
+                         */
+                        timeout_seconds?: number | null;
+                        /**
+                         * Framework
+                         * @description Changes nothing: the script's own imports say what it needs.
+                         */
+                        framework?: string | null;
                     } | null;
                     /**
                      * Packages

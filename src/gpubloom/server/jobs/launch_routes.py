@@ -32,13 +32,13 @@ from gpubloom.server.jobs.launch import (
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import (
     Finder,
-    JobOut,
     Machine,
     Machines,
     Nearest,
     NewJob,
     PlanAnswer,
     PlanRequest,
+    QueuedJob,
     Script,
 )
 from gpubloom.server.jobs.task_schemas import BackendOut
@@ -187,7 +187,7 @@ async def create_job(
     database: CurrentDatabase,
     settings: CurrentSettings,
     desk: CurrentDesk,
-) -> JobOut:
+) -> QueuedJob:
     """Queue a job for a project, or for a new project that is created in the same transaction."""
     if (body.project_id is None) == (body.project is None):
         raise InvalidInput.for_field("projectId", "Name a project, or describe a new one: one of the two.")
@@ -225,7 +225,8 @@ async def create_job(
             max_hours=body.max_hours,
             requested_config=TrainConfig.own_names(body.config),
         )
-        return await job_out(session, settings, job, project)
+        made = await job_out(session, settings, job, project)
+        return QueuedJob(**dict(made), ignored=body.ignored)
 
 
 async def _take(

@@ -11,10 +11,10 @@ from gpubloom.plan import limits
 from gpubloom.server.jobs.kinds import Kind
 from gpubloom.server.jobs.states import Status, Want
 from gpubloom.server.projects.schemas import ProjectIn
-from gpubloom.server.schema import Line, MetricNumber, Schema
+from gpubloom.server.schema import Line, MetricNumber, Schema, Writable
 
 
-class PlanRequest(Schema):
+class PlanRequest(Writable):
     """A config and the machine it is for."""
 
     config: dict[str, Any] = Field(default_factory=dict, description="A TrainConfig; camelCase is accepted.")
@@ -51,6 +51,10 @@ Hours = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]
 
 class NewJob(PlanRequest):
     """A job for a project that exists, or for one that is created with it."""
+
+    READ_ONLY = frozenset(
+        {"id", "userId", "status", "startTime", "endTime", "errorMessage", "createdAt", "updatedAt"}
+    )
 
     kind: Literal["train", "find_learning_rate"] = "train"
     finder: Finder | None = Field(None, description="Only of kind find_learning_rate.")
@@ -190,6 +194,12 @@ class JobOut(Schema):
     end_time: datetime | None
     created_at: datetime
     updated_at: datetime
+
+
+class QueuedJob(JobOut):
+    """A job that was just made."""
+
+    ignored: list[str] = Field([], description="Fields of the request that only the server sets.")
 
 
 class Jobs(Schema):

@@ -61,7 +61,9 @@ def overrule(found: Requirements, said: Overruled | None) -> Requirements:
         return found
     values: dict[str, Any] = {
         name: Found(value=value, confidence="stated", reason="You said so.")
-        for name, value in said.model_dump(exclude_none=True).items()
+        for name, value in said.model_dump(
+            exclude_none=True, exclude={"framework", "timeout_seconds"}
+        ).items()
     }
     return found.model_copy(update=values)
 

@@ -120,6 +120,7 @@ async def quote(prepared: CheckedJob) -> Quote:
         else TakenOffer.model_validate({name: place.get(name) for name in _OFFER}),
         estimated_cost=SpanOut.model_validate(prepared.placed.cost),
         reasons=prepared.reasons,
+        ignored=prepared.body.ignored,
     )
 
 
@@ -146,6 +147,7 @@ async def submit(
             estimated_cost=SpanOut.model_validate(prepared.placed.cost),
             status_url=f"/api/ml-jobs/{job.id}/status",
             reasons=prepared.reasons,
+            ignored=prepared.body.ignored,
         )
 
 

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from gpubloom.offers import Constraints
 from gpubloom.offers.offer import Priority
@@ -75,11 +75,23 @@ class Wishes(SnakeSchema):
 class Overruled(SnakeSchema):
     """What a person knows better than what was read from the script."""
 
-    gpu_memory_gb: Annotated[Number, Field(ge=0, le=100_000, allow_inf_nan=False)] | None = None
+    gpu_memory_gb: Annotated[Number, Field(ge=0, le=100_000, allow_inf_nan=False)] | None = Field(
+        None, validation_alias=AliasChoices("gpu_memory_gb", "gpu_memory")
+    )
     duration_hours: _Hours | None = None
     gpus: Annotated[Whole, Field(ge=0, le=1_024)] | None = None
     interactive: Flag | None = None
     multi_node: Flag | None = None
+    timeout_seconds: Annotated[Number, Field(gt=0, le=360_000_000, allow_inf_nan=False)] | None = Field(
+        None, description="The same as max_hours, which counts where both are given."
+    )
+    framework: _Name | None = Field(
+        None, description="Changes nothing: the script's own imports say what it needs."
+    )
+
+    @property
+    def ignored(self) -> list[str]:
+        return [] if self.framework is None else ["requirements.framework"]
 
 
 class NewMlJob(SnakeSchema):
@@ -115,6 +127,17 @@ class NewMlJob(SnakeSchema):
         False, description="An admin's word to run it here where no sandbox can be built."
     )
 
+    @model_validator(mode="after")
+    def _timeout_is_the_longest_time(self) -> "NewMlJob":
+        said = self.requirements
+        if said is not None and said.timeout_seconds is not None and self.max_hours is None:
+            self.max_hours = said.timeout_seconds / 3_600
+        return self
+
+    @property
+    def ignored(self) -> list[str]:
+        return [] if self.requirements is None else self.requirements.ignored
+
 
 class SpanOut(SnakeSchema):
     low: float
@@ -130,6 +153,7 @@ class StartedMlJob(SnakeSchema):
     estimated_cost: SpanOut
     status_url: str
     reasons: list[str]
+    ignored: list[str] = Field([], description="Fields of the request that change nothing here.")
 
 
 class Quote(SnakeSchema):
@@ -139,6 +163,7 @@ class Quote(SnakeSchema):
     offer: TakenOffer | None
     estimated_cost: SpanOut
     reasons: list[str]
+    ignored: list[str] = Field([], description="Fields of the request that change nothing here.")
 
 
 class Progress(SnakeSchema):

@@ -16,6 +16,7 @@ const quote = {
   offer: { provider: "lambda", gpu: "A10", gpus: 1, kind: "on_demand" as const, region: "us-east-1" },
   estimated_cost: { low: 0.4, likely: 0.5, high: 0.9 },
   reasons: ["The cheapest that fits."],
+  ignored: [],
 };
 
 function show(limits: { budget: string; maxHours: string }, onStart: () => Promise<void>) {
