@@ -44,16 +44,26 @@ def adapter(base: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(adapter: Path) -> Iterator[dict[str, object]]:
+def place(adapter: Path, base: Path) -> Iterator[dict[str, object]]:
     """serve.json of an adapter that is served by this process."""
-    found = find_model(adapter)
+    found = find_model(adapter, base)
     with listening(Voices(found, ON_CPU), Speech.of(found)) as (_, client):
         yield {"port": client.base_url.port, "token": TOKEN, "context_length": 4_096, "chat_template": True}
 
 
 @pytest.mark.long
-def test_base_and_tuned_are_asked_in_one_go(adapter: Path) -> None:
-    options = ("--compare", "--max-tokens", "8", "--temperature", "0", "--device", "cpu")
+def test_base_and_tuned_are_asked_in_one_go(adapter: Path, base: Path) -> None:
+    options = (
+        "--base-model",
+        str(base),
+        "--compare",
+        "--max-tokens",
+        "8",
+        "--temperature",
+        "0",
+        "--device",
+        "cpu",
+    )
     process = start(str(adapter), "-p", "What is the password?", *options)
     output, errors = process.communicate(timeout=150)
     assert (process.returncode, errors) == (0, "")

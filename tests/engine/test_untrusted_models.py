@@ -8,12 +8,16 @@ from typing import Any, cast
 
 import pytest
 
+from gpubloom.engine.adapters_on_disk import BaseNeeded
 from gpubloom.engine.export import read_weights
 from gpubloom.engine.models.sources import PretrainedWeights
 from gpubloom.engine.pretrained_text import ON_CPU, load_pretrained_text
+from gpubloom.engine.serving.found import find_model
+from gpubloom.engine.serving.voices import Voices
 from gpubloom.hub.checking import check_model
 from gpubloom.hub.weight_index import UnsafeModelError, check_model_folder
 from gpubloom.plan import TrainConfig
+from tests.engine.serving.speakers import make_adapter
 from tests.hub.test_checking import shards
 from tests.tiny_models import make_tiny_model
 
@@ -99,3 +103,65 @@ def test_an_index_of_plain_names_is_loaded_also_from_the_cache_of_a_hub(
         (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
     check_model_folder(snapshot)
     load_pretrained_text(snapshot)
+
+
+@pytest.fixture
+def adapter(sharded: Path, tmp_path: Path) -> Path:
+    """An adapter whose file names somebody else's model."""
+    return make_adapter(tmp_path / "adapter", sharded)
+
+
+def rename_base(adapter: Path, base: Path) -> None:
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": str(base)}))
+
+
+def test_the_base_that_an_adapters_file_names_is_not_loaded_whether_it_exists_or_not(
+    adapter: Path, sharded: Path, tmp_path: Path
+) -> None:
+    sentences = []
+    for named in (sharded, tmp_path / "gone"):
+        rename_base(adapter, named)
+        for load in (find_model, load_pretrained_text):
+            with pytest.raises(BaseNeeded) as refused:
+                load(adapter)
+            sentences.append(str(refused.value).replace(str(named), ""))
+    assert len(set(sentences)) == 1
+    # Whoever names the base has it.
+    assert Voices(find_model(adapter, sharded), ON_CPU).get("tuned") is not None
+
+
+@pytest.mark.parametrize("load", [load_pretrained_text, by_trl], ids=["transformers", "trl"])
+def test_an_adapter_config_inside_a_model_folder_leads_no_loader_to_another_model(
+    sharded: Path, adapter: Path, tmp_path: Path, load: Callable[[Path], object]
+) -> None:
+    mixed = tmp_path / "mixed"
+    shutil.copytree(sharded, mixed)
+    shutil.copyfile(adapter / "adapter_config.json", mixed / "adapter_config.json")
+    shutil.copyfile(adapter / "adapter_model.safetensors", mixed / "adapter_model.safetensors")
+    with pytest.raises((BaseNeeded, UnsafeModelError)):
+        load(mixed)
+    with pytest.raises(UnsafeModelError):
+        load_pretrained_text(adapter, base=mixed)
+    assert [finding.code for finding in check_model(mixed).findings] == ["adapter_in_model"]
+
+
+@pytest.mark.parametrize("place", ["beside", "among checkpoints", "inside a checkpoint"])
+def test_a_config_that_came_with_an_adapter_is_not_taken_for_its_run(
+    adapter: Path, sharded: Path, tmp_path: Path, place: str
+) -> None:
+    fields = {"model": {"path": str(sharded)}, "method": "lora", "data": {"train_path": "/nowhere"}}
+    config = TrainConfig.model_validate({"name": "x", "device": "cpu", **fields}).to_json()
+    checkpoint = tmp_path / "run/checkpoints/step-00000001"
+    asked = checkpoint
+    if place == "beside":
+        shutil.copytree(adapter, checkpoint)
+        (checkpoint / "config.json").write_text(config)
+    elif place == "among checkpoints":
+        shutil.copytree(adapter, checkpoint)
+        (checkpoint.parent / "config.json").write_text(config)
+    else:
+        shutil.copytree(adapter, checkpoint / "model")
+        (checkpoint / "config.json").write_text(config)
+    with pytest.raises(ValueError, match=r"no run says|neither a run directory"):
+        find_model(asked)

@@ -19,6 +19,10 @@ def chat(
         str | None, typer.Option("--prompt", "-p", help="Ask this, print the answer, and end.")
     ] = None,
     base: Annotated[bool, typer.Option("--base", help="Ask the model it was tuned from.")] = False,
+    base_model: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the model it was tuned from; an adapter alone needs it."),
+    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Ask both, one after the other.")] = False,
     system: Annotated[str | None, typer.Option(help="What the model is told before the first turn.")] = None,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="0 takes the likeliest token.")] = 0.7,
@@ -34,7 +38,16 @@ def chat(
 
     settings = Settings(temperature, top_p, max_tokens, seed)
     try:
-        _chat(model, prompt, settings, base=base, compare=compare, system=system, device=device)
+        _chat(
+            model,
+            prompt,
+            settings,
+            base=base,
+            base_model=base_model,
+            compare=compare,
+            system=system,
+            device=device,
+        )
     except ValueError as problem:
         typer.echo(f"bloom chat: {problem}", err=True)
         raise typer.Exit(2) from None
@@ -51,6 +64,7 @@ def _chat(
     settings: "Settings",
     *,
     base: bool,
+    base_model: Path | None,
     compare: bool,
     system: str | None,
     device: str,
@@ -61,7 +75,13 @@ def _chat(
 
     if not model.is_dir():
         raise ValueError(f"There is no run directory and no model folder {model}.")
-    fields = {"kind": "serve", "model": str(model.resolve()), "device": device, "idle_minutes": _IDLE_MINUTES}
+    fields = {
+        "kind": "serve",
+        "model": str(model.resolve()),
+        "base": None if base_model is None else str(base_model.expanduser().resolve()),
+        "device": device,
+        "idle_minutes": _IDLE_MINUTES,
+    }
     with running(task_from(fields)) as task:
         if prompt is None and sys.stderr.isatty():
             typer.echo("Loading …", err=True)

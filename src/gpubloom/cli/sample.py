@@ -15,6 +15,10 @@ def sample(
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")] = 0.8,
     top_k: Annotated[int, typer.Option(min=0, help="Choose among so many tokens; 0 among all.")] = 40,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another text.")] = 0,
+    base_model: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the model it was tuned from; an adapter alone needs it."),
+    ] = None,
 ) -> None:
     """Let a trained model, or one still in training, continue a text."""
     from gpubloom.cli.child_process import child_environment, must_have_torch
@@ -28,6 +32,7 @@ def sample(
         raise typer.Exit(2) from None
     options = {"--max-tokens": max_tokens, "--temperature": temperature, "--top-k": top_k, "--seed": seed}
     command = [sys.executable, "-m", "gpubloom.engine.sample"]
+    command += [] if base_model is None else ["--base-model", str(base_model.expanduser())]
     command += [text for name, value in options.items() for text in (name, str(value))]
     # After "--" a prompt may begin with a dash.
     child = subprocess.Popen(

@@ -79,6 +79,19 @@ def write_adapter_config(folder: Path, model: LoraBlocks, base_model: str | None
     (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
+class BaseNeeded(ValueError):
+    """An adapter without a run that says what it was trained on. `named`: what its file says, as a hint."""
+
+    code = "base_needed"
+
+    def __init__(self, named: object) -> None:
+        hint = f" Its {CONFIG_FILE} calls it {str(named)[:200]!r}." if named else ""
+        super().__init__(
+            "This folder holds an adapter, and no run says which model it was trained on: name the folder of "
+            f"that model as the base (--base; of chat and sample --base-model).{hint}"
+        )
+
+
 def read_adapter(folder: Path) -> Adapter:
     """An adapter of this engine or of PEFT; ValueError when it is of a kind that is not known here."""
     try:

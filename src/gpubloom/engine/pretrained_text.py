@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from gpubloom.engine.adapters_on_disk import CONFIG_FILE, Adapter, read_adapter
+from gpubloom.engine.adapters_on_disk import CONFIG_FILE, BaseNeeded, read_adapter
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.serving.four_bit import to_four_bit
 from gpubloom.engine.serving.low_rank import attach, tuned
@@ -75,20 +75,17 @@ def load_pretrained_text(
 ) -> PretrainedText:
     """The model of a folder; of an adapter's folder, the base with the adapter's terms.
 
-    `base` is by default what the adapter names; `four_bit` computes with a base as QLoRA trained on it.
+    `base` is what a run or a person names, never what the adapter's file says: that could be any folder of
+    this machine. `four_bit` computes with a base as QLoRA trained on it.
     """
     if not (folder / CONFIG_FILE).is_file():
         return PretrainedText(_load(folder, compute, four_bit=four_bit))
     adapter = read_adapter(folder)
-    model = _load(base or _named_base(folder, adapter), compute, four_bit=four_bit)
+    if base is None:
+        raise BaseNeeded(adapter.base_model)
+    model = _load(base, compute, four_bit=four_bit)
     attach(model, adapter, compute.dtype)
     return PretrainedText(model)
-
-
-def _named_base(folder: Path, adapter: Adapter) -> Path:
-    if adapter.base_model is None:
-        raise ValueError(f"{folder} holds adapters, but does not say which model they belong to.")
-    return Path(adapter.base_model)
 
 
 def _load(folder: Path, compute: Compute, *, four_bit: bool) -> nn.Module:

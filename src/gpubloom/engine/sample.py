@@ -24,9 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--top-k", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--base-model", type=Path)
     options = parser.parse_args(arguments)
     try:
-        found = find_model(options.run)
+        found = find_model(options.run, options.base_model)
         model = load_text(found, ON_CPU)
         tokenizer = Tokenizer.load(found.file(TOKENIZER_FILE) or found.folder / TOKENIZER_FILE)
     except ValueError as problem:

@@ -30,7 +30,7 @@ class OfAModel(Part):
     base: str | None = Field(
         None,
         min_length=1,
-        description="The model it was tuned from; by default what the run or adapter says.",
+        description="The model it was tuned from; by default what the run says. An adapter alone needs it.",
     )
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
 

@@ -23,10 +23,10 @@ def adapter(tmp_path_factory: pytest.TempPathFactory, base: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def voices(adapter: Path) -> Voices:
-    return Voices(find_model(adapter), ON_CPU)
+def voices(adapter: Path, base: Path) -> Voices:
+    return Voices(find_model(adapter, base), ON_CPU)
 
 
 @pytest.fixture(scope="session")
-def speech(adapter: Path) -> Speech:
-    return Speech.of(find_model(adapter))
+def speech(adapter: Path, base: Path) -> Speech:
+    return Speech.of(find_model(adapter, base))

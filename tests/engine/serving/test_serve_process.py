@@ -66,8 +66,20 @@ class Served:
         self.process.communicate()
 
 
-def test_the_openai_client_is_satisfied_until_somebody_cancels(tmp_path: Path, adapter: Path) -> None:
-    with Served(tmp_path / "serve", adapter) as served, served.client() as client:
+def test_a_playground_does_not_load_the_base_that_an_adapters_file_names(
+    tmp_path: Path, adapter: Path
+) -> None:
+    with Served(tmp_path / "serve", adapter) as served:
+        code, output = served.ended(START_SECONDS)
+    assert code == 2
+    assert "holds an adapter" in output
+    assert not (served.home / "serve.json").exists()
+
+
+def test_the_openai_client_is_satisfied_until_somebody_cancels(
+    tmp_path: Path, adapter: Path, base: Path
+) -> None:
+    with Served(tmp_path / "serve", adapter, base=str(base)) as served, served.client() as client:
         place = served.place()
         assert (served.home / "serve.json").stat().st_mode & 0o777 == 0o600
         assert {key: place[key] for key in ("v", "models", "context_length", "chat_template")} == {

@@ -1,6 +1,5 @@
 """One set of weights, two voices: what each computes, also at the same time; and what is found on disk."""
 
-import json
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -162,14 +161,9 @@ def test_four_bits_that_stay_packed_compute_what_decoded_ones_do(tmp_path: Path,
 
 
 def test_a_base_that_is_gone_is_named_and_another_place_of_it_can_be_given(
-    tmp_path: Path, adapter: Path, base: Path
+    tmp_path: Path, adapter: Path, base: Path, make_config: Any
 ) -> None:
-    lost = tmp_path / "adapter"
-    shutil.copytree(adapter, lost)
-    config = json.loads((lost / "adapter_config.json").read_text())
-    (lost / "adapter_config.json").write_text(
-        json.dumps(config | {"base_model_name_or_path": str(tmp_path / "gone")})
-    )
+    lost = run_around(tmp_path / "run", adapter, tmp_path / "gone", make_config)
     with pytest.raises(ValueError, match=f"There is no model folder {tmp_path / 'gone'}"):
         find_model(lost)
     assert find_model(lost, base).base == base

@@ -51,9 +51,12 @@ class Found:
 
 
 def find_model(path: Path, base: Path | None = None) -> Found:
-    """ValueError with a sentence when there is nothing to load. `base` overrides what run or adapter say."""
-    folder = _folder(path)
-    run_dir, config = _run_of(folder)
+    """ValueError with a sentence when there is nothing to load. `base` overrides what the run says.
+
+    What an adapter's own file says about its base is not used: a folder from anybody could name any other.
+    """
+    run_dir, config = _run_of(path)
+    folder = _folder(path, run_dir, config)
     found = Found(folder, run_dir=run_dir, config=config)
     if base is not None:
         if not base.is_dir():
@@ -68,19 +71,25 @@ def find_model(path: Path, base: Path | None = None) -> Found:
     return Found(folder, started_from, run_dir, config)
 
 
-def _folder(path: Path) -> Path:
-    for folder in (path, path / "model"):
-        if has_weights(folder) or (folder / adapters_on_disk.WEIGHTS_FILE).is_file():
+def _folder(path: Path, run_dir: Path | None, config: TrainConfig | None) -> Path:
+    is_run = run_dir is not None and run_dir == path.resolve()
+    # A checkpoint is what it holds itself: its folders may have come from another machine.
+    is_checkpoint = path.resolve().parent.name == "checkpoints"
+    for folder in (path,) if is_checkpoint else (path, path / "model"):
+        if _holds_weights(folder):
             return folder
         _must_be_safetensors(folder)
-    config = _train_config(path)
-    if config is None:
+    if not is_run or config is None:
         raise ValueError(f"{path} is neither a run directory nor a model folder.")
     checkpoints = list_checkpoints(checkpoint_folder(config, path.resolve()))
     if not checkpoints:
         raise ValueError(f"{path} has no checkpoint yet; wait for the first one.")
     _must_be_safetensors(checkpoints[-1])
     return checkpoints[-1]
+
+
+def _holds_weights(folder: Path) -> bool:
+    return has_weights(folder) or (folder / adapters_on_disk.WEIGHTS_FILE).is_file()
 
 
 def _must_be_safetensors(folder: Path) -> None:
@@ -93,13 +102,22 @@ def _must_be_safetensors(folder: Path) -> None:
         )
 
 
-def _run_of(folder: Path) -> tuple[Path | None, TrainConfig | None]:
-    """A final model lies in its run directory, a checkpoint in a folder of it."""
-    whole = folder.resolve()
-    for place in (whole.parent, whole.parent.parent):
-        if (config := _train_config(place)) is not None:
-            return place, config
-    return None, None
+def _run_of(path: Path) -> tuple[Path | None, TrainConfig | None]:
+    """The run that a path belongs to: a run directory, its final model, or one of its checkpoints.
+
+    Never a config.json beside weights or among checkpoints: those files may have come with them.
+    """
+    whole = path.resolve()
+    if whole.name == "model":
+        place = whole.parent
+    elif whole.parent.name == "checkpoints":
+        place = whole.parent.parent
+    elif not _holds_weights(whole):
+        place = whole
+    else:
+        return None, None
+    config = _train_config(place)
+    return (None, None) if config is None else (place, config)
 
 
 def _train_config(folder: Path) -> TrainConfig | None:
@@ -122,10 +140,7 @@ def _start_of(config: TrainConfig | None) -> Path | None:
 def _base_of_adapter(folder: Path, config: TrainConfig | None) -> Path:
     started_from = _start_of(config)
     if started_from is None:
-        named = adapters_on_disk.read_adapter(folder).base_model
-        if named is None:
-            raise ValueError(f"{folder} holds adapters, but does not say which model they belong to.")
-        started_from = Path(named)
+        raise adapters_on_disk.BaseNeeded(adapters_on_disk.read_adapter(folder).base_model)
     if not started_from.is_dir():
         raise ValueError(
             f"There is no model folder {started_from}: put it back to use what was trained on it, or name "
