@@ -1,19 +1,17 @@
 """The API of training jobs: what is accepted, refused, asked for and hidden. On both databases."""
 
-import json
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
-from gpubloom.plan import Gpu, Hardware, TrainConfig
+from gpubloom.plan import Gpu, Hardware
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.projects.tables import Project
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job, add_project
-from tests.tiny_models import make_tiny_model
 
 NEW_PROJECT = {"name": "New", "modelArchitecture": "transformer", "modelSize": 0.001}
 
@@ -80,88 +78,6 @@ def test_a_job_without_data_is_the_demo(ada: Browser) -> None:
     job = ada.post("/api/training-jobs", json={"project": NEW_PROJECT}).json()
     assert job["config"]["data"]["train_path"].endswith("*.py")
     assert job["config"]["max_steps"] is not None, "a demo ends by itself, soon"
-
-
-def test_a_job_keeps_what_was_requested_apart_from_the_defaults(
-    installation: Installation, member: User, ada: Browser, text: Path
-) -> None:
-    project = add_project(installation, member, training_data_path="corpus.txt")
-    body = {"projectId": str(project.id), "config": {"batchSize": 2, "optimizer": {"weightDecay": 0}}}
-    job = ada.post("/api/training-jobs", json=body).json()
-    requested = {"batch_size": 2, "optimizer": {"weight_decay": 0}}
-    assert job["requestedConfig"] == requested
-    assert (job["config"]["epochs"], job["config"]["learning_rate"]) == (10, 1e-3)
-    again = ada.post("/api/training-jobs", json={**body, "config": job["requestedConfig"]}).json()
-    assert again["config"] == job["config"]
-    row = installation.get(TrainingJob, UUID(job["id"]))
-    assert row is not None
-    installation.change(row, status="completed")
-    extended = ada.post(f"/api/training-jobs/{job['id']}/extend", json={"epochs": 12}).json()
-    assert extended["requestedConfig"] == {**requested, "epochs": 12}
-
-
-def test_a_job_of_an_earlier_version_requests_what_differs_from_the_defaults(
-    installation: Installation, member: User, ada: Browser
-) -> None:
-    config = TrainConfig.model_validate({"name": "old", "epochs": 4, "device": "cpu"})
-    job = add_job(installation, member, config=config.model_dump(mode="json"), requested_config=None)
-    assert ada.get(f"/api/training-jobs/{job.id}").json()["requestedConfig"] == {"epochs": 4}
-
-
-@pytest.mark.parametrize(
-    ("config", "rate", "epochs", "batch"),
-    [
-        ({}, 2e-5, 3, 8),
-        ({"method": "lora"}, 2e-4, 3, 8),
-        ({"method": "qlora", "epochs": 7}, 2e-4, None, 8),
-        ({"model": {"random_weights": True}}, 1e-3, 10, 32),
-    ],
-)
-def test_a_plan_says_what_is_used_for_fields_that_are_left_out(
-    ada: Browser,
-    installation: Installation,
-    text: Path,
-    config: dict[str, Any],
-    rate: float,
-    epochs: int | None,
-    batch: int,
-) -> None:
-    folder = make_tiny_model(installation.home / "uploads/tiny", context_length=128)
-    model = {**config.get("model", {}), "path": folder.name}
-    wanted = {**config, "model": model, "data": {"train_path": "corpus.txt"}}
-    answer = ada.post("/api/plan", json={"config": wanted}).json()
-    defaults = answer["defaults"]
-    assert answer["fits"] is True, answer["reason"]
-    assert (defaults["learning_rate"], defaults.get("epochs"), defaults["batch_size"]) == (
-        rate,
-        epochs,
-        batch,
-    )
-    assert defaults["model"]["context_length"] == 128, "no longer than the model's positions"
-    assert str(installation.home) not in json.dumps(defaults)
-    started = ada.post("/api/training-jobs", json={"project": NEW_PROJECT, "config": wanted}).json()
-    used = started["config"]
-    assert (used["learning_rate"], used["batch_size"]) == (rate, batch)
-    assert used["model"]["context_length"] == 128
-
-
-def test_a_plan_that_does_not_fit_still_says_the_defaults(
-    installation: Installation, ada: Browser, text: Path
-) -> None:
-    _add_machine(installation, memory=10**9)
-    wanted = {"model": {"preset": "8b"}, "data": {"train_path": "corpus.txt"}}
-    answer = ada.post("/api/plan", json={"config": wanted}).json()
-    assert answer["fits"] is False
-    assert answer["defaults"]["learning_rate"] == 1e-3
-
-
-def test_a_demo_of_another_model_has_that_models_rate(
-    installation: Installation, ada: Browser, text: Path
-) -> None:
-    folder = make_tiny_model(installation.home / "uploads/tiny")
-    body = {"project": NEW_PROJECT, "config": {"model": {"path": folder.name}}}
-    config = ada.post("/api/training-jobs", json=body).json()["config"]
-    assert (config["learning_rate"], config["batch_size"], config["max_steps"]) == (2e-5, 8, 450)
 
 
 def test_a_demo_can_be_started_again_with_the_config_it_was_given(ada: Browser) -> None:
