@@ -1,6 +1,7 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answerOf, api } from "./client";
 import { receivedAt, sendAt } from "./pieces";
+import { pollInterval } from "./problem";
 import { queryClient } from "./query-client";
 import type { components } from "./schema";
 import type { Dataset } from "./types";
@@ -29,7 +30,7 @@ export const datasetQuery = (id: string) =>
   queryOptions({
     queryKey: ["datasets", "one", id],
     queryFn: ({ signal }) => answerOf(api.GET("/api/datasets/{dataset_id}", { params: at(id), signal })),
-    refetchInterval: (query) => (query.state.data && isSettled(query.state.data) ? RESTING_EVERY : MOVING_EVERY),
+    refetchInterval: (query) => pollInterval(query, query.state.data && isSettled(query.state.data) ? RESTING_EVERY : MOVING_EVERY),
   });
 
 type PreviewWanted = { page: number; pageSize: number; modelId?: string };

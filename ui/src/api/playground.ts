@@ -3,7 +3,7 @@ import { queryOptions } from "@tanstack/react-query";
 import { answerOf, api, sessionFetch } from "./client";
 import { eventsOf } from "./event-stream";
 import { type Json, number, record, text } from "./free-json";
-import { ApiProblem, problemFromBody } from "./problem";
+import { ApiProblem, pollInterval, problemFromBody } from "./problem";
 import { queryClient } from "./query-client";
 
 /** What to talk to: a run's finished model, one of its checkpoints, or a model of one's own. */
@@ -19,7 +19,7 @@ export const playgroundQuery = (id: string) =>
     queryKey: ["playground", id],
     queryFn: ({ signal }) => answerOf(api.GET("/api/playground/{job_id}", { params: { path: { job_id: id } }, signal })),
     staleTime: 0,
-    refetchInterval: (query) => (query.state.data?.state === "ready" || query.state.data?.state === "ended" ? LOADED_EVERY : LOADING_EVERY),
+    refetchInterval: (query) => pollInterval(query, query.state.data?.state === "ready" || query.state.data?.state === "ended" ? LOADED_EVERY : LOADING_EVERY),
   });
 
 /** Loads a model: once for every attempt, however often the page is drawn. The one that is loaded already stays. */

@@ -62,3 +62,11 @@ export function sentenceOf(error: unknown): string {
 export function mayPass(error: unknown): boolean {
   return error instanceof ApiProblem && (error.status === 0 || error.status >= 500);
 }
+
+/**
+ * How soon to ask again. Never, once the first answer was a refusal that stays, such as 404: a query without
+ * data is pending again while it asks, and the page would lose what it says every time.
+ */
+export function pollInterval({ state }: { state: { data: unknown; error: unknown } }, milliseconds: number): number | false {
+  return state.data === undefined && state.error !== null && !mayPass(state.error) ? false : milliseconds;
+}

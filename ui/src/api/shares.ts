@@ -2,6 +2,7 @@
 import { queryOptions } from "@tanstack/react-query";
 import { answerOf, api } from "./client";
 import { isResting } from "./jobs";
+import { pollInterval } from "./problem";
 import { queryClient } from "./query-client";
 
 const at = (id: string) => ({ path: { job_id: id } });
@@ -31,7 +32,7 @@ export const sharedJobQuery = (token: string) =>
   queryOptions({
     queryKey: ["shared", "job", token],
     queryFn: ({ signal }) => answerOf(api.GET("/api/shared/job", { params: { header: { "x-share-token": token } }, signal })),
-    refetchInterval: (query) => (query.state.data && isResting(query.state.data.status) ? 15_000 : POLL),
+    refetchInterval: (query) => pollInterval(query, query.state.data && isResting(query.state.data.status) ? 15_000 : POLL),
   });
 
 export const sharedCurvesQuery = (token: string, live: boolean) =>
