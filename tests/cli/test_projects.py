@@ -80,9 +80,21 @@ def test_projects_can_be_created_changed_listed_and_deleted(bloom: Bloom, token:
     assert "No projects yet" in bloom("projects", "list").stdout
 
 
-def test_jobs_can_be_started_listed_paused_and_cancelled(bloom: Bloom, token: str, tmp_path: Path) -> None:
+@pytest.fixture
+def project(server: LiveServer, bloom: Bloom, token: str) -> Iterator[str]:
+    """Gone afterwards with its jobs: whatever comes next finds no projects."""
     made = bloom("projects", "create", "Demo", "--size", "0.001", "--json", BLOOM_TOKEN=token)
     project = json.loads(made.stdout)["id"]
+    yield project
+    with httpx2.Client(base_url=server.address, headers={"Authorization": f"Bearer {token}"}) as client:
+        for job in client.get("/api/training-jobs").json()["items"]:
+            client.delete(f"/api/training-jobs/{job['id']}").raise_for_status()
+        client.delete(f"/api/projects/{project}").raise_for_status()
+
+
+def test_jobs_can_be_started_listed_paused_and_cancelled(
+    bloom: Bloom, token: str, project: str, tmp_path: Path
+) -> None:
     config = tmp_path / "config.json"
     config.write_text('{"max_steps": 5}')
     started = bloom("jobs", "start", project, "--config", str(config), "--json", BLOOM_TOKEN=token)
