@@ -1,6 +1,7 @@
 """One long run in its card and on its job page: both draw the same means, and say the same last value."""
 
 import asyncio
+import math
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -82,6 +83,26 @@ def add_as_job(server: LiveServer, run_dir: Path, name: str, status: str = "comp
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, ingest()).result()
     return f"/projects/{project.id}/jobs/{job.id}"
+
+
+@pytest.fixture(scope="module")
+def diverged_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that ended as runs that diverge do: hardly a number left that is one."""
+    run_dir = tmp_path_factory.mktemp("diverged") / "run"
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        reporter.describe({"loss_scale": math.inf, "noise_scale": math.nan, "parameters": math.nan})
+        for step, loss in enumerate([3.0, 2.5, 90.0, math.inf, math.nan], start=1):
+            values = {"train/loss": loss, "train/grad_norm": math.inf, "train/tokens_per_second": math.inf}
+            reporter.metrics(values, step)
+        reporter.metric("eval/loss", math.nan, 5)
+        reporter.checkpoint(
+            "checkpoints/step-5", step=5, metrics={"eval/loss": math.nan, "eval/perplexity": math.inf}
+        )
+        reporter.system({"gpu/0/power": math.nan, "ram/used": math.nan})
+        reporter.log("the loss is no longer a number", level="error")
+        reporter.error(FloatingPointError("the loss is nan"))
+        reporter.finish("failed", "the loss is nan")
+    return run_dir
 
 
 @pytest.fixture
@@ -169,3 +190,46 @@ def test_the_card_and_the_job_page_of_a_long_run_show_the_same_true_numbers(
     expect(rows.filter(has_text="(2 to 8)").first).to_be_visible()
     page.keyboard.press("Escape")
     assert flaws_on_every_screen(page) == []
+
+
+def test_a_card_of_a_diverged_run_shows_every_section_with_what_is_no_number(
+    card: Page, diverged_run: Path, tmp_path: Path
+) -> None:
+    card.goto(write_card(diverged_run, tmp_path / "card.html").as_uri())
+    checkpoint = card.locator("#checkpoints tbody tr")
+    expect(checkpoint).to_contain_text("eval/loss NaN, eval/perplexity Infinity")
+    expect(card.locator("#logs .log")).to_contain_text("the loss is no longer a number")
+    failure = card.locator("#failure")
+    expect(failure).to_contain_text("NaN at step 5")
+    expect(failure).to_contain_text("Infinity at step 5")
+    expect(card.locator("#metric-loss .legend")).to_contain_text("NaN")
+    expect(card.locator("#metric-grad_norm .legend")).to_have_text("Infinity")
+    card.get_by_text("About this run").click()
+    expect(card.locator("#status")).to_contain_text("Loss scaleInfinity")
+    expect(card.locator("#status")).to_contain_text("Noise scaleNaN")
+
+
+@pytest.mark.timeout(300)
+def test_the_pages_of_a_diverged_job_show_what_is_no_number(
+    new_page: NewPage, server: LiveServer, diverged_run: Path
+) -> None:
+    page = new_page()
+    set_up(page, server)
+    create_project(page, "Rates", "0.001", "corpus.txt")
+    path = add_as_job(server, diverged_run, "Diverged", "failed")
+    page.goto(path)
+    expect(page.get_by_role("group", name="Values of Loss")).to_have_text("train NaNeval NaN")
+    expect(page.get_by_role("group", name="Values of Gradient norm")).to_have_text("Infinity")
+    checkpoints = page.get_by_role("table", name="Checkpoints")
+    expect(checkpoints.get_by_role("row").nth(1)).to_contain_text("NaN")
+    page.goto("/checkpoints")
+    row = page.get_by_role("row").nth(1)
+    expect(row).to_contain_text("NaN")
+    expect(row).to_contain_text("Infinity")
+    page.goto("/jobs")
+    expect(page.get_by_role("row", name=re.compile("Diverged"))).to_contain_text("NaN")
+    job = path.rpartition("/")[2]
+    other = add_as_job(server, diverged_run, "Again", "failed").rpartition("/")[2]
+    page.goto(f"/compare?job={job},{other}")
+    figures = page.get_by_role("region", name="Figures of the runs")
+    expect(figures.get_by_role("row", name="Final loss")).to_contain_text("NaN")

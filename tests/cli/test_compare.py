@@ -1,13 +1,16 @@
 """`bloom compare`: of run directories and of jobs, what differs, what came of it, one chart."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
-from gpubloom.cli.chart import Line, draw_together
+from gpubloom.cli.chart import Line, draw_together, short
+from gpubloom.cli.compared import compare_jobs
+from gpubloom.cli.jobs import _line as job_line
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 from tests.live_server import live_server
@@ -89,3 +92,42 @@ def test_curves_in_one_chart_keep_whose_they_are() -> None:
     assert [len("".join(text for text, _ in row)) for row in rows] == [40] * 6
     top = [owner for text, owner in rows[0] if text.strip() and owner is not None]
     assert top == [1, 0], "the falling one begins at the top, the rising one ends there"
+
+
+def test_a_run_that_diverged_is_compared_by_its_finite_evaluations(tmp_path: Path) -> None:
+    good = _run(tmp_path / "good", [3.0, 2.0], name="a")
+    bad = _run(tmp_path / "bad", [3.0, math.nan], name="b")
+    with Reporter(bad) as reporter:
+        reporter.metrics({"train/loss": math.inf, "eval/loss": math.nan}, step=3)
+        reporter.metrics({"eval/loss": 7.0}, step=4)
+        reporter.metrics({"eval/loss": math.nan}, step=5)
+    code, text = _bloom(str(good), str(bad))
+    assert code == 0, text
+    rows = {line.split("  ")[0].strip(): line.split() for line in text.splitlines() if line.strip()}
+    assert rows["final train loss"][-2:] == ["2", "Infinity"]
+    assert rows["final eval loss"][-2:] == ["3", "NaN"]
+    assert rows["best eval loss"][-2:] == ["3", "4"]
+
+
+@pytest.mark.parametrize(("stored", "shown"), [("NaN", "NaN"), ("Infinity", "Infinity"), (1.5, "1.500")])
+def test_a_job_whose_loss_is_no_number_is_listed(stored: object, shown: str) -> None:
+    job = {
+        "id": "1",
+        "status": "failed",
+        "name": "n",
+        "summary": {"values": {"train/loss": {"value": stored}}},
+    }
+    assert f"loss {shown}" in job_line(job)
+
+
+def test_a_job_of_a_server_whose_final_loss_is_no_number_is_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = {"id": "1", "name": "n", "status": "failed"}
+    figures = dict.fromkeys(("bestEvalLoss", "steps", "tokens", "tokensPerSecond", "seconds"))
+    answer = {"jobs": [job], "outcomes": [{"final": {"train/loss": "NaN"}, **figures}], "differences": []}
+    monkeypatch.setattr(
+        "gpubloom.cli.api_client.call", lambda *_, query=None: {"series": []} if query else answer
+    )
+    (run,) = compare_jobs(["1"], "train/loss").runs
+    assert short(run.figures["final train loss"] or 0.0) == "NaN"

@@ -233,6 +233,23 @@ def test_a_long_run_is_drawn_by_its_means_with_its_extremes_shaded(run_dir: Path
     assert re.search("\x1b\\[2m[⠀-⣿]", output)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), (0.0, "0")]
+)
+def test_numbers_that_are_none_have_one_spelling(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+def test_a_run_that_counts_no_epochs_is_watched(run_dir: Path) -> None:
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        reporter.metrics({"train/loss": math.nan, "lr": math.inf}, 1)
+        reporter.progress(1, 10, epoch=math.nan, epochs=math.inf)
+    shown = _bloom("watch", str(run_dir), "--once")
+    assert shown.returncode == 0, shown.stderr
+    assert "loss NaN · lr Infinity" in shown.stdout
+    assert "epoch NaN/Infinity" in shown.stdout
+
+
 def test_a_chart_survives_any_values() -> None:
     assert "no values" in draw(Line([]), 40, 5)[0]
     assert "no values" in draw(Line([[(1, math.nan)]]), 40, 5)[0]
@@ -248,7 +265,7 @@ def test_a_chart_survives_any_values() -> None:
         (0.00012, "1.20e-04"),
         (12_345, "12.3k"),
         (7.2e9, "7.2G"),
-        (math.nan, "nan"),
+        (math.nan, "NaN"),
     ],
 )
 def test_numbers_are_short(value: float, text: str) -> None:

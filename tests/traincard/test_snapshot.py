@@ -161,6 +161,27 @@ def test_gpus_are_shown_each_and_together_by_node(
     ]
 
 
+def test_numbers_that_are_none_are_named_where_a_number_is_shown(run_dir: Path, open_reporter: Open) -> None:
+    reporter = open_reporter()
+    reporter.describe({"loss_scale": math.inf})
+    reporter.metrics({"loss": math.nan, "grad_norm": -math.inf}, 1)
+    reporter.system({"gpu/0/power": math.nan})
+    reporter.checkpoint("c", step=1, metrics={"eval_loss": math.nan})
+    reporter.error(ValueError("no"))
+    reporter.finish("failed", "no")
+    shown = snapshot(run_dir)
+    assert {metric["name"]: metric["last"]["value"] for metric in shown["metrics"]} == {
+        "train/loss": "NaN",
+        "train/grad_norm": "-Infinity",
+    }
+    assert shown["status"]["facts"]["loss_scale"] == "Infinity"
+    assert shown["checkpoints"]["items"][0]["metrics"] == {"eval_loss": "NaN"}
+    assert shown["failure"]["last_metrics"]["train/loss"] == {"step": 1, "value": "NaN"}
+    assert shown["failure"]["last_metrics"]["train/grad_norm"]["value"] == "-Infinity"
+    assert shown["failure"]["last_system"]["gpu/0/power"] == "NaN"
+    assert shown["system"]["nodes"][0]["last"]["gpu/0/power"] == "NaN"
+
+
 def test_a_failure_is_summed_up_with_the_last_state(run_dir: Path, open_reporter: Open) -> None:
     reporter = open_reporter()
     reporter.metric("loss", 2.5, 41)

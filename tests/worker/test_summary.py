@@ -1,7 +1,12 @@
-"""What a job's summary keeps of its run's log."""
+"""What a job's summary says about its run."""
 
-from gpubloom.traincard import RunEvent
-from gpubloom.worker.summary import MOST_WARNINGS, add_warnings
+import math
+from pathlib import Path
+
+import pytest
+
+from gpubloom.traincard import Reporter, RunEvent, load_latest
+from gpubloom.worker.summary import MOST_WARNINGS, add_warnings, summarize
 
 
 def _log(line: str, level: str = "warning", attempt: int = 1) -> RunEvent:
@@ -26,3 +31,17 @@ def test_a_run_that_warns_without_end_is_counted_not_kept() -> None:
     kept = summary["warnings"]
     assert isinstance(kept, list)
     assert (len(kept), kept[0]["line"], summary["warningsLeftOut"]) == (MOST_WARNINGS, "warning 0", 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "name"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")]
+)
+def test_a_value_that_is_no_number_keeps_its_name_in_the_summary(
+    tmp_path: Path, value: float, name: str
+) -> None:
+    with Reporter(tmp_path, telemetry_seconds=0) as reporter:
+        reporter.describe({"loss_scale": value})
+        reporter.metric("train/loss", value, 3)
+    summary = summarize({}, load_latest(tmp_path), 0)
+    assert summary["values"]["train/loss"] == {"step": 3, "value": name}
+    assert summary["facts"]["loss_scale"] == name

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+from gpubloom.traincard.numbers_on_disk import encode_number
+
 Point = tuple[float, float]
 
 _BRAILLE = 0x2800
@@ -57,10 +59,10 @@ def draw_together(lines: Sequence[Line], width: int, height: int) -> list[list[P
 
 
 def short(value: float) -> str:
-    """A number in few characters: 0.00123 → 1.23e-03, 12345 → 12.3k."""
+    """A number in few characters: 0.00123 → 1.23e-03, 12345 → 12.3k; NaN, Infinity and -Infinity by name."""
     size = abs(value)
     if not math.isfinite(value) or size == 0:
-        return f"{value:g}"
+        return str(encode_number(value)) if size else "0"
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if size >= limit:
             return f"{value / (1e3 if letter == 'k' else limit):.3g}{letter}"

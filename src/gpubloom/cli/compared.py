@@ -1,5 +1,6 @@
 """Runs to be compared, from their directories or from a server: what differs, what came of it, a curve."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
@@ -60,8 +61,9 @@ def _read(folder: Path, series: str) -> Run:
     figures = {
         "final train loss": last("train/loss"),
         "final eval loss": last("eval/loss"),
+        # A bucket without a finite value has none that is lowest: its NaN would hide all others.
         "best eval loss": min(
-            (bucket.lowest for curve in evaluations for bucket in curve.buckets), default=None
+            (low for curve in evaluations for low in curve.low if not math.isnan(low)), default=None
         ),
         "steps": state.step,
         "tokens": last("train/tokens_seen"),
@@ -86,8 +88,8 @@ def compare_jobs(job_ids: list[str], series: str) -> Comparison:
         curves = call("GET", f"/training-jobs/{job['id']}/metrics", query=query)["series"]
         pieces = [list(zip(curve["x"], curve["value"], strict=True)) for curve in curves]
         figures = {
-            "final train loss": outcome["final"].get("train/loss"),
-            "final eval loss": outcome["final"].get("eval/loss"),
+            "final train loss": decode_number(outcome["final"].get("train/loss")),
+            "final eval loss": decode_number(outcome["final"].get("eval/loss")),
             "best eval loss": outcome["bestEvalLoss"],
             "steps": outcome["steps"],
             "tokens": outcome["tokens"],

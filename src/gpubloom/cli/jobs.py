@@ -25,7 +25,8 @@ def _line(job: dict[str, Any]) -> str:
     step, total = summary.get("step"), summary.get("totalSteps")
     progress = "" if step is None else f"step {step:,}" + (f" of {total:,}" if total else "")
     loss = (summary.get("values") or {}).get("train/loss", {}).get("value")
-    seen = "" if loss is None else f"loss {loss:.3f}"
+    # NaN and the infinities are texts in JSON.
+    seen = "" if loss is None else f"loss {loss}" if isinstance(loss, str) else f"loss {loss:.3f}"
     rows = _rows(job)
     where = f"{(job.get('place') or {}).get('provider') or 'local'}{_cost(summary)}"
     line = f"{job['id']}  {job['status']:<12} {progress:<22} {seen:<11} {where:<16} {job['name']}"

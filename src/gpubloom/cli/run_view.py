@@ -110,7 +110,7 @@ def status_line(view: RunView) -> str:
         total = f"/{state.total_steps:,}" if state.total_steps else ""
         parts.append(f"step {state.step:,}{total}")
     if state.epoch is not None:
-        parts.append(f"epoch {round(state.epoch, 2):g}" + (f"/{state.epochs:g}" if state.epochs else ""))
+        parts.append(f"epoch {_epoch(state.epoch)}" + (f"/{_epoch(state.epochs)}" if state.epochs else ""))
     if (left := state.eta_seconds()) is not None:
         parts.append(f"{duration(left)} left")
     if state.restart_count:
@@ -119,6 +119,11 @@ def status_line(view: RunView) -> str:
     if state.dropped:
         parts.append(f"{sum(state.dropped.values()):,} events dropped")
     return " · ".join(parts)
+
+
+def _epoch(given: Any) -> str:
+    # What a run says of NaN and the infinities is text.
+    return given if isinstance(given, str) else f"{round(given, 2):g}"
 
 
 def numbers_line(view: RunView) -> str:

@@ -15,7 +15,7 @@ from gpubloom.traincard.reading import LogLine, Reading
 from gpubloom.traincard.run_log import last_output
 from gpubloom.traincard.series import Curve
 from gpubloom.traincard.system_series import shorter_or_same, system_section
-from gpubloom.traincard.thinning import line_of, shorter
+from gpubloom.traincard.thinning import line_of, shorter, shown
 
 SNAPSHOT_VERSION = 1
 _MOST_METRICS = 400
@@ -209,7 +209,7 @@ def _metric(name: str, found: list[tuple[int, int, Curve]], points: int) -> dict
         "name": name,
         "title": base if split in {"train", ""} or not rest else f"{split} {base}",
         "group": _group(name),
-        "last": {"step": int(newest.last[-1]), "value": shorter(newest.value[-1])},
+        "last": {"step": int(newest.last[-1]), "value": shown(newest.value[-1])},
         "best": best,
         "lines": [
             {"attempt": attempt, "rank": rank, **line_of(curve, points if rank == 0 else points // 4)}

@@ -163,4 +163,4 @@ def _nodes(reading: Reading) -> list[dict[str, Any]]:
 def shorter_or_same(value: Any) -> Any:
     """Numbers as a card shows them, everything else as it is."""
     decoded = decode_number(value)
-    return shorter(decoded) if isinstance(decoded, float) else decoded
+    return shown(decoded) if isinstance(decoded, float) else decoded

@@ -3,6 +3,7 @@
 from typing import Any
 
 from gpubloom.traincard import RunEvent
+from gpubloom.traincard.numbers_on_disk import plain
 
 _FIELDS = {
     "phase": "phase",
@@ -28,24 +29,13 @@ _LONGEST_WARNING = 1_000
 
 
 def summarize(before: dict[str, Any], latest: dict[str, Any] | None, damaged_lines: int) -> dict[str, Any]:
-    """The new summary; marks are kept from the one before."""
+    """The new summary; marks are kept from the one before. NaN and the infinities are named, as on file."""
     summary = dict(before)
     if latest is not None:
-        summary.update({to: _finite(latest.get(name)) for name, to in _FIELDS.items()})
+        summary.update({to: plain(latest.get(name)) for name, to in _FIELDS.items()})
     if damaged_lines:
         summary["damagedLines"] = damaged_lines
     return summary
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: what cannot be written is null."""
-    if isinstance(value, float) and (value != value or value in {float("inf"), float("-inf")}):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return value
 
 
 def add_marks(summary: dict[str, Any], events: list[RunEvent], settings: dict[str, Any]) -> None:

@@ -122,3 +122,13 @@ def test_only_trainings_of_ones_own_two_to_eight_of_them(
     ):
         answer = ada.get("/api/compare", params={"job": [str(each) for each in ids]})
         assert answer.status_code == status, answer.text
+
+
+def test_a_final_value_that_is_no_number_is_named(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    values = {"train/loss": {"step": 3, "value": "NaN"}, "eval/loss": {"step": 3, "value": "Infinity"}}
+    jobs = [add_job(installation, member, summary={"values": values}) for _ in range(2)]
+    answer = ada.get("/api/compare", params={"job": [str(job.id) for job in jobs]})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["outcomes"][0]["final"] == {"train/loss": "NaN", "eval/loss": "Infinity"}

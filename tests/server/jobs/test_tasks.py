@@ -259,3 +259,14 @@ def test_all_checkpoints_are_listed_with_what_they_came_from(
     assert ada.get("/api/checkpoints", params={"search": "nothing"}).json()["total"] == 0
     assert ada.get("/api/checkpoints", params={"search": "tun", "best": True}).json()["total"] == 1
     assert ada.get(f"/api/training-jobs/{training.id}/checkpoints").json()["facts"] == {"parameters": 7}
+
+
+def test_checkpoints_of_a_run_that_diverged_are_listed_with_what_is_no_number(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    values = {"train/tokens_per_second": {"step": 3, "value": "Infinity"}}
+    add_training(installation, member, summary={"facts": {"parameters": "NaN"}, "values": values})
+    answer = ada.get("/api/checkpoints")
+    assert answer.status_code == 200, answer.text
+    (found,) = answer.json()["items"]
+    assert (found["parameters"], found["tokensPerSecond"]) == (None, "Infinity")

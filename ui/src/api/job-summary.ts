@@ -1,5 +1,5 @@
 /** A typed reading of what a job's run says about itself, which the job carries as free JSON. */
-import { type Json, number, record, text } from "./free-json";
+import { type Json, measured, number, record, text } from "./free-json";
 import type { Job } from "./types";
 
 function numbersIn(value: unknown): Record<string, number> {
@@ -55,7 +55,7 @@ export function readSummary(job: Pick<Job, "summary">): Summary {
     resumedFromStep: number(summary.resumedFromStep),
     values: Object.fromEntries(
       Object.entries(record(summary.values)).flatMap(([name, item]) => {
-        const value = number(record(item).value);
+        const value = measured(record(item).value);
         return value === null ? [] : [[name, value]];
       }),
     ),

@@ -2397,7 +2397,7 @@ export interface components {
             /** Parameters */
             parameters: number | null;
             /** Tokenspersecond */
-            tokensPerSecond: number | null;
+            tokensPerSecond: number | ("NaN" | "Infinity" | "-Infinity") | null;
         };
         /** CheckpointOut */
         CheckpointOut: {
@@ -4166,7 +4166,7 @@ export interface components {
             jobId: string;
             /** Final */
             final: {
-                [key: string]: number;
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
             };
             /** Bestevalloss */
             bestEvalLoss: number | null;
@@ -4471,7 +4471,7 @@ export interface components {
             /** Total Epochs */
             total_epochs: number | null;
             /** Loss */
-            loss: number | null;
+            loss: number | ("NaN" | "Infinity" | "-Infinity") | null;
             /** Eta Seconds */
             eta_seconds: number | null;
         };

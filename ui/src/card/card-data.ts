@@ -9,7 +9,9 @@ import { counted, countText, numberOf } from "@/text/numbers";
 /** `y` holds means where a line is thinned, `low` and `high` the extremes; elsewhere they are empty. `last`: as it was reported. A snapshot of an older version has only `x` and `y`. */
 export type Line = { x: number[]; y: (number | null)[]; low?: (number | null)[]; high?: (number | null)[]; last?: number | string | null };
 export type MetricLine = Line & { attempt: number; rank: number };
-export type Point = { step: number | null; value: number | null };
+/** What a run measured: NaN and the infinities are text in JSON. */
+export type Value = number | string | null;
+export type Point = { step: number | null; value: Value };
 export type Metric = { name: string; title: string; group: string; last: Point | null; best: Point | null; lines: MetricLine[] };
 export type SystemSeries = {
   name: string;
@@ -18,7 +20,7 @@ export type SystemSeries = {
   lines: (Line & { host: string | null; gpu: number | null })[];
   aggregate: (Line & { how: string }) | null;
 };
-export type Node = { host: string | null; ranks: number[]; gpus: { index: number; name: string | null }[]; last: Record<string, number | null> };
+export type Node = { host: string | null; ranks: number[]; gpus: { index: number; name: string | null }[]; last: Record<string, Value> };
 export type Finding = { kind: string; severity: string; sentence: string; since: number | null };
 export type Discontinuity = { attempt: number; step: number | null; previous_step: number | null; repeated_steps: number | null; reason: string | null; t: number | null };
 export type Rank = {
@@ -37,7 +39,7 @@ export type Checkpoint = {
   size: number | null;
   t: number | null;
   attempt: number | null;
-  metrics: Record<string, number | null> | null;
+  metrics: Record<string, Value> | null;
   best: boolean;
   removed: boolean;
 };
@@ -54,7 +56,7 @@ export type Failure = {
   t: number | null;
   step: number | null;
   last_metrics: Record<string, Point>;
-  last_system: Record<string, number | null>;
+  last_system: Record<string, Value>;
 };
 export type RunStatus = {
   status: string;

@@ -2,7 +2,7 @@
 import { bytesText, countText, metricText } from "@/text/numbers";
 import type { CardData, Checkpoint } from "./card-data";
 import { element, empty, section, table } from "./dom";
-import { timeText } from "./words";
+import { timeText, valueText } from "./words";
 
 const MOST = 200;
 
@@ -33,7 +33,7 @@ export class CheckpointsSection {
 }
 
 function row(one: Checkpoint): (Node | string)[] {
-  const metrics = Object.entries(one.metrics ?? {}).map(([name, value]) => `${name} ${value === null ? "NaN" : metricText(value)}`);
+  const metrics = Object.entries(one.metrics ?? {}).map(([name, value]) => `${name} ${valueText(value, metricText)}`);
   const where = one.removed
     ? element("span", { class: "dim" }, `${one.path} (deleted)`)
     : one.link

@@ -2,7 +2,7 @@
 import { bytesText, countText, metricText } from "@/text/numbers";
 import { type CardData, type Failure, messageOf } from "./card-data";
 import { element, empty, facts, section } from "./dom";
-import { causeText, sentence, timeText } from "./words";
+import { causeText, sentence, timeText, valueText } from "./words";
 
 export class FailureSection {
   readonly root: HTMLElement;
@@ -44,9 +44,10 @@ function parts(failure: Failure): HTMLElement[] {
       ? element("details", { open: true }, element("summary", {}, "Stack trace"), element("pre", { tabindex: "0", "aria-label": "Stack trace" }, failure.traceback.trimEnd()))
       : null,
     element("h3", { class: "part" }, "Last metrics"),
-    listOf(Object.entries(failure.last_metrics).map(([name, { step, value }]) => [name, `${value === null ? "NaN" : metricText(value)}${step === null ? "" : ` at step ${countText(step)}`}`])),
+    // A snapshot of an older version has null for NaN.
+    listOf(Object.entries(failure.last_metrics).map(([name, { step, value }]) => [name, `${valueText(value ?? "NaN", metricText)}${step === null ? "" : ` at step ${countText(step)}`}`])),
     element("h3", { class: "part" }, "Last state of the machine"),
-    listOf(Object.entries(failure.last_system).map(([name, value]) => [name, systemText(name, value)])),
+    listOf(Object.entries(failure.last_system).map(([name, value]) => [name, valueText(value, (known) => systemText(name, known))])),
   ];
   return found.filter((part) => part !== null);
 }
@@ -56,8 +57,7 @@ const listOf = (pairs: [string, string][]) => (pairs.length === 0 ? empty("Nothi
 const BYTES = /(memory_used|memory_total|ram|used|total|free)$/;
 const RATES = /(read|written|received|sent)$/;
 
-function systemText(name: string, value: number | null): string {
-  if (value === null) return "–";
+function systemText(name: string, value: number): string {
   if (RATES.test(name)) return `${bytesText(value)}/s`;
   if (BYTES.test(name)) return bytesText(value);
   if (/(utilization|fan)$/.test(name)) return `${Math.round(value)} %`;

@@ -92,7 +92,7 @@ function notices(data: CardData): HTMLElement[] {
 const short = (text: string) => (text.length > 300 ? `${text.slice(0, 300)}…` : text);
 
 const factText = (value: unknown) =>
-  typeof value === "number" ? value.toLocaleString("en-GB", { maximumSignificantDigits: 8 }) : typeof value === "string" ? value : JSON.stringify(value);
+  typeof value === "number" ? value.toLocaleString("en-GB", { maximumSignificantDigits: 8 }) : typeof value === "string" ? value : value === null ? "–" : JSON.stringify(value);
 
 /** The state as a coloured word for the heading of the card. */
 export const badge = (status: string) => element("span", { class: `badge ${toneOf(status)}` }, sentence(status));

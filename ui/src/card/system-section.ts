@@ -1,10 +1,10 @@
 /** Section 3: the machines, as they are now and as they were. */
-import { bytesText, countText, metricText } from "@/text/numbers";
-import type { CardData, Node } from "./card-data";
+import { bytesText, countText, metricText, numberOf } from "@/text/numbers";
+import type { CardData, Node, Value } from "./card-data";
 import { systemLooks } from "./card-looks";
 import { ChartGrid, type SharedView } from "./charts";
 import { element, section, table } from "./dom";
-import { clockText, sentence, toneOf } from "./words";
+import { clockText, sentence, toneOf, valueText } from "./words";
 
 export class SystemSection {
   readonly root: HTMLElement;
@@ -26,12 +26,9 @@ export class SystemSection {
   }
 }
 
-type Values = Record<string, number | null>;
+type Values = Record<string, Value>;
 
-const value = (values: Values, name: string, text: (value: number) => string) => {
-  const found = values[name];
-  return typeof found === "number" ? text(found) : "–";
-};
+const value = (values: Values, name: string, text: (value: number) => string) => valueText(values[name], text);
 const percent = (number: number) => `${Math.round(number)} %`;
 const used = (values: Values, part: string, whole: string) => {
   const total = value(values, whole, bytesText);
@@ -72,9 +69,11 @@ const sum = (values: number[]) => values.reduce((total, one) => total + one, 0);
 const mean = (values: number[]) => percent(sum(values) / values.length);
 const text = (values: number[], join: (values: number[]) => string) => (values.length === 0 ? "–" : join(values));
 
+const numbersOf = (found: Value | undefined) => (found === null || found === undefined ? [] : [numberOf(found)]);
+
 /** Means where a share is meant, sums where amounts are, the hottest for temperatures. */
 function allGpus(gpus: readonly { node: Node; gpu: { index: number } }[]): string[] {
-  const all = (name: string) => gpus.flatMap(({ node, gpu }) => node.last[`gpu/${gpu.index}/${name}`] ?? []);
+  const all = (name: string) => gpus.flatMap(({ node, gpu }) => numbersOf(node.last[`gpu/${gpu.index}/${name}`]));
   return [
     `All ${countText(gpus.length)}`,
     text(all("utilization"), mean),

@@ -1,9 +1,15 @@
-/** How the card writes times and states. */
+/** How the card writes times, values and states. */
+import { numberOf } from "@/text/numbers";
+import type { Value } from "./card-data";
+
 const TIMES = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" } as const;
 
 export const timeText = (seconds: number | null) => (seconds === null ? "–" : new Date(seconds * 1000).toLocaleString("en-GB", TIMES));
 
 export const clockText = (seconds: number | null) => (seconds === null ? "" : new Date(seconds * 1000).toLocaleTimeString("en-GB"));
+
+/** What a run measured, as it is; a dash where it said nothing. */
+export const valueText = (value: Value | undefined, text: (value: number) => string) => (value === null || value === undefined ? "–" : text(numberOf(value)));
 
 /** "1.87", "3": epochs are counted in parts. */
 export const epochText = (value: number) => String(Math.round(value * 100) / 100);

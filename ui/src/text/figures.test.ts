@@ -1,6 +1,17 @@
 import { describe, expect, it } from "vitest";
 import { durationText, secondsText } from "./duration";
-import { bytesText, counted, metricText, parametersText, settingText } from "./numbers";
+import { bytesText, counted, countText, metricText, numberOf, parametersText, settingText } from "./numbers";
+
+describe("numbers that are none", () => {
+  const texts = [countText, metricText, settingText, bytesText, parametersText, durationText, secondsText];
+  it("are written as such by every text", () => {
+    for (const written of texts) expect([Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY].map(written)).toEqual(["NaN", "Infinity", "-Infinity"]);
+  });
+
+  it("are read from the names that JSON has for them", () => {
+    expect([1.5, "NaN", "Infinity", "-Infinity", null, "other"].map(numberOf)).toEqual([1.5, Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, Number.NaN, Number.NaN]);
+  });
+});
 
 describe("durations", () => {
   it.each([

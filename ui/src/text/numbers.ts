@@ -20,6 +20,7 @@ export function metricText(value: number): string {
 /** "1e-4" for 0.0001 and "0.05" for 0.05, as people write a setting. */
 export function settingText(value: number): string {
   const size = Math.abs(value);
+  if (!Number.isFinite(value)) return String(value);
   return size !== 0 && size < 0.001 ? shortExponent(value.toExponential(3)) : value.toLocaleString("en-GB", { maximumSignificantDigits: 6 });
 }
 
@@ -30,7 +31,8 @@ const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
 /** Decimal units, as disks and the plan count. */
 export function bytesText(bytes: number): string {
-  if (!(bytes > 0)) return "0 B";
+  if (!Number.isFinite(bytes)) return String(bytes);
+  if (bytes <= 0) return "0 B";
   let power = Math.min(BYTE_UNITS.length - 1, Math.floor(Math.log10(bytes) / 3));
   // 999.96 MB would be written as 1,000 MB.
   if (Math.round((bytes / 1000 ** power) * 10) >= 10_000 && power < BYTE_UNITS.length - 1) power += 1;
@@ -40,7 +42,7 @@ export function bytesText(bytes: number): string {
 
 /** "771 k", "1.2 B": the size of a model. */
 export function parametersText(count: number): string {
-  if (count < 1000) return String(count);
+  if (count < 1000 || !Number.isFinite(count)) return String(count);
   // 999.9 M would be written as 1,000 M.
   const [divisor, unit] = count < 999.5e3 ? [1e3, "k"] : count < 999.5e6 ? [1e6, "M"] : [1e9, "B"];
   const value = count / divisor;

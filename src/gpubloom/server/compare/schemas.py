@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from gpubloom.server.jobs.schemas import JobOut
-from gpubloom.server.schema import Schema
+from gpubloom.server.schema import MetricNumber, Schema
 
 
 class Difference(Schema):
@@ -18,7 +18,7 @@ class Outcome(Schema):
     """What came of a run. Losses by their series: what it ended with, and the best it had."""
 
     job_id: UUID
-    final: dict[str, float]
+    final: dict[str, MetricNumber]
     best_eval_loss: float | None
     best_step: int | None
     steps: int | None

@@ -10,6 +10,7 @@ from gpubloom.server.compare.schemas import Difference, Outcome
 from gpubloom.server.jobs.buckets import LEVELS
 from gpubloom.server.jobs.schemas import JobOut
 from gpubloom.server.jobs.tables import MetricBucket, MetricPoint, MetricSeries
+from gpubloom.traincard.numbers_on_disk import NON_FINITE
 
 _FINAL = ("train/loss", "eval/loss", "eval/perplexity", "eval/accuracy")
 
@@ -43,21 +44,29 @@ async def outcome_of(session: AsyncSession, job: JobOut) -> Outcome:
         seconds = ((job.end_time or job.updated_at) - job.start_time).total_seconds()
     return Outcome(
         job_id=job.id,
-        final={name: value for name in _FINAL if (value := _value(values, name)) is not None},
+        final={name: value for name in _FINAL if (value := _reported(values, name)) is not None},
         best_eval_loss=best,
         best_step=step,
         steps=summary.get("step"),
-        tokens=_value(values, "train/tokens_seen"),
+        tokens=_finite(values, "train/tokens_seen"),
         tokens_per_second=await _average(session, job, "train/tokens_per_second"),
         seconds=seconds,
         facts=summary.get("facts") or {},
     )
 
 
-def _value(values: dict[str, Any], name: str) -> float | None:
+def _reported(values: dict[str, Any], name: str) -> Any:
+    """The last value of a series; NaN and the infinities by their names."""
     found = values.get(name)
     value = found.get("value") if isinstance(found, dict) else None
+    if isinstance(value, str) and value in NON_FINITE:
+        return value
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _finite(values: dict[str, Any], name: str) -> float | None:
+    value = _reported(values, name)
+    return value if isinstance(value, float) else None
 
 
 async def _best_eval(session: AsyncSession, job: JobOut) -> tuple[float | None, int | None]:

@@ -69,7 +69,8 @@ def _shown(
     dataset_name: str | None,
     model_name: str | None,
 ) -> CheckpointOfJob:
-    facts = job.summary.get("facts") or {}
+    # A run may say anything about itself, also that it has NaN parameters.
+    parameters = (job.summary.get("facts") or {}).get("parameters")
     speed = (job.summary.get("values") or {}).get("train/tokens_per_second") or {}
     return CheckpointOfJob(
         id=checkpoint.id,
@@ -88,7 +89,7 @@ def _shown(
         method=job.config.get("method"),
         base_model=model_name or _base_model(job.config.get("model") or {}),
         dataset_name=dataset_name,
-        parameters=facts.get("parameters"),
+        parameters=parameters if isinstance(parameters, int) else None,
         tokens_per_second=speed.get("value"),
     )
 

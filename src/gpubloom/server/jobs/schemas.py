@@ -132,7 +132,7 @@ class CheckpointOfJob(CheckpointOut):
     base_model: str | None
     dataset_name: str | None
     parameters: int | None
-    tokens_per_second: float | None
+    tokens_per_second: MetricNumber | None
 
 
 class CheckpointPage(Schema):

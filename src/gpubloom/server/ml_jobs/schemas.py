@@ -9,7 +9,7 @@ from gpubloom.offers import Constraints
 from gpubloom.offers.offer import Priority
 from gpubloom.offers.prices import PriceKind
 from gpubloom.server.jobs.states import Status
-from gpubloom.server.schema import Flag, Line, Number, Storable, Whole
+from gpubloom.server.schema import Flag, Line, MetricNumber, Number, Storable, Whole
 
 MOST_FILES = 2_000
 # The largest request, by address.
@@ -171,7 +171,7 @@ class Progress(SnakeSchema):
     total_steps: int | None
     epoch: float | None
     total_epochs: float | None
-    loss: float | None
+    loss: MetricNumber | None
     eta_seconds: float | None
 
 

@@ -21,7 +21,7 @@ import { SearchBox } from "@/pages/projects/search-box";
 import { PageHeader } from "@/shell/page-header";
 import type { CheckpointsSearch } from "@/shell/search-params";
 import { usePageTitle } from "@/shell/use-page-title";
-import { bytesText, countText } from "@/text/numbers";
+import { bytesText, countText, numberOf } from "@/text/numbers";
 import { methodText } from "./method-text";
 
 const route = getRouteApi("/app/checkpoints");
@@ -33,7 +33,7 @@ const columns: Column<CheckpointOfJob>[] = [
   { header: "Base model", cell: ({ baseModel, method }) => <Pair first={baseModel ?? "new model"} second={methodText(method)} /> },
   { header: "Dataset", cell: ({ datasetName }) => datasetName },
   { header: "Eval loss", end: true, cell: evalLossText },
-  { header: "Tokens/s", end: true, cell: ({ tokensPerSecond }) => (tokensPerSecond === null ? null : countText(tokensPerSecond)) },
+  { header: "Tokens/s", end: true, cell: ({ tokensPerSecond }) => (tokensPerSecond === null ? null : countText(numberOf(tokensPerSecond))) },
   { header: "Size", end: true, cell: ({ size }) => (size === null ? null : bytesText(size)) },
   { header: "Saved", end: true, cell: ({ savedAt }) => <span className="text-dim"><TimeAgo at={savedAt} /></span> },
   {

@@ -1,4 +1,5 @@
 /** What a comparison draws and says, from the runs themselves. */
+import { measured } from "@/api/free-json";
 import type { Outcome } from "@/api/task-types";
 import type { Curve, Curves, Job } from "@/api/types";
 import type { ChartLook } from "@/charts/chart-canvas";
@@ -70,7 +71,7 @@ const percentText = (value: number) => `${(value * 100).toFixed(1)} %`;
 /** The figures of the runs side by side. `best` is the place of the one that did best, where better has a meaning. */
 export function figuresOf(outcomes: readonly Outcome[]): Figure[] {
   const of = (read: (outcome: Outcome) => number | null | undefined) => outcomes.map((outcome) => read(outcome) ?? null);
-  const final = (name: string) => of((outcome) => outcome.final[name]);
+  const final = (name: string) => of((outcome) => measured(outcome.final[name]));
   const rows: (Omit<Figure, "best"> & { better?: "low" | "high" })[] = [
     { name: "Best eval loss", better: "low", text: metricText, values: of(({ bestEvalLoss }) => bestEvalLoss) },
     { name: "at step", text: countText, values: of(({ bestStep }) => bestStep) },
@@ -87,7 +88,8 @@ export function figuresOf(outcomes: readonly Outcome[]): Figure[] {
 }
 
 function bestOf(values: readonly (number | null)[], better: "low" | "high"): number | null {
-  const known = values.filter((value) => value !== null);
+  // A run that diverged did not do best.
+  const known = values.filter((value) => value !== null && Number.isFinite(value)) as number[];
   if (known.length < 2) return null;
   const best = better === "low" ? Math.min(...known) : Math.max(...known);
   // Two that are equal are both as good; neither stands out.
