@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from gpubloom.agent.held_files import hold
 from gpubloom.agent.processes import Process
 from gpubloom.providers import AgentStatus, LocalProvider, ProviderError, local
 from tests.agent.runs import PATIENCE_SECONDS, Run, wait_until
+from tests.deletion import delete_in_use
 
 NewRun = Callable[[str], Run]
 WAITS = "print('on'); import time; time.sleep(60)"
@@ -236,7 +236,7 @@ def test_a_deleted_run_directory_is_not_alive_and_frees_its_devices(
     run = new_run(WAITS)
     submit(provider, run.spec)
     run.wait_for_output("on\n")
-    shutil.rmtree(run.path)
+    delete_in_use(run.path)
     assert status(provider, run) == AgentStatus(alive=False, agent_alive=False, attempt=0, exit=None)
     with pytest.raises(ProviderError, match="is gone"), provider.reserve(1) as other:  # type: ignore[union-attr]
         asyncio.run(provider.submit(run.attempt(2), other))

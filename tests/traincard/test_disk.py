@@ -1,7 +1,6 @@
 """Folders that cannot be written and disks that are full: training goes on, nothing is lost in silence."""
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.traincard import Reader, Reporter, RunLock, load_checkpoints, load_latest, writer
+from tests.deletion import delete_in_use
 from tests.small_disk import small_disk
 from tests.traincard.conftest import StartScript, events_of
 from tests.waiting import wait_until
@@ -147,7 +147,7 @@ def test_a_deleted_run_directory_is_made_again_and_what_went_with_it_is_counted(
     reporter.checkpoint("kept", step=19)
     reporter.flush()
     follower.read_new()
-    shutil.rmtree(run_dir)
+    delete_in_use(run_dir)
     assert reporter.is_on
     for step in range(20, 40):
         reporter.metric("loss", 1.0, step)
@@ -172,7 +172,7 @@ def test_a_deleted_run_directory_that_an_agent_looks_after_stays_deleted_until_i
 ) -> None:
     monkeypatch.setenv("BLOOM_ATTEMPT", "3")
     reporter = open_reporter(flush_seconds=0.02)
-    shutil.rmtree(run_dir)
+    delete_in_use(run_dir)
     reporter.metric("loss", 1.0, 1)
     wait_until(lambda: caplog.records)
     assert not run_dir.exists()
@@ -183,7 +183,7 @@ def test_a_deleted_run_directory_that_an_agent_looks_after_stays_deleted_until_i
 
 def test_a_deleted_run_directory_still_counts_as_in_use(run_dir: Path, open_reporter: Open) -> None:
     reporter = open_reporter(flush_seconds=0.02)
-    shutil.rmtree(run_dir)
+    delete_in_use(run_dir)
     reporter.metric("loss", 1.0, 1)
     wait_until(lambda: events_of(run_dir, "metric"))
     assert RunLock.holder(run_dir) is not None

@@ -13,6 +13,7 @@ from gpubloom.providers.local import LocalProvider
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent
 from gpubloom.worker import run_watch
+from tests.deletion import delete_in_use
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
@@ -201,7 +202,7 @@ def test_a_deleted_run_directory_fails_the_job(machine: Machine) -> None:
     async def scenario() -> None:
         async with machine.worker():
             await machine.at_step(job_id, 2)
-            shutil.rmtree(machine.run_dir(job_id))
+            delete_in_use(machine.run_dir(job_id))
             await machine.until(job_id, "failed")
 
     asyncio.run(scenario())
