@@ -18,7 +18,7 @@ from gpubloom.agent import AgentFiles
 from gpubloom.server.jobs.tables import JobEvent
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
-from tests.worker.toy_files import SITE
+from tests.worker.toy_files import path_with_toys
 
 VICTIMS = ("training", "agent", "worker", "server", "parent")
 STEPS = 150
@@ -40,17 +40,11 @@ class House:
             with (self._home / "house.log").open("ab") as log:
                 self._parent = subprocess.Popen(
                     [sys.executable, "-m", "gpubloom.cli", "up", "--port", "0"],
-                    env={**clean, "BLOOM_HOME": str(self._home), "PYTHONPATH": self._with_toys()},
+                    env={**clean, "BLOOM_HOME": str(self._home), "PYTHONPATH": path_with_toys(self._home)},
                     cwd=self._home.parent,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
                 )
-
-    def _with_toys(self) -> str:
-        site = self._home / "site"
-        site.mkdir(exist_ok=True)
-        (site / "sitecustomize.py").write_text(SITE)
-        return os.pathsep.join([str(site), str(Path(__file__).parents[2])])
 
     def kill(self, name: str) -> bool:
         """Kill one of the processes; says whether there was one."""

@@ -34,6 +34,7 @@ from gpubloom.worker.loop import machine_name
 from gpubloom.worker.lost_machines import LostMachines
 from tests.server.installation import Installation
 from tests.worker.machine import PATIENCE_SECONDS, Machine
+from tests.worker.toy_files import path_with_toys
 
 HELD = {"steps": 40, "hold_at": 23}
 
@@ -66,6 +67,7 @@ def _environment(machine: Machine) -> dict[str, str]:
         **clean,
         "BLOOM_HOME": str(machine.settings.home),
         "BLOOM_DATABASE_URL": machine.installation.database_url,
+        "PYTHONPATH": path_with_toys(machine.settings.home),
     }
 
 

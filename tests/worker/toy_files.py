@@ -3,6 +3,8 @@
 Chosen by what a job asks for: a config of the name `toy`, a task about the model `/nowhere`.
 """
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,11 +35,18 @@ def use_toys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(task_files, "task_files", _with_toy_task)
 
 
-# Python imports a module of this name when it starts: for workers in processes of their own.
-SITE = """\
+_SITE = """\
 import sys
 if "worker" in sys.orig_argv:
     import pytest
     from tests.worker.toy_files import use_toys
     use_toys(pytest.MonkeyPatch())
 """
+
+
+def path_with_toys(home: Path) -> str:
+    """PYTHONPATH for workers in processes of their own: Python imports `sitecustomize` when it starts."""
+    site = home / "site"
+    site.mkdir(exist_ok=True)
+    (site / "sitecustomize.py").write_text(_SITE)
+    return os.pathsep.join([str(site), str(Path(__file__).parents[2])])
