@@ -116,6 +116,8 @@ def test_a_job_whose_loss_is_no_number_is_listed(stored: object, shown: str) -> 
         "status": "failed",
         "name": "n",
         "summary": {"values": {"train/loss": {"value": stored}}},
+        "rowsUsed": None,
+        "rowsTotal": None,
     }
     assert f"loss {shown}" in job_line(job)
 

@@ -110,7 +110,7 @@ def test_the_openai_client_is_satisfied_until_somebody_cancels(
             client.with_options(api_key="wrong").models.list()
 
         ControlFile(served.home).want("cancel")
-        assert served.ended() == (0, "")
+        assert served.ended() == (0, "cancelled\n")
         assert not (served.home / "serve.json").exists()
     latest = load_latest(served.home)
     assert latest is not None
@@ -142,7 +142,7 @@ def test_nobody_asks_and_the_process_and_its_memory_are_gone(tmp_path: Path, own
         assert answer.choices[0].finish_reason == "length"
         with pytest.raises(openai.BadRequestError, match="has no chat template"):
             client.chat.completions.create(model="model", messages=QUESTION)
-        assert served.ended() == (0, "")
+        assert served.ended() == (0, "completed\n")
         assert time.monotonic() - started > 0.1 * 60
         assert not child.is_running()
         assert not (served.home / "serve.json").exists()
