@@ -278,14 +278,15 @@ def test_drops_are_counted_exactly_with_many_threads(run_dir: Path, open_reporte
 
 
 def test_flush_every_m_steps_writes_before_the_time_is_up(run_dir: Path, open_reporter: Open) -> None:
-    reporter = open_reporter(flush_seconds=60, flush_steps=10)
-    for begin in (0, 10):
-        for step in range(begin, begin + 10):
+    # Longer than anybody waits: what is written was written because of the steps.
+    reporter = open_reporter(flush_seconds=3600, flush_steps=10)
+    for begin, end in ((0, 11), (11, 21)):
+        for step in range(begin, end):
             reporter.metric("loss", 1.0, step)
-        wait_until(lambda begin=begin: len(events_of(run_dir, "metric")) == begin + 10)
-    for step in range(20, 25):
+        wait_until(lambda end=end: len(events_of(run_dir, "metric")) == end)
+    for step in range(21, 30):
         reporter.metric("loss", 1.0, step)
-    assert len(events_of(run_dir, "metric")) == 20
+    assert len(events_of(run_dir, "metric")) == 21
 
 
 def test_a_call_costs_the_caller_a_few_function_calls(open_reporter: Open) -> None:
