@@ -27,9 +27,11 @@ def read_weight_index(index: Path) -> dict[str, str]:
     places = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(places, dict):
         raise ValueError(f"{index.name} has no weight_map")  # noqa: TRY004 - a file, not an argument
-    for file in set(map(str, places.values())):
+    if not all(isinstance(file, str) for file in places.values()):
+        raise ValueError(f"{index.name} names a file by something that is no text")
+    for file in set(places.values()):
         _must_be_in_folder(index, file)
-    return {str(name): str(file) for name, file in places.items()}
+    return dict(places)
 
 
 def check_model_folder(folder: Path) -> None:
