@@ -23,21 +23,21 @@ def parent_beneath(top: Path, name: str, *, make: bool = False) -> Iterator[tupl
     *folders, last = name.split("/")
     if any(part in {"", ".", ".."} or "\0" in part for part in (*folders, last)):
         raise ValueError(f"{name!r} is not a path inside a folder")
-    place = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder_fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for folder in folders:
             try:
-                inner = os.open(folder, _FOLDER, dir_fd=place)
+                inner = os.open(folder, _FOLDER, dir_fd=folder_fd)
             except FileNotFoundError:
                 if not make:
                     raise
-                os.mkdir(folder, dir_fd=place)
-                inner = os.open(folder, _FOLDER, dir_fd=place)
-            os.close(place)
-            place = inner
-        yield place, last
+                os.mkdir(folder, dir_fd=folder_fd)
+                inner = os.open(folder, _FOLDER, dir_fd=folder_fd)
+            os.close(folder_fd)
+            folder_fd = inner
+        yield folder_fd, last
     finally:
-        os.close(place)
+        os.close(folder_fd)
 
 
 def open_beneath(top: Path, name: str, flags: int = os.O_RDONLY, *, make: bool = False) -> int:

@@ -10,7 +10,7 @@ from gpubloom.plan import TrainConfig
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import has_files, has_model
-from gpubloom.server.jobs.run_report import told_by
+from gpubloom.server.jobs.run_report import read_run_report
 from gpubloom.server.jobs.schemas import JobOut
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.models.tables import Model
@@ -49,7 +49,7 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         settings=job.settings,
         attempt=job.attempt,
         max_attempts=job.max_attempts,
-        **asdict(told_by(job.summary)),
+        **asdict(read_run_report(job.summary)),
         result=job.result,
         position=job.position,
         queue_position=await service.queue_position(session, job),

@@ -15,7 +15,7 @@ class RunReport:
     warnings_left_out: int
 
 
-def told_by(summary: dict[str, Any]) -> RunReport:
+def read_run_report(summary: dict[str, Any]) -> RunReport:
     """What a summary holds, with what has a field of its own left out of the rest."""
     # Somebody's own script may describe anything.
     facts = summary.get("facts")

@@ -17,7 +17,7 @@ from gpubloom.server.jobs.inputs import Inputs
 from gpubloom.server.jobs.kinds import ABOUT_A_MODEL, SHOWN, Kind, check_can_be_asked, name_of
 from gpubloom.server.jobs.launch import Launch
 from gpubloom.server.jobs.machines import is_lost, let_go
-from gpubloom.server.jobs.run_report import told_by
+from gpubloom.server.jobs.run_report import read_run_report
 from gpubloom.server.jobs.states import ACTIVE, ENDED, Action, Status, after
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
@@ -185,7 +185,7 @@ async def tell_of_change(session: AsyncSession, principal: Principal, job: Train
 
 def state_of(job: TrainingJob) -> dict[str, Any]:
     """What the stream tells of a job when it changes."""
-    told = told_by(job.summary)
+    told = read_run_report(job.summary)
     return {
         "status": job.status,
         "want": job.want,
