@@ -27,17 +27,11 @@ class DatabaseUnavailable(Exception):
     """The database did not answer for as long as anybody waits for it."""
 
 
-async def persist(
-    work: Callable[[], Awaitable[Result]],
-    log: structlog.stdlib.BoundLogger,
-    *,
-    limit_seconds: float | None = None,
-) -> Result:
+async def persist(work: Callable[[], Awaitable[Result]], log: structlog.stdlib.BoundLogger) -> Result:
     """Do it again while the database is away; a statement that is wrong raises at once.
 
-    DatabaseUnavailable after `limit_seconds` (LONGEST_OUTAGE_SECONDS).
+    DatabaseUnavailable after LONGEST_OUTAGE_SECONDS.
     """
-    limit = LONGEST_OUTAGE_SECONDS if limit_seconds is None else limit_seconds
     began, pause = time.monotonic(), _FIRST_PAUSE
     while True:
         try:
@@ -46,9 +40,9 @@ async def persist(
             if not is_outage(problem):
                 raise
             reason = type(problem).__name__
-            if time.monotonic() - began > limit:
+            if time.monotonic() - began > LONGEST_OUTAGE_SECONDS:
                 raise DatabaseUnavailable(
-                    f"The database did not answer for {limit:g} seconds ({reason})."
+                    f"The database did not answer for {LONGEST_OUTAGE_SECONDS:g} seconds ({reason})."
                 ) from problem
             log.warning("the database does not answer, trying again", reason=reason)
         await asyncio.sleep(pause)
