@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from gpubloom.offers import load_prices
-from gpubloom.providers.places import place, place_names
+from gpubloom.providers.registry import place, place_names
 from gpubloom.scripts.templates import templates
 
 DOCS = Path(__file__).parent.parent / "docs"

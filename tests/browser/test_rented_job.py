@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from gpubloom.providers.sandbox import why_no_sandbox
+from gpubloom.providers.local.sandbox import why_no_sandbox
 from tests.browser.conftest import NewPage, flaws_on_every_screen
 from tests.browser.people import set_up
 from tests.browser.scripts import start

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Route, expect
 
-from gpubloom.providers.sandbox import why_no_sandbox
+from gpubloom.providers.local.sandbox import why_no_sandbox
 from tests.browser.conftest import NewPage, flaws_on_every_screen
 from tests.browser.people import set_up
 from tests.browser.scripts import bring, start

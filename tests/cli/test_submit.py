@@ -14,7 +14,7 @@ import nbformat
 import pytest
 
 from gpubloom.cli.submit import collect
-from gpubloom.providers.sandbox import why_no_sandbox
+from gpubloom.providers.local.sandbox import why_no_sandbox
 from tests.live_server import LiveServer, live_server
 
 NANOGPT = Path(__file__).parents[1] / "nanogpt_folder"

@@ -7,8 +7,8 @@ import pytest
 
 from gpubloom.plan import detect_hardware
 from gpubloom.plan.nvml import opened_nvml
-from gpubloom.providers.devices import find_visible_gpus
-from gpubloom.providers.sandbox import gpu_nodes
+from gpubloom.providers.local.devices import find_visible_gpus
+from gpubloom.providers.local.sandbox import gpu_nodes
 
 
 class _Nvml(ModuleType):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.providers import Devices, LocalProvider
-from gpubloom.providers.local import agent_status
+from gpubloom.providers.local.provider import agent_status
 from tests.agent.runs import Run
 from tests.storage.conftest import bucket, store  # noqa: F401 - pytest finds fixtures by name
 

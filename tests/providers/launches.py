@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gpubloom.providers.rented import Launch
+from gpubloom.providers.cloud import Launch
 
 # As secret as a real one: who has it can write into the job.
 ADDRESS = "https://bucket.test/bloom/jobs/1/start.py?X-Signature=Hidden-Signature&a='b'"

@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from gpubloom.agent import JobSpec
-from gpubloom.providers.colab_notebook import colab_notebook
+from gpubloom.providers.colab.notebook import colab_notebook
 from gpubloom.scripts import ScriptProblem, from_notebook
 from gpubloom.scripts.templates import templates
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from gpubloom.agent import JobSpec
-from gpubloom.providers.colab_program import ColabProgram, fault_from
-from gpubloom.providers.colab_sessions import ColabSessions, capabilities
-from gpubloom.providers.faults import Fault, FaultKind
-from gpubloom.providers.places import place
-from gpubloom.providers.rented import Launch
+from gpubloom.providers.cloud import Fault, FaultKind, Launch
+from gpubloom.providers.colab.program import ColabProgram, fault_from
+from gpubloom.providers.colab.provider import ColabSessions, capabilities
+from gpubloom.providers.registry import place
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
 from tests.providers.launches import ADDRESS, until
 from tests.providers.launches import launch as any_launch
@@ -137,9 +136,9 @@ def test_a_session_whose_start_failed_is_ended_at_once(rented: ColabSessions, st
 def test_a_new_session_that_was_not_answered_is_found_and_used(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpubloom.providers import colab_sessions
+    from gpubloom.providers.colab import provider
 
-    monkeypatch.setattr(colab_sessions, "_NEW_SECONDS", 2.0)
+    monkeypatch.setattr(provider, "_NEW_SECONDS", 2.0)
     (state / "hang-new").touch()
     rented = ColabSessions(ColabProgram(shlex.join([sys.executable, colab_program.__file__]), 30))
     asyncio.run(rented.submit(launch()))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpubloom.providers.places import place
+from gpubloom.providers.registry import place
 from tests.providers.launches import launch
 from tests.providers.services.lambda_contract import lambda_misfits
 from tests.providers.services.lambda_service import SPEC, LambdaService

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpubloom.providers.first_boot import boot_script
-from gpubloom.providers.rented import Launch
+from gpubloom.providers.cloud import Launch
+from gpubloom.providers.cloud_init import boot_script
 from tests.providers.launches import ADDRESS, launch, until
 from tests.providers.services.machine import Machine, plain_machine
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpubloom.providers.faults import Fault, FaultKind
-from gpubloom.providers.places import place
-from gpubloom.providers.rented import Launch
+from gpubloom.providers.cloud import Fault, FaultKind, Launch
+from gpubloom.providers.registry import place
 from tests.providers.launches import launch
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.paperspace_service import PaperspaceService

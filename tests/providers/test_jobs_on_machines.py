@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.providers.places import place
-from gpubloom.providers.rented import Launch
+from gpubloom.providers.cloud import Launch
+from gpubloom.providers.registry import place
 from gpubloom.storage import StorageSettings, Store
 from tests.providers.launches import until
 from tests.providers.services.lambda_service import LambdaService

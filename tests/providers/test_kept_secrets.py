@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.places import place
-from gpubloom.providers.rented import Launch, RentedPlace
+from gpubloom.providers.cloud import Fault, Launch, RentedPlace
+from gpubloom.providers.registry import place
 from tests.providers.launches import ADDRESS, launch, until
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.paperspace_service import PaperspaceService

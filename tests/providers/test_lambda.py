@@ -11,12 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.lambda_cloud import LambdaCloud, _explain
-from gpubloom.providers.lambda_machines import InstanceType, Specs, state_of
-from gpubloom.providers.places import place
-from gpubloom.providers.rented import InstanceState, Launch
-from gpubloom.providers.service_http import Pace, ServiceHttp
+from gpubloom.providers.cloud import Fault, InstanceState, Launch
+from gpubloom.providers.http_client import Pace, ServiceHttp
+from gpubloom.providers.lambda_cloud.machine_types import InstanceType, Specs, state_of
+from gpubloom.providers.lambda_cloud.provider import LambdaCloud, _explain
+from gpubloom.providers.registry import place
 from tests.providers.launches import ADDRESS, launch, until
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.web import Clock, Trouble

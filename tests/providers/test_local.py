@@ -15,7 +15,7 @@ import pytest
 from gpubloom.agent import AgentFiles, JobSpec
 from gpubloom.agent.held_files import hold
 from gpubloom.agent.processes import Process
-from gpubloom.providers import AgentStatus, LocalProvider, ProviderError, local
+from gpubloom.providers import AgentStatus, LocalProvider, ProviderError
 from tests.agent.runs import PATIENCE_SECONDS, Run, wait_until
 from tests.deletion import delete_in_use
 
@@ -161,7 +161,7 @@ def test_an_orphaned_training_is_asked_directly(provider: LocalProvider, new_run
 def test_a_process_with_a_used_number_is_never_signalled(
     provider: LocalProvider, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_GONE_SECONDS", 0.1)
+    monkeypatch.setattr(provider, "_GONE_SECONDS", 0.1)
     run = new_run("")
     submit(provider, run.spec)
     run.wait_until_free()

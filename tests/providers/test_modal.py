@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.modal_cloud import PLACE, ModalPlace
-from gpubloom.providers.modal_connection import TimeLimits
-from gpubloom.providers.places import place
-from gpubloom.providers.rented import Instance, Launch
+from gpubloom.providers.cloud import Fault, Instance, Launch
+from gpubloom.providers.modal.connection import TimeLimits
+from gpubloom.providers.modal.provider import PLACE, ModalPlace
+from gpubloom.providers.registry import place
 from gpubloom.storage import Store
 from tests.providers.services.modal_service import TOKEN_ID, TOKEN_SECRET, ModalService
 from tests.storage.instances import Instance as RentedRun
@@ -334,7 +333,7 @@ def test_modal_is_a_place_that_can_be_opened_with_what_a_person_enters() -> None
 
 
 def test_without_the_sdk_modal_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpubloom.providers.modal_cloud.find_spec", lambda name: None)
+    monkeypatch.setattr("gpubloom.providers.modal.provider.find_spec", lambda name: None)
     assert "pip install 'gpubloom[modal]'" in str(PLACE.why_not())
 
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from gpubloom.providers.faults import Fault, FaultKind
-from gpubloom.providers.paperspace import Paperspace
-from gpubloom.providers.paperspace_api import PaperspaceApi, explain
-from gpubloom.providers.paperspace_machines import Machine, state_of
-from gpubloom.providers.places import place
-from gpubloom.providers.rented import InstanceState, Launch
-from gpubloom.providers.service_http import Pace, ServiceHttp
+from gpubloom.providers.cloud import Fault, FaultKind, InstanceState, Launch
+from gpubloom.providers.http_client import Pace, ServiceHttp
+from gpubloom.providers.paperspace.api_client import PaperspaceApi, explain
+from gpubloom.providers.paperspace.machine_types import Machine, state_of
+from gpubloom.providers.paperspace.provider import Paperspace
+from gpubloom.providers.registry import place
 from tests.providers.launches import ADDRESS, launch, until
 from tests.providers.services.paperspace_service import PaperspaceService
 from tests.providers.services.web import Clock, Trouble

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from gpubloom.offers import Constraints, Need, Span, load_prices, offers
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.places import place
-from gpubloom.providers.ray_cluster import RayPlace
+from gpubloom.providers.cloud import Fault
+from gpubloom.providers.ray.provider import RayPlace
+from gpubloom.providers.registry import place
 from gpubloom.storage import StorageSettings, Store
 from tests.engine.parallel.ray_cluster import RayCluster
 from tests.providers.launches import ADDRESS, launch

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpubloom.providers.places import place, place_names
+from gpubloom.providers.registry import place, place_names
 from tests.providers.launches import launch
 
 

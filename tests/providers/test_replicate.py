@@ -17,12 +17,11 @@ from pathlib import Path
 import pytest
 
 from gpubloom.agent import JobSpec
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.places import place
-from gpubloom.providers.rented import Launch
-from gpubloom.providers.replicate import Replicate, _explain
-from gpubloom.providers.replicate_model import model_files
-from gpubloom.providers.service_http import Pace, ServiceHttp
+from gpubloom.providers.cloud import Fault, Launch
+from gpubloom.providers.http_client import Pace, ServiceHttp
+from gpubloom.providers.registry import place
+from gpubloom.providers.replicate.cog_model import model_files
+from gpubloom.providers.replicate.provider import Replicate, _explain
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
 from tests.providers.launches import ADDRESS, PATIENCE_SECONDS, until
 from tests.providers.launches import launch as any_launch

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from gpubloom.providers.sandbox import Limits, Sandbox, why_no_sandbox
+from gpubloom.providers.local.sandbox import Limits, Sandbox, why_no_sandbox
 from tests.agent.runs import Run, wait_until
 
 REASON = why_no_sandbox()
@@ -219,7 +219,7 @@ def test_a_job_with_gpus_sees_its_own_and_a_system_it_cannot_change(
     if node is None:
         pytest.skip("this machine has no device that could stand in for a GPU")
     assert inside.say(f"os.path.exists('/dev/{node}')") is False
-    monkeypatch.setattr("gpubloom.providers.sandbox.gpu_nodes", lambda gpus: (node,))
+    monkeypatch.setattr("gpubloom.providers.local.sandbox.gpu_nodes", lambda gpus: (node,))
     sandbox = replace(inside.sandbox, gpus=("GPU-1",))
     sandbox.prepare()
     (inside.work / inside.script).write_text(

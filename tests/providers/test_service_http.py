@@ -8,8 +8,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from gpubloom.providers.faults import Fault, FaultKind
-from gpubloom.providers.service_http import Pace, ServiceHttp, shared_pace
+from gpubloom.providers.cloud import Fault, FaultKind
+from gpubloom.providers.http_client import Pace, ServiceHttp, shared_pace
 from tests.providers.services.web import Exchange, Reply, Request, Trouble, WebService
 
 KEY = "a-Hidden-Key"

@@ -14,13 +14,12 @@ import psutil
 import pytest
 
 from gpubloom.offers import shipped_prices
-from gpubloom.providers import skypilot_bridge
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.places import place
-from gpubloom.providers.rented import Instance, Launch
-from gpubloom.providers.skypilot_cloud import PLACE, SkyPilotPlace
-from gpubloom.providers.skypilot_process import TimeLimits
-from gpubloom.providers.skypilot_task import region_of, task_of
+from gpubloom.providers.cloud import Fault, Instance, Launch
+from gpubloom.providers.registry import place
+from gpubloom.providers.skypilot import bridge as skypilot_bridge
+from gpubloom.providers.skypilot.process import TimeLimits
+from gpubloom.providers.skypilot.provider import PLACE, SkyPilotPlace
+from gpubloom.providers.skypilot.task import region_of, task_of
 from gpubloom.storage import Store
 from tests.providers.services.sky_service import SkyService
 from tests.storage.instances import Instance as RentedRun

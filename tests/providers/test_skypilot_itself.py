@@ -22,12 +22,11 @@ from typing import Any, TypeVar
 import httpx2
 import pytest
 
-from gpubloom.providers import skypilot_faults
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.rented import Launch
-from gpubloom.providers.skypilot_cloud import Chosen, SkyPilotPlace
-from gpubloom.providers.skypilot_process import SkyPilotProcess, TimeLimits
-from gpubloom.providers.skypilot_task import task_of
+from gpubloom.providers.cloud import Fault, Launch
+from gpubloom.providers.skypilot import process
+from gpubloom.providers.skypilot.process import SkyPilotProcess, TimeLimits
+from gpubloom.providers.skypilot.provider import Chosen, SkyPilotPlace
+from gpubloom.providers.skypilot.task import task_of
 from tests.ports import free_port
 from tests.providers.services.machine import Machine
 
@@ -257,8 +256,8 @@ def test_the_stand_in_of_the_quick_tests_has_what_skypilot_has(python: str, home
     printed = subprocess.run([python, "-c", _SIGNATURES], capture_output=True, text=True, check=True).stdout
     real = json.loads(printed.splitlines()[-1])
     of_requests = {"ConnectionError", "Timeout", "HTTPError"}
-    assert set(skypilot_faults._KINDS) - of_requests <= set(real["exceptions"])
-    bridge = Path(skypilot_faults.__file__).with_name("skypilot_bridge.py").read_text()
+    assert set(process._KINDS) - of_requests <= set(real["exceptions"])
+    bridge = Path(process.__file__).with_name("skypilot_bridge.py").read_text()
     assert set(re.findall(r'record\["(\w+)"\]', bridge)) <= set(real["cluster"])
     stand_in = Path(__file__).parent / "services/sky_stand_in/sky/client/sdk.py"
     functions = {

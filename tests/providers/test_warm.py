@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.providers import LocalProvider
-from gpubloom.providers.warm_parent import WarmParent
+from gpubloom.providers.local.agent_process import WarmParent
 from tests.agent.runs import Run, wait_until
 from tests.providers.conftest import machine
 from tests.providers.test_local import WAITS, NewRun, status, stop, submit

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from gpubloom.agent import AgentFiles, AgentRecord
 from gpubloom.plan import TrainConfig, detect_hardware, plan
 from gpubloom.providers import Devices
-from gpubloom.providers.local import LocalProvider
+from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory

@@ -20,7 +20,7 @@ from uuid import UUID
 from gpubloom.server import clock
 _now, _shift = clock.now, timedelta(seconds=float(sys.argv[1]))
 clock.now = lambda: _now() + _shift
-from gpubloom.providers.rented import Instance
+from gpubloom.providers.cloud import Instance
 from gpubloom.server.db.database import Database
 from gpubloom.worker.spending import Spending
 

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from structlog.testing import capture_logs
 
-from gpubloom.providers.local import LocalProvider
+from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.db.database import Database
 from gpubloom.worker import follower, loop, persisting
 from gpubloom.worker.patient_calls import PatientCalls

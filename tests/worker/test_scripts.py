@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from gpubloom.providers.base import Reservation
-from gpubloom.providers.sandbox import why_no_sandbox
+from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts.task import script_task
 from gpubloom.server.jobs.script_files import artifacts, write_files
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob

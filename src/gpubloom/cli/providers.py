@@ -79,7 +79,7 @@ def replicate_model(
     ] = None,
 ) -> None:
     """Write the model that Replicate trains for us. It is pushed there once, with Cog."""
-    from gpubloom.providers.replicate_model import model_files
+    from gpubloom.providers.replicate.cog_model import model_files
 
     if folder.exists() and any(folder.iterdir()):
         _refuse(f"{folder} is not empty: name a new folder.")

@@ -163,7 +163,7 @@ def _write_notebook(
     name: str,
 ) -> None:
     from gpubloom.cli.api_client import fail
-    from gpubloom.providers.colab_notebook import colab_notebook
+    from gpubloom.providers.colab.notebook import colab_notebook
     from gpubloom.scripts import ScriptProblem
 
     texts: dict[str, str | bytes] = {}

@@ -7,7 +7,7 @@ import signal
 from gpubloom.cli.parent_pipe import end_with_parent
 from gpubloom.cli.start_up import ready_settings
 from gpubloom.cli.thread_waiting import thread_waiting
-from gpubloom.providers.local import LocalProvider
+from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.db.database import Database
 from gpubloom.server.settings import Settings
 from gpubloom.worker.loop import WorkerLoop

@@ -5,7 +5,7 @@ through its run directory, not through here.
 """
 
 from gpubloom.providers.base import AgentStatus, Provider, ProviderError, Reservation
-from gpubloom.providers.devices import Devices
-from gpubloom.providers.local import LocalProvider
+from gpubloom.providers.local.devices import Devices
+from gpubloom.providers.local.provider import LocalProvider
 
 __all__ = ["AgentStatus", "Devices", "LocalProvider", "Provider", "ProviderError", "Reservation"]

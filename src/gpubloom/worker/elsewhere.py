@@ -17,7 +17,7 @@ import structlog
 
 from gpubloom.agent import ExitRecord, JobSpec
 from gpubloom.providers.base import AgentStatus, Patience, ProviderError, Reservation
-from gpubloom.providers.rented import Instance
+from gpubloom.providers.cloud import Instance
 from gpubloom.scripts.task import WORK_FOLDER
 from gpubloom.server.jobs.lease import LeaseLost
 from gpubloom.server.jobs.script_files import read_brought

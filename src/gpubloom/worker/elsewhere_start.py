@@ -12,9 +12,8 @@ import structlog
 
 from gpubloom.agent import JobSpec
 from gpubloom.providers.base import ProviderError
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.rented import Instance, Launch
-from gpubloom.providers.skypilot_task import region_of
+from gpubloom.providers.cloud import Fault, Instance, Launch
+from gpubloom.providers.skypilot.task import region_of
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.storage import Bundle, StorageError, Store, send_bundle
 from gpubloom.worker.disk import fault_of

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gpubloom.plan import Hardware, detect_hardware
 from gpubloom.providers.base import Reservation
-from gpubloom.providers.local import LocalProvider
+from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.kinds import ABOUT_A_MODEL

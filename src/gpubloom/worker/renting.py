@@ -5,9 +5,8 @@ from uuid import UUID
 
 from sqlalchemy import select
 
-from gpubloom.providers import places
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.rented import Instance, Launch, RentedPlace
+from gpubloom.providers import registry
+from gpubloom.providers.cloud import Fault, Instance, Launch, RentedPlace
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.lease import holding
 from gpubloom.server.jobs.tables import TrainingJob
@@ -118,7 +117,7 @@ class Renting:
     async def prepare(self) -> None:
         """Learn how long a machine may live there. ProviderError: there is no such service."""
         # In a thread: a service's own library may take a while to import.
-        kind = await asyncio.to_thread(places.place, self._job.target)
+        kind = await asyncio.to_thread(registry.place, self._job.target)
         self.longest_seconds = kind.capabilities.longest_seconds
 
     async def close(self) -> None:

@@ -11,8 +11,8 @@ from gpubloom.agent.spec import JobSpec
 from gpubloom.datasets.downloading import FetchProblem
 from gpubloom.datasets.named import prepare_named
 from gpubloom.providers.base import ProviderError, Reservation
-from gpubloom.providers.devices import CPU, CPU_BESIDE
-from gpubloom.providers.sandbox import Limits, Sandbox, why_no_sandbox
+from gpubloom.providers.local.devices import CPU, CPU_BESIDE
+from gpubloom.providers.local.sandbox import Limits, Sandbox, why_no_sandbox
 from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
 from gpubloom.server.jobs.script_files import note_brought, read_brought, was_brought
 from gpubloom.server.jobs.tables import TrainingJob

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import Attempt, Decision, Meter, decide, warnings_due
 from gpubloom.offers.budget import BudgetWarning
-from gpubloom.providers.rented import Instance
+from gpubloom.providers.cloud import Instance
 from gpubloom.server.audit.service import record
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database

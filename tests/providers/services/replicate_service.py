@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from gpubloom.providers.replicate_model import model_files
+from gpubloom.providers.replicate.cog_model import model_files
 from tests.providers.services.replicate_contract import replicate_misfits
 from tests.providers.services.spec import misfits, published
 from tests.providers.services.web import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from gpubloom.providers import places
+from gpubloom.providers import registry
 from tests.server.installation import Installation, Server
 from tests.worker.elsewhere.toy_place import SERVICE, ToyService
 
@@ -36,7 +36,7 @@ _ROW = {
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToyService]:
-    monkeypatch.setitem(places._MODULES, "toy", "tests.worker.elsewhere.toy_place")
+    monkeypatch.setitem(registry._MODULES, "toy", "tests.worker.elsewhere.toy_place")
     SERVICE.append(ToyService(tmp_path / "toy"))
     yield SERVICE[-1]
     SERVICE.pop().close()

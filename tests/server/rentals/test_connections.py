@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from gpubloom.providers.faults import Fault
+from gpubloom.providers.cloud import Fault
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.rentals.tables import ProviderCredential
 from gpubloom.server.settings import SettingsError, load_settings

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpubloom.providers.faults import Fault
+from gpubloom.providers.cloud import Fault
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database

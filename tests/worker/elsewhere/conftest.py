@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.providers import places
+from gpubloom.providers import registry
 from tests.server.installation import Installation
 from tests.traincard_mirror.conftest import S3Server
 from tests.worker.elsewhere.renter import Renter
@@ -28,7 +28,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToyService]:
-    monkeypatch.setitem(places._MODULES, "toy", "tests.worker.elsewhere.toy_place")
+    monkeypatch.setitem(registry._MODULES, "toy", "tests.worker.elsewhere.toy_place")
     SERVICE.append(ToyService(tmp_path / "toy"))
     yield SERVICE[-1]
     SERVICE.pop().close()

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.rented import Capability
+from gpubloom.providers.cloud import Capability, Fault
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.reconciling import reconcile

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from gpubloom.providers.base import Reservation
-from gpubloom.providers.sandbox import why_no_sandbox
+from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts.task import script_task
 from gpubloom.server.jobs.script_files import write_files
 from gpubloom.server.jobs.tables import TrainingJob

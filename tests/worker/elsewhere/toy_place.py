@@ -11,17 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpubloom.offers import PriceRow
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.places import PlaceKind
-from gpubloom.providers.rented import (
+from gpubloom.providers.cloud import (
     Capabilities,
     Capability,
     CredentialField,
+    Fault,
     Instance,
     Launch,
     LogChunk,
     RentedPlace,
 )
+from gpubloom.providers.registry import PlaceKind
 from tests.providers.services.machine import Machine
 
 KEY = "toy-key-6f1d0a"

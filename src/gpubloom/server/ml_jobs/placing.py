@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import Constraints, Need, Offer, PriceTable, Span, offers
 from gpubloom.plan import Hardware
-from gpubloom.providers.places import place, place_names
+from gpubloom.providers.registry import place, place_names
 from gpubloom.scripts import Found, Requirements
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now

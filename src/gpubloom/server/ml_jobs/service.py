@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.datasets.downloading import FetchProblem
 from gpubloom.datasets.named import known
-from gpubloom.providers.sandbox import why_no_sandbox
+from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts import Requirements
 from gpubloom.scripts.task import ScriptTask, script_task
 from gpubloom.server.accounts.principal import Principal

@@ -9,11 +9,10 @@ from uuid import UUID
 from sqlalchemy import delete, exists, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.providers import places
+from gpubloom.providers import registry
 from gpubloom.providers.base import ProviderError
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.places import PlaceKind
-from gpubloom.providers.rented import RentedPlace
+from gpubloom.providers.cloud import Fault, RentedPlace
+from gpubloom.providers.registry import PlaceKind
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.audit.service import record
 from gpubloom.server.clock import now
@@ -41,7 +40,7 @@ class Checked:
 def find_kind(name: str) -> PlaceKind:
     """Imports the service's module. NotFound: there is no such service."""
     try:
-        return places.place(name)
+        return registry.place(name)
     except ProviderError as unknown:
         raise NotFound(str(unknown)) from None
 

@@ -7,10 +7,9 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.providers import places
-from gpubloom.providers.faults import Fault
-from gpubloom.providers.places import PlaceKind
-from gpubloom.providers.rented import RentedPlace
+from gpubloom.providers import registry
+from gpubloom.providers.cloud import Fault, RentedPlace
+from gpubloom.providers.registry import PlaceKind
 from gpubloom.server.problems import FieldError, InvalidInput
 from gpubloom.server.rentals.tables import ProviderCredential
 from gpubloom.server.security.sealed import CannotOpen, Vault
@@ -61,7 +60,7 @@ async def find_sealed(session: AsyncSession, user_id: UUID, provider: str) -> st
 
 def open_place(settings: Settings, user_id: UUID, provider: str, sealed: str | None) -> RentedPlace:
     """A connection for one person; nothing is called yet. Fault: it is not connected, or cannot be."""
-    kind = places.place(provider)
+    kind = registry.place(provider)
     if (reason := kind.why_not()) is not None:
         raise Fault("refused", reason)
     if sealed is None:

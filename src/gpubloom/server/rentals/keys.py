@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.providers.rented import KEY_PREFIX
+from gpubloom.providers.cloud import KEY_PREFIX
 from gpubloom.server.rentals.tables import Installation
 
 _KEY = re.compile(rf"{KEY_PREFIX}([0-9a-f]{{8}})-([0-9a-f]{{32}})-a([1-9][0-9]{{0,8}})")

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import Attempt, Meter, Rate
-from gpubloom.providers.rented import Instance
+from gpubloom.providers.cloud import Instance
 from gpubloom.server.clock import now
 from gpubloom.server.rentals.tables import Rental
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import PriceRow, PriceTable
 from gpubloom.offers.prices import PricesProblem
-from gpubloom.providers.rented import RentedPlace
+from gpubloom.providers.cloud import RentedPlace
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.rentals.tables import LivePrices

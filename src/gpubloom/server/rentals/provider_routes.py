@@ -5,7 +5,7 @@ from typing import Annotated
 import anyio.to_thread
 from fastapi import APIRouter, Path
 
-from gpubloom.providers import places
+from gpubloom.providers import registry
 from gpubloom.providers.base import ProviderError
 from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal, SessionPrincipal
@@ -39,7 +39,7 @@ async def list_providers(
 ) -> Connections:
     """The services that rent out GPUs, what each can do, and whether you are connected."""
     # In a thread: a service's own library may take a while to import.
-    kinds = await anyio.to_thread.run_sync(lambda: [places.place(name) for name in places.place_names()])
+    kinds = await anyio.to_thread.run_sync(lambda: [registry.place(name) for name in registry.place_names()])
     known = await connections.credentials_of(session, principal.id)
     return Connections(
         items=[connections.connection_out(kind, known.get(kind.name)) for kind in kinds],

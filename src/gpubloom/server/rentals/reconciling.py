@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy import select
 
 from gpubloom.providers.base import ProviderError
-from gpubloom.providers.rented import Instance, RentedPlace
+from gpubloom.providers.cloud import Instance, RentedPlace
 from gpubloom.server.audit.service import record
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database

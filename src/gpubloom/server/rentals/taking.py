@@ -6,7 +6,7 @@ import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import Constraints, Need, Offer, PriceTable, Span, offers
-from gpubloom.providers import places
+from gpubloom.providers import registry
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.schemas import OfferTaken
@@ -66,10 +66,10 @@ class OfferDesk:
         storage = storage_state(self._settings)
         if not storage.ready:
             raise InvalidInput.for_field("offer", str(storage.reason))
-        if target not in places.place_names():
+        if target not in registry.place_names():
             raise InvalidInput.for_field("offer.provider", f"Jobs cannot be sent to {target}.")
         # In a thread: a service's own library may take a while to import.
-        kind = await anyio.to_thread.run_sync(places.place, target)
+        kind = await anyio.to_thread.run_sync(registry.place, target)
         unattended = kind.capabilities.runs_unattended
         reason = kind.why_not() or (None if unattended.can else unattended.reason)
         if reason is not None:
@@ -86,7 +86,7 @@ def _find(wanted: OfferTaken, prices: PriceTable) -> Offer | None:
     region = wanted.region
     asked = Constraints(
         providers=frozenset({wanted.provider}),
-        engines=frozenset(places.place_names()),
+        engines=frozenset(registry.place_names()),
         gpus=frozenset({wanted.gpu}),
         region=region if region in {"us", "eu", "asia"} else None,
     )

@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Request
 
-from gpubloom.providers.colab_notebook import colab_notebook
+from gpubloom.providers.colab.notebook import colab_notebook
 from gpubloom.scripts import ScriptProblem, detect, from_notebook, to_notebook
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.scripts.schemas import (

@@ -1,0 +1,217 @@
+"""What every cloud provider can do, in values that a worker keeps and compares.
+
+A provider knows nothing of jobs. It is asked to start one command on one instance, under a key that the
+caller chose, and to say later what became of it. Everything that the job reports goes through the bucket.
+
+Also here, shared by all providers: the kinds of faults, offers that may be gone a second after they were
+listed, and ambiguous requests: a launch whose answer was lost is looked for before anybody asks again.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, Protocol, TypeVar
+
+from gpubloom.offers import PriceRow
+from gpubloom.providers.base import ProviderError
+
+# starting: asked for, nothing of ours runs yet. running: it is billed. ended: by itself or by us, not billed
+# any more. lost: the service took it away (preempted, unhealthy).
+InstanceState = Literal["starting", "running", "ended", "lost"]
+
+# Every key begins with it; `list` shows nothing else, so what people started themselves is never touched.
+KEY_PREFIX = "bloom-"
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Whether a place can do something; a "no" says why, in a sentence that a person can read."""
+
+    can: bool
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What differs between places. `runs_unattended`: without somebody who opens a page there."""
+
+    runs_unattended: Capability
+    console_logs: Capability
+    live_prices: Capability
+    several_gpus: Capability
+    several_nodes: Capability
+    spot: Capability
+    # The longest that one machine may live; a longer job is relaunched from its checkpoint.
+    longest_seconds: float | None = None
+
+    def why_not(self, launch: "Launch") -> str | None:
+        """Why such a place cannot have this launch; None: nothing here speaks against it."""
+        asked = (
+            (launch.nodes > 1, self.several_nodes),
+            (launch.gpus > 1, self.several_gpus),
+            (launch.spot, self.spot),
+        )
+        return next((what.reason for wanted, what in asked if wanted and not what.can), None)
+
+
+@dataclass(frozen=True)
+class CredentialField:
+    """One thing that a person enters to connect a place, such as an API key. Secret ones are never shown."""
+
+    name: str
+    title: str
+    secret: bool = True
+    required: bool = True
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One machine for one attempt of one job.
+
+    `key` is unique to the attempt and begins with KEY_PREFIX; the machine carries it as name or tag.
+    `command` is for a shell and starts the agent, given `start_address` in the environment as BLOOM_START.
+    That address is a secret: it goes into no log, no error and no process list.
+    """
+
+    key: str
+    gpu: str
+    gpus: int
+    command: str
+    start_address: str = field(repr=False)
+    region: str | None = None
+    spot: bool = False
+    disk_gb: int = 50
+    packages: Sequence[str] = ()
+    longest_seconds: float | None = None
+    # Machines that work together, where a place can have several (`Capabilities.why_not`).
+    nodes: int = 1
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One machine at a service, by the service's own words and clock. `id` is the service's, `key` is ours.
+
+    `billed_from` and `billed_to`: None where the service does not say; the caller's clock counts then.
+    """
+
+    id: str
+    key: str
+    state: InstanceState
+    detail: str = ""
+    region: str | None = None
+    hourly: float | None = None
+    billed_from: datetime | None = None
+    billed_to: datetime | None = None
+    # Where a person sees it at the service.
+    page: str | None = None
+
+
+@dataclass(frozen=True)
+class LogChunk:
+    """What a service's own console said after `cursor`; the next call takes the new one."""
+
+    text: str
+    cursor: str
+
+
+class RentedPlace(Protocol):
+    """A service. One object per person and per set of credentials; every method raises Fault."""
+
+    name: str
+    capabilities: Capabilities
+
+    async def check(self) -> str:
+        """Whether the credentials are good: who they belong to, in a word or two. Starts nothing."""
+
+    async def prices(self) -> list[PriceRow]:
+        """What the service says its GPUs cost now; empty where it does not say."""
+
+    async def submit(self, launch: Launch) -> Instance:
+        """Starts a machine, once: one that carries the key already is found and returned, whatever became of
+        an earlier call. An answer that is lost on the way is looked for before a Fault says so."""
+
+    async def status(self, instance_id: str) -> Instance:
+        """What became of it. A machine that the service does not know any more is `ended`."""
+
+    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk: ...
+
+    async def cancel(self, instance_id: str) -> None:
+        """Ends it and its bill. What has ended already is no fault."""
+
+    async def list(self) -> list[Instance]:
+        """Everything of ours that the service still bills or is about to."""
+
+    async def close(self) -> None: ...
+
+
+FaultKind = Literal[
+    "no_capacity", "quota", "bad_credentials", "rate_limited", "unavailable", "timed_out", "refused", "gone"
+]
+
+# Waiting may help by itself; the others need a person, or another offer.
+_PASSES: frozenset[FaultKind] = frozenset({"no_capacity", "rate_limited", "unavailable", "timed_out"})
+
+
+class Fault(ProviderError):
+    """A service could not do what was asked. The text is a sentence for the person who owns the job; it holds
+    no credential and no presigned address.
+
+    `uncertain`: the request may have been carried out all the same, because its answer never came.
+    """
+
+    def __init__(
+        self,
+        kind: FaultKind,
+        sentence: str,
+        *,
+        retry_after_seconds: float | None = None,
+        uncertain: bool = False,
+    ) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+        self.retry_after_seconds = retry_after_seconds
+        self.uncertain = uncertain
+
+    @property
+    def passes(self) -> bool:
+        """Whether trying again later can help."""
+        return self.kind in _PASSES
+
+
+Place = TypeVar("Place")
+
+
+async def first_with_room(
+    places: Sequence[Place], launch: Callable[[Place], Awaitable[Instance]]
+) -> Instance:
+    """A machine in the first place that has one. The fault of the last: none has."""
+    *others, last = places
+    for place in others:
+        try:
+            return await launch(place)
+        except Fault as fault:
+            if fault.kind != "no_capacity":
+                raise
+    return await launch(last)
+
+
+# A service's list can be some seconds behind.
+_LOOKS = 3
+
+
+async def look_for(
+    find: Callable[[], Awaitable[Instance | None]], pause: Callable[[], Awaitable[None]], lost: Fault
+) -> Instance:
+    """The machine of a launch that was not answered, or the fault that hid it."""
+    for _ in range(_LOOKS):
+        await pause()
+        try:
+            found = await find()
+        except Fault as fault:
+            if not fault.passes:
+                raise
+            continue
+        if found is not None:
+            return found
+    raise lost

@@ -1,0 +1,1 @@
+"""Google Colab: sessions of the official command, and notebooks that a person opens."""

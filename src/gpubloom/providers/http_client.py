@@ -1,0 +1,242 @@
+"""One small JSON client for the services that machines are rented from.
+
+Every call has a time limit and waits for its turn. Whatever goes wrong becomes a Fault, raised outside of the
+handler that caught it, so that no request with its headers hangs on to it. Redirects are not followed: a key
+goes to the host it was entered for.
+"""
+
+import asyncio
+import json
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx2
+from pydantic import TypeAdapter, ValidationError
+
+from gpubloom.providers.cloud import Fault, FaultKind
+
+TIMEOUT_SECONDS = 30.0
+_LONGEST_REMARK = 300
+_CLOCKS_AGREE_WITHIN = timedelta(seconds=5)
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+_ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
+
+Found = TypeVar("Found")
+
+# What a service says about a failure: a kind where its own code tells more than the status, and its words.
+Explain = Callable[[int, object], tuple[FaultKind | None, str]]
+
+
+@dataclass
+class Pace:
+    """At least `every` seconds between calls and `launches_every` between launches of all that share it."""
+
+    every: float
+    launches_every: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _free_at: float = field(default=-math.inf, init=False)
+    _launch_free_at: float = field(default=-math.inf, init=False)
+
+    async def turn(self, *, launch: bool = False) -> None:
+        while (wait := self._free_in(launch)) > 0:
+            await self.sleep(wait)
+        # Nothing is awaited since the last look, so nobody else has taken this turn.
+        self._free_at = self.clock() + self.every
+        if launch:
+            self._launch_free_at = self.clock() + self.launches_every
+
+    def _free_in(self, launch: bool) -> float:
+        at = max(self._free_at, self._launch_free_at) if launch else self._free_at
+        return at - self.clock()
+
+
+_paces: dict[tuple[str, int], Pace] = {}
+
+
+def shared_pace(address: str, key: str, every: float, launches_every: float) -> Pace:
+    """The pace of an account: limits hold for a key, however many connections use it. What answers on this
+    machine stands in for the service and has no limits."""
+    if urlsplit(address).hostname in _LOOPBACK:
+        return Pace(0.0)
+    return _paces.setdefault((address, hash(key)), Pace(every, launches_every))
+
+
+class ServiceHttp:
+    """A connection to one service for one person. `key` is sent as a bearer token and shown nowhere."""
+
+    def __init__(
+        self,
+        title: str,
+        address: str,
+        key: str,
+        pace: Pace,
+        explain: Explain,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.title = title
+        self.pace = pace
+        self._key = key
+        self._explain = explain
+        self._timeout_seconds = timeout_seconds
+        self._now = now
+        self._ahead = timedelta()
+        self._client = httpx2.AsyncClient(
+            base_url=address.rstrip("/"),
+            headers={"Authorization": f"Bearer {key}", "Accept": "application/json"},
+            timeout=timeout_seconds,
+            follow_redirects=False,
+        )
+
+    def __repr__(self) -> str:
+        return f"ServiceHttp({self.title})"
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def by_our_clock(self, moment: datetime) -> datetime:
+        """A moment that the service named, as our clock counts: the two may differ by hours."""
+        return moment - self._ahead
+
+    async def read(
+        self, method: str, path: str, answer: type[Found], *, query: Mapping[str, str | int] | None = None
+    ) -> Found:
+        """A call whose answer has a known form."""
+        return self.understood(answer, await self.call(method, path, query=query))
+
+    def understood(self, answer: type[Found], found: object) -> Found:
+        try:
+            return TypeAdapter(answer).validate_python(found)
+        except ValidationError as problem:
+            place = ".".join(str(part) for part in problem.errors(include_input=False)[0]["loc"])
+        raise Fault(
+            "unavailable", f"{self.title} answered in a form that is not known (at {place or 'the top'})."
+        )
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str | int] | None = None,
+        launch: bool = False,
+        hide: Sequence[str] = (),
+    ) -> object:
+        """The decoded answer, None where it is empty. `hide`: further secrets that the request holds."""
+        await self.pace.turn(launch=launch)
+        repeatable = method != "POST"
+        try:
+            response = await self._client.request(method, path, json=body, params=query)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
+            fault = Fault("unavailable", f"{self.title} cannot be reached from here.")
+        except httpx2.TimeoutException:
+            sentence = f"{self.title} did not answer within {self._timeout_seconds:g} seconds."
+            fault = Fault("timed_out", sentence, uncertain=not repeatable)
+        except httpx2.HTTPError:
+            sentence = f"The connection to {self.title} broke before it answered."
+            fault = Fault("unavailable", sentence, uncertain=not repeatable)
+        else:
+            return self._answer(response, (self._key, *hide), repeatable)
+        raise fault
+
+    def _answer(self, response: httpx2.Response, secrets: Sequence[str], repeatable: bool) -> object:
+        self._compare_clocks(response)
+        found: object = None
+        readable = True
+        if response.content:
+            try:
+                found = response.json()
+            except (json.JSONDecodeError, UnicodeDecodeError):
+                readable = False
+        if not response.is_success:
+            raise self._fault(response, found, secrets, repeatable)
+        if not readable:
+            sentence = f"{self.title} answered with something that is no JSON; is there a proxy in between?"
+            raise Fault("unavailable", sentence, uncertain=not repeatable)
+        return found
+
+    def _compare_clocks(self, response: httpx2.Response) -> None:
+        moment = _http_date(response.headers.get("date"))
+        # The header knows whole seconds and the answer took some time: less says nothing about a clock.
+        if moment is not None and abs(moment - self._now() - self._ahead) > _CLOCKS_AGREE_WITHIN:
+            self._ahead = moment - self._now()
+
+    def _fault(
+        self, response: httpx2.Response, found: object, secrets: Sequence[str], repeatable: bool
+    ) -> Fault:
+        status = response.status_code
+        kind, remark = self._explain(status, found)
+        kind = kind or _kind_of(status)
+        remark = _without(remark, secrets) or f"HTTP {status}"
+        return Fault(
+            kind,
+            _sentence(self.title, kind, remark),
+            retry_after_seconds=self._retry_after(response),
+            uncertain=status >= 500 and not repeatable,
+        )
+
+    def _retry_after(self, response: httpx2.Response) -> float | None:
+        value = response.headers.get("retry-after")
+        if value is None:
+            return None
+        if value.strip().isdigit():
+            return float(value)
+        moment = _http_date(value)
+        return None if moment is None else max(0.0, (self.by_our_clock(moment) - self._now()).total_seconds())
+
+
+def _http_date(value: str | None) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(value) if value else None
+    except ValueError:
+        return None
+    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _kind_of(status: int) -> FaultKind:
+    kinds: dict[int, FaultKind] = {
+        401: "bad_credentials",
+        402: "quota",
+        403: "bad_credentials",
+        404: "gone",
+        408: "timed_out",
+        410: "gone",
+        429: "rate_limited",
+    }
+    return kinds.get(status, "unavailable" if status >= 500 else "refused")
+
+
+def _without(remark: str, secrets: Sequence[str]) -> str:
+    """A service may quote what it was sent."""
+    for secret in secrets:
+        if secret:
+            remark = remark.replace(secret, "…")
+    return _ADDRESS.sub("(an address)", " ".join(remark.split()))[:_LONGEST_REMARK].rstrip(".")
+
+
+def _sentence(title: str, kind: FaultKind, remark: str) -> str:
+    match kind:
+        case "bad_credentials":
+            return f"{title} does not accept the credentials: {remark}. Enter good ones under Providers."
+        case "no_capacity":
+            return f"{title} has no such machine free now: {remark}. Wait, or take another offer."
+        case "quota":
+            return f"A limit of the account at {title} is reached: {remark}. Ask {title} to raise it."
+        case "rate_limited":
+            return f"{title} was asked too often: {remark}. It is asked again after a while."
+        case "unavailable" | "timed_out":
+            return f"{title} cannot serve at the moment: {remark}."
+        case "gone":
+            return f"{title} does not know what was asked for: {remark}."
+        case "refused":
+            return f"{title} refused: {remark}."

@@ -1,0 +1,284 @@
+"""Machines at Lambda (cloud.lambda.ai), over its HTTP API.
+
+A machine there runs and costs from its launch until it is ended through the API; switching it off from inside
+does not stop the bill. It has no console that could be read from outside.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gpubloom.offers import PriceRow
+from gpubloom.providers.cloud import (
+    KEY_PREFIX,
+    Capabilities,
+    Capability,
+    CredentialField,
+    Fault,
+    FaultKind,
+    Instance,
+    Launch,
+    LogChunk,
+    RentedPlace,
+    first_with_room,
+    look_for,
+)
+from gpubloom.providers.cloud_init import boot_script
+from gpubloom.providers.http_client import ServiceHttp, shared_pace
+from gpubloom.providers.lambda_cloud.machine_types import (
+    BILLED,
+    Answer,
+    Launched,
+    Machine,
+    SshKey,
+    TypeOnOffer,
+    fitting,
+    lies_in,
+    price_rows,
+    state_of,
+)
+from gpubloom.providers.registry import PlaceKind
+
+ADDRESS = "https://cloud.lambda.ai"
+_PAGE = "https://cloud.lambda.ai/instances"
+_CALLS_EVERY_SECONDS = 1.0
+_LAUNCHES_EVERY_SECONDS = 12.0
+_TAG = "bloom-key"
+_LONGEST_NAME = 64
+_OWN_SSH_KEY = "bloom"
+_PAUSE_SECONDS = 2.0
+# Free when it was asked for, and taken a second later: each further try waits for its turn.
+_PLACES_TRIED = 3
+
+_CODES: dict[str, FaultKind] = {
+    "instance-operations/launch/insufficient-capacity": "no_capacity",
+    "global/quota-exceeded": "quota",
+    "global/invalid-api-key": "bad_credentials",
+    "global/account-inactive": "bad_credentials",
+    "global/invalid-address": "bad_credentials",
+    "global/object-does-not-exist": "gone",
+}
+
+CAPABILITIES = Capabilities(
+    runs_unattended=Capability(True),
+    console_logs=Capability(False, "Lambda has no console to read; what the job prints comes by the bucket."),
+    live_prices=Capability(True),
+    several_gpus=Capability(True),
+    several_nodes=Capability(False, "Each machine is rented alone; they are not joined for one job."),
+    spot=Capability(False, "Lambda rents at one price; there are no spot machines."),
+)
+
+
+class LambdaCloud:
+    """One account. `ssh_key`: the name of a key that the account has."""
+
+    name = "lambda"
+    capabilities = CAPABILITIES
+
+    def __init__(
+        self, http: ServiceHttp, ssh_key: str = "", *, pause_seconds: float = _PAUSE_SECONDS
+    ) -> None:
+        self._http = http
+        self._ssh_key = ssh_key
+        self._pause_seconds = pause_seconds
+        # Two launches with one key must not both find that there is none yet.
+        self._launching = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return "LambdaCloud()"
+
+    async def check(self) -> str:
+        names = await self._ssh_key_names()
+        if self._ssh_key and self._ssh_key not in names:
+            there = ", ".join(names) or "none"
+            raise Fault(
+                "refused", f"The account at Lambda has no SSH key {self._ssh_key!r}; there are: {there}."
+            )
+        return f"account with SSH key {', '.join(names)}" if names else "account without SSH keys"
+
+    async def prices(self) -> list[PriceRow]:
+        return list(price_rows((await self._types()).values(), datetime.now(UTC).date()))
+
+    async def submit(self, launch: Launch) -> Instance:
+        assert launch.key.startswith(KEY_PREFIX), launch.key
+        assert len(launch.key) <= _LONGEST_NAME, launch.key
+        async with self._launching:
+            if (found := await self._find(launch.key)) is not None:
+                return found
+            places = await self._free_places(launch)
+            ssh_key = await self._usable_ssh_key()
+            return await first_with_room(
+                places[:_PLACES_TRIED], lambda place: self._launch(launch, *place, ssh_key)
+            )
+
+    async def status(self, instance_id: str) -> Instance:
+        try:
+            answer = await self._http.read("GET", f"/api/v1/instances/{instance_id}", Answer[Machine])
+        except Fault as fault:
+            if fault.kind != "gone":
+                raise
+            return Instance(instance_id, "", "ended", "Lambda does not know the machine any more.")
+        return _instance(answer.data)
+
+    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
+        """Always empty: see `capabilities.console_logs`."""
+        return LogChunk("", cursor)
+
+    async def cancel(self, instance_id: str) -> None:
+        body = {"instance_ids": [instance_id]}
+        try:
+            await self._http.call("POST", "/api/v1/instance-operations/terminate", body=body)
+        except Fault as fault:
+            if fault.kind != "gone":
+                raise
+
+    async def list(self) -> list[Instance]:
+        return [_instance(machine) for machine in await self._machines() if machine.status in BILLED]
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def _launch(
+        self, launch: Launch, type_name: str, region: str, hourly: float, ssh_key: str
+    ) -> Instance:
+        body = {
+            "region_name": region,
+            "instance_type_name": type_name,
+            "ssh_key_names": [ssh_key],
+            "name": launch.key,
+            "user_data": boot_script(launch),
+            "tags": [{"key": _TAG, "value": launch.key}],
+        }
+        try:
+            answer = await self._http.call(
+                "POST",
+                "/api/v1/instance-operations/launch",
+                body=body,
+                launch=True,
+                hide=(launch.start_address,),
+            )
+            identifier = self._http.understood(Answer[Launched], answer).data.instance_ids[0]
+        except Fault as fault:
+            if not fault.uncertain:
+                raise
+            lost = fault
+        else:
+            return Instance(identifier, launch.key, "starting", region=region, hourly=hourly, page=_PAGE)
+        return await look_for(
+            lambda: self._find(launch.key), lambda: self._http.pace.sleep(self._pause_seconds), lost
+        )
+
+    async def _find(self, key: str) -> Instance | None:
+        return next((machine for machine in await self.list() if machine.key == key), None)
+
+    async def _machines(self) -> Sequence[Machine]:
+        answer = await self._http.read("GET", "/api/v1/instances", Answer[list[Machine]])
+        return [machine for machine in answer.data if _key_of(machine)]
+
+    async def _types(self) -> dict[str, TypeOnOffer]:
+        return (await self._http.read("GET", "/api/v1/instance-types", Answer[dict[str, TypeOnOffer]])).data
+
+    async def _free_places(self, launch: Launch) -> Sequence[tuple[str, str, float]]:
+        """Type, region and price of machines that fit and are free, the cheapest first; at least one."""
+        fits = fitting((await self._types()).values(), launch.gpu, launch.gpus)
+        wanted = f"{launch.gpus}× {launch.gpu}"
+        if not fits:
+            raise Fault("refused", f"Lambda has no machine with {wanted}. Take another offer.")
+        places = [
+            (offered.instance_type.name, region, offered.instance_type.hourly)
+            for offered in fits
+            for region in offered.regions
+            if lies_in(region, launch.region)
+        ]
+        if not places:
+            where = f" in {launch.region}" if launch.region else ""
+            raise Fault(
+                "no_capacity",
+                f"Lambda has no machine with {wanted} free{where} now. Wait, or take another offer.",
+            )
+        return places
+
+    async def _usable_ssh_key(self) -> str:
+        if self._ssh_key:
+            return self._ssh_key
+        names = await self._ssh_key_names()
+        if names:
+            return _OWN_SSH_KEY if _OWN_SSH_KEY in names else names[0]
+        body = {"name": _OWN_SSH_KEY, "public_key": _public_key_of_nobody()}
+        await self._http.call("POST", "/api/v1/ssh-keys", body=body)
+        return _OWN_SSH_KEY
+
+    async def _ssh_key_names(self) -> Sequence[str]:
+        answer = await self._http.read("GET", "/api/v1/ssh-keys", Answer[list[SshKey]])
+        return [key.name for key in answer.data]
+
+
+def _key_of(machine: Machine) -> str:
+    """Only what carries our tag is ours: people may call a machine of their own bloom-something."""
+    return next((tag.value for tag in machine.tags if tag.key == _TAG), "")
+
+
+def _instance(machine: Machine) -> Instance:
+    """Lambda names no times, so none are told: the caller's clock counts what is billed."""
+    state, detail = state_of(machine.status)
+    return Instance(
+        machine.id,
+        _key_of(machine),
+        state,
+        detail,
+        region=machine.region.name,
+        hourly=machine.instance_type.hourly,
+        page=_PAGE,
+    )
+
+
+def _public_key_of_nobody() -> str:
+    """Lambda wants a key for every machine. The private half is forgotten here: nobody can log in with it."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    public = Ed25519PrivateKey.generate().public_key()
+    return public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode() + " bloom"
+
+
+def _explain(status: int, found: object) -> tuple[FaultKind | None, str]:
+    """`code` is meant for programs, `message` may change at any time and is only shown."""
+    match found:
+        case {"error": {"code": str(code), "message": str(message)}}:
+            kind = _CODES.get(code)
+            if kind is None and code.startswith("provider/") and status != 429:
+                kind = "unavailable"
+            return kind, message
+    return None, ""
+
+
+@dataclass(frozen=True)
+class _Lambda(PlaceKind):
+    def open(self, credentials: Mapping[str, str]) -> RentedPlace:
+        address = os.environ.get("BLOOM_LAMBDA_URL") or ADDRESS
+        key = credentials.get("api_key", "").strip()
+        if not key:
+            raise Fault("bad_credentials", "Lambda needs an API key. Enter one under Providers.")
+        pace = shared_pace(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
+        http = ServiceHttp(self.title, address, key, pace, _explain)
+        return LambdaCloud(http, credentials.get("ssh_key", "").strip())
+
+
+PLACE = _Lambda(
+    name="lambda",
+    title="Lambda",
+    fields=(
+        CredentialField("api_key", "API key", hint="From the page API keys of the Lambda dashboard."),
+        CredentialField(
+            "ssh_key",
+            "Name of an SSH key",
+            secret=False,
+            required=False,
+            hint="One of the account's, to log in to machines yourself. Empty: the first one there is.",
+        ),
+    ),
+    capabilities=CAPABILITIES,
+    page="https://cloud.lambda.ai/api-keys",
+)

@@ -1,0 +1,1 @@
+"""This machine as a provider: devices, agent processes, the sandbox for people's own code."""

@@ -1,0 +1,1 @@
+"""Modal: sandboxes billed by the second."""

@@ -1,0 +1,308 @@
+"""Modal: a job is one sandbox, a container that lives as long as its command, at most 24 hours.
+
+The key is the sandbox's name, which Modal lets nobody else have while it runs, and a tag, by which it is
+found again. A sandbox that has ended is not found by its tag: whoever asks for a machine again, after a
+process was lost, looks into the bucket first, where the end of a job lies.
+"""
+
+import asyncio
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpubloom.offers import PriceRow
+from gpubloom.providers.cloud import (
+    Capabilities,
+    Capability,
+    CredentialField,
+    Fault,
+    Instance,
+    Launch,
+    LogChunk,
+)
+from gpubloom.providers.modal.connection import (
+    ModalConnection,
+    SaidNothing,
+    TimeLimits,
+    give_up,
+    raised_by_calls,
+)
+from gpubloom.providers.modal.logs import read_logs
+from gpubloom.providers.registry import PlaceKind
+
+if TYPE_CHECKING:
+    import modal
+
+# A place has a method of that name.
+_Instances: TypeAlias = list[Instance]
+
+_OURS = {"gpubloom": "job"}
+_KEY_TAG = "gpubloom-key"
+_LONGEST_SECONDS = 86_400
+
+_GPUS = {
+    "T4": "T4",
+    "L4": "L4",
+    "A10": "A10",
+    "L40S": "L40S",
+    "A100 40GB": "A100-40GB",
+    "A100 80GB": "A100-80GB",
+    "H100": "H100",
+    "H200": "H200",
+    "B200": "B200",
+}
+_REGIONS = {"asia": "ap"}
+_MOST_GPUS = 8
+
+# Asked for beside each GPU; more is used and billed as it is needed. The default, an eighth of a core, would
+# starve the GPU.
+_CORES = 2.0
+_MEMORY_MB = 4_096
+
+_PYTHONS = ((3, 11), (3, 12), (3, 13))
+
+_CAPABILITIES = Capabilities(
+    runs_unattended=Capability(True),
+    console_logs=Capability(True),
+    live_prices=Capability(False, "Modal publishes its rates on a page only; the shipped table has them."),
+    several_gpus=Capability(True),
+    several_nodes=Capability(False, "A sandbox is one container on one machine."),
+    spot=Capability(False, "Modal has one price for a GPU."),
+    longest_seconds=_LONGEST_SECONDS,
+)
+
+
+@dataclass(frozen=True)
+class _ModalKind(PlaceKind):
+    def why_not(self) -> str | None:
+        if find_spec("modal") is None:
+            return "Modal's client is not installed here. Install it with: pip install 'gpubloom[modal]'"
+        return None
+
+    def open(self, credentials: Mapping[str, str]) -> "ModalPlace":
+        return ModalPlace(
+            credentials["token_id"], credentials["token_secret"], credentials.get("environment") or None
+        )
+
+
+PLACE = _ModalKind(
+    name="modal",
+    title="Modal",
+    fields=(
+        CredentialField("token_id", "Token ID", hint="begins with ak-"),
+        CredentialField("token_secret", "Token secret", hint="begins with as-"),
+        CredentialField(
+            "environment", "Environment", secret=False, required=False, hint="empty: your workspace's own"
+        ),
+    ),
+    capabilities=_CAPABILITIES,
+    page="https://modal.com/settings/tokens",
+)
+
+
+class ModalPlace:
+    """One person's Modal. Keep it open: a client is a connection."""
+
+    name = "modal"
+    capabilities = _CAPABILITIES
+
+    def __init__(
+        self,
+        token_id: str,
+        token_secret: str,
+        environment: str | None = None,
+        limits: TimeLimits | None = None,
+    ) -> None:
+        self._modal = ModalConnection(token_id, token_secret, environment, limits or TimeLimits())
+        # What was started or seen here, by its id.
+        self._keys: dict[str, str] = {}
+        self._ended_by_us: set[str] = set()
+
+    async def check(self) -> str:
+        import modal
+
+        workspace = modal.Workspace.from_context(client=await self._modal.client())
+        await self._modal.ask("say whose token this is", workspace.hydrate.aio())
+        return workspace.name or "Modal"
+
+    async def prices(self) -> list[PriceRow]:
+        return []
+
+    async def submit(self, launch: Launch) -> Instance:
+        import modal
+
+        gpu = _gpu(launch)
+        for sandbox_id, key in self._keys.items():
+            if key == launch.key:
+                return await self.status(sandbox_id)
+        app = await self._modal.app(create=True)
+        assert app is not None
+        if found := await self._find(app, launch.key):
+            return found
+        image = await self._image(app, launch)
+        creating = asyncio.ensure_future(
+            modal.Sandbox.create.aio(
+                "sh",
+                "-c",
+                launch.command,
+                app=app,
+                name=launch.key,
+                tags={**_OURS, _KEY_TAG: launch.key},
+                image=image,
+                secrets=[modal.Secret.from_dict({"BLOOM_START": launch.start_address})],
+                gpu=f"{gpu}:{launch.gpus}",
+                cpu=_CORES * launch.gpus,
+                memory=_MEMORY_MB * launch.gpus,
+                timeout=_timeout(launch),
+                region=_REGIONS.get(launch.region, launch.region) if launch.region else None,
+                client=await self._modal.client(),
+            )
+        )
+        doing = f"start a sandbox with {launch.gpus} × {launch.gpu}"
+        try:
+            return await self._created(creating, app, launch)
+        except raised_by_calls() as problem:
+            fault = self._modal.fault(problem, doing, launch.start_address)
+            # The name is taken: by an earlier call, or by the SDK's own second try of this one.
+            taken = isinstance(problem, modal.exception.AlreadyExistsError)
+            found = await self._found_after_all(app, launch.key) if taken or fault.uncertain else None
+            if found is None:
+                raise fault from None
+            return found
+
+    async def status(self, instance_id: str) -> Instance:
+        import modal
+
+        try:
+            client = await self._modal.client()
+            sandbox = await self._modal.ask(
+                "say how a sandbox is", modal.Sandbox.from_id.aio(instance_id, client)
+            )
+            return await self._instance(sandbox)
+        except Fault as fault:
+            if fault.kind != "gone":
+                raise
+            detail = "Modal does not know this sandbox any more."
+            return Instance(instance_id, self._keys.get(instance_id, ""), "ended", detail)
+
+    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
+        return await read_logs(self._modal, instance_id, cursor)
+
+    async def cancel(self, instance_id: str) -> None:
+        import modal
+
+        client = await self._modal.client()
+        try:
+            sandbox = await self._modal.ask("find a sandbox", modal.Sandbox.from_id.aio(instance_id, client))
+            self._ended_by_us.add(instance_id)
+            await self._modal.ask("end a sandbox", sandbox.terminate.aio())
+        except Fault as fault:
+            if fault.kind != "gone":
+                raise
+
+    async def list(self) -> _Instances:
+        app = await self._modal.app(create=False)
+        return [] if app is None else await self._listed(app, _OURS)
+
+    async def close(self) -> None:
+        await self._modal.close()
+
+    # Steps of the above
+
+    async def _image(self, app: "modal.App", launch: Launch) -> "modal.Image":
+        """Modal keeps images by their content, so the same packages are installed once."""
+        import modal
+
+        here = min(max(sys.version_info[:2], _PYTHONS[0]), _PYTHONS[-1])
+        image = modal.Image.debian_slim(python_version=f"{here[0]}.{here[1]}")
+        if launch.packages:
+            image = image.pip_install(*launch.packages)
+        return await self._modal.ask(
+            "install the job's packages", image.build.aio(app), seconds=self._modal.limits.image
+        )
+
+    async def _created(
+        self, creating: "asyncio.Future[modal.Sandbox]", app: "modal.App", launch: Launch
+    ) -> Instance:
+        """Waits for the machine. One that is not there in time is given up, and the SDK ends what waits."""
+        try:
+            await asyncio.wait({creating}, timeout=self._modal.limits.machine)
+            if creating.done():
+                sandbox = creating.result()
+                self._keys[sandbox.object_id] = launch.key
+                return self._as_instance(sandbox, launch.key, launch.region)
+            waited = await self._perhaps(app, launch.key)
+        finally:
+            give_up(creating)
+        await asyncio.wait({creating}, timeout=self._modal.limits.clean_up)
+        if found := await self._perhaps(app, launch.key):
+            return found
+        if waited is not None:
+            wanted = f"{launch.gpus} × {launch.gpu}"
+            minutes = f"{self._modal.limits.machine / 60:.0f} minutes"
+            raise Fault("no_capacity", f"Modal had no {wanted} free within {minutes}. Nothing was started.")
+        raise SaidNothing
+
+    async def _found_after_all(self, app: "modal.App", key: str) -> Instance | None:
+        """What an answer that was lost on the way would have said; None where that cannot be known."""
+        for pause in self._modal.limits.look_again:
+            await asyncio.sleep(pause)
+            if found := await self._perhaps(app, key):
+                return found
+        return None
+
+    async def _perhaps(self, app: "modal.App", key: str) -> Instance | None:
+        try:
+            return await self._find(app, key)
+        except Fault:
+            return None
+
+    async def _find(self, app: "modal.App", key: str) -> Instance | None:
+        found = await self._listed(app, {_KEY_TAG: key})
+        return found[0] if found else None
+
+    async def _listed(self, app: "modal.App", tags: dict[str, str]) -> _Instances:
+        import modal
+
+        client = await self._modal.client()
+
+        async def walk() -> "list[modal.Sandbox]":
+            found = modal.Sandbox.list.aio(app_id=app.app_id, tags=tags, client=client)
+            return [sandbox async for sandbox in found]
+
+        sandboxes = await self._modal.ask("list sandboxes", walk())
+        return [await self._instance(sandbox) for sandbox in sandboxes]
+
+    async def _instance(self, sandbox: "modal.Sandbox") -> Instance:
+        if sandbox.object_id not in self._keys:
+            tags = await self._modal.ask("read a sandbox's tags", sandbox.get_tags.aio())
+            self._keys[sandbox.object_id] = tags.get(_KEY_TAG, "")
+        return self._as_instance(sandbox, self._keys[sandbox.object_id])
+
+    def _as_instance(self, sandbox: "modal.Sandbox", key: str, region: str | None = None) -> Instance:
+        code = sandbox.returncode
+        page = f"https://modal.com/id/{sandbox.object_id}"
+        if code is None:
+            return Instance(sandbox.object_id, key, "running", region=region, page=page)
+        # The SDK's codes for what Modal ended: after its time, and otherwise.
+        if code == 124:
+            return Instance(sandbox.object_id, key, "ended", "It had its time and was ended.", page=page)
+        if code == 137 and sandbox.object_id not in self._ended_by_us:
+            return Instance(sandbox.object_id, key, "lost", "Modal ended the sandbox.", page=page)
+        return Instance(sandbox.object_id, key, "ended", f"Its command ended with code {code}.", page=page)
+
+
+def _gpu(launch: Launch) -> str:
+    if launch.gpu not in _GPUS:
+        raise Fault("refused", f"Modal has no GPU {launch.gpu!r}; it has {', '.join(_GPUS)}.")
+    if not 1 <= launch.gpus <= _MOST_GPUS:
+        raise Fault("refused", f"Modal gives 1 to {_MOST_GPUS} GPUs to a job, not {launch.gpus}.")
+    return _GPUS[launch.gpu]
+
+
+def _timeout(launch: Launch) -> int:
+    wanted = launch.longest_seconds or _LONGEST_SECONDS
+    return min(max(math.ceil(wanted), 60), _LONGEST_SECONDS)

@@ -1,0 +1,1 @@
+"""Paperspace: virtual machines by the hour."""

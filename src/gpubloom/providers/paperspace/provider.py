@@ -1,0 +1,264 @@
+"""Machines at Paperspace, over api.paperspace.com/v1.
+
+A machine that is off still pays for its disk, so at the end it is deleted, and its startup script with it,
+which holds the address of the job.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from gpubloom.offers import PriceRow
+from gpubloom.providers.cloud import (
+    Capabilities,
+    Capability,
+    CredentialField,
+    Fault,
+    Instance,
+    Launch,
+    LogChunk,
+    RentedPlace,
+    first_with_room,
+    look_for,
+)
+from gpubloom.providers.cloud_init import boot_script
+from gpubloom.providers.http_client import ServiceHttp, shared_pace
+from gpubloom.providers.paperspace.api_client import PaperspaceApi, explain
+from gpubloom.providers.paperspace.machine_types import (
+    Machine,
+    Template,
+    best_template,
+    disk_size,
+    is_ours,
+    regions_of,
+    state_of,
+    type_of,
+)
+from gpubloom.providers.registry import PlaceKind
+
+ADDRESS = "https://api.paperspace.com/v1"
+_PAGE = "https://console.paperspace.com/machines"
+# Its limits are not published; these are careful.
+_CALLS_EVERY_SECONDS = 1.0
+_LAUNCHES_EVERY_SECONDS = 5.0
+_PAUSE_SECONDS = 2.0
+# A script without a machine may belong to a launch that is under way.
+_SCRIPT_MAY_WAIT = timedelta(hours=1)
+
+CAPABILITIES = Capabilities(
+    runs_unattended=Capability(True),
+    console_logs=Capability(
+        False, "Paperspace has no console to read; what the job prints comes by the bucket."
+    ),
+    live_prices=Capability(False, "Paperspace tells the price of a machine only once it is rented."),
+    several_gpus=Capability(True),
+    several_nodes=Capability(False, "Each machine is rented alone; they are not joined for one job."),
+    spot=Capability(False, "Paperspace rents at one price; there are no spot machines."),
+)
+
+
+class Paperspace:
+    """One team. `template`: the id of the template that machines are made from; empty: the best there is."""
+
+    name = "paperspace"
+    capabilities = CAPABILITIES
+
+    def __init__(
+        self, api: PaperspaceApi, template: str = "", *, pause_seconds: float = _PAUSE_SECONDS
+    ) -> None:
+        self._api = api
+        self._template = template
+        self._pause_seconds = pause_seconds
+        # Two launches with one key must not both find that there is none yet.
+        self._launching = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return "Paperspace()"
+
+    async def check(self) -> str:
+        session = await self._api.session()
+        if session is None:
+            raise Fault("bad_credentials", "Paperspace does not know this API key. Enter another one.")
+        return f"{session.user.email}, team {session.team.namespace}"
+
+    async def prices(self) -> list[PriceRow]:
+        """Always empty: see `capabilities.live_prices`."""
+        return []
+
+    async def submit(self, launch: Launch) -> Instance:
+        assert is_ours(launch.key), f"{launch.key} would not be found again"
+        async with self._launching:
+            if (found := await self._find(launch.key)) is not None:
+                return found
+            machine_type, regions = _wanted(launch)
+            template = await self._usable_template(machine_type)
+            # One that an earlier call left may hold an address that is good no more.
+            await self._delete_scripts(launch.key)
+            body = {
+                "name": launch.key,
+                "machineType": machine_type,
+                "templateId": self._template if template is None else template.id,
+                "diskSize": disk_size(launch.disk_gb, template),
+                "startupScriptId": await self._new_script(launch),
+                "publicIpType": "dynamic",
+                "startOnCreate": True,
+                "autoShutdownEnabled": False,
+                "autoSnapshotEnabled": False,
+                "takeInitialSnapshot": False,
+                "emailPassword": False,
+            }
+            try:
+                return await first_with_room(
+                    regions, lambda region: self._launch(launch.key, {**body, "region": region})
+                )
+            except Fault as fault:
+                if not fault.uncertain:
+                    with suppress(Fault):
+                        await self._delete_scripts(launch.key)
+                raise
+
+    async def status(self, instance_id: str) -> Instance:
+        machine = await self._api.machine(instance_id)
+        if machine is None:
+            return Instance(instance_id, "", "ended", "Paperspace does not know the machine any more.")
+        found = self._instance(machine)
+        if found.state != "starting":
+            return found
+        # A machine is promised before there is one: that none was free comes out only afterwards.
+        failed = [event for event in await self._api.events(instance_id) if event.start_failed]
+        if not failed:
+            return found
+        reason = failed[0].error or "it does not say why"
+        return replace(found, state="lost", detail=f"Paperspace could not start the machine: {reason}.")
+
+    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
+        """Always empty: see `capabilities.console_logs`."""
+        return LogChunk("", cursor)
+
+    async def cancel(self, instance_id: str) -> None:
+        machine = await self._api.machine(instance_id)
+        if machine is not None and machine.dt_deleted is None:
+            await self._api.delete_machine(instance_id)
+        await self._delete_scripts("" if machine is None else machine.name)
+
+    async def list(self) -> list[Instance]:
+        return [self._instance(machine) for machine in await self._api.machines()]
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def _launch(self, key: str, body: Mapping[str, object]) -> Instance:
+        try:
+            return self._instance(await self._api.make_machine(body))
+        except Fault as fault:
+            if not fault.uncertain:
+                raise
+            lost = fault
+        return await look_for(lambda: self._find(key), lambda: self._api.pause(self._pause_seconds), lost)
+
+    async def _new_script(self, launch: Launch) -> str:
+        try:
+            made = await self._api.make_script(launch.key, boot_script(launch), launch.start_address)
+        except Fault as fault:
+            if not fault.uncertain:
+                raise
+            lost = fault
+        else:
+            return made.id
+        for script in await self._api.scripts():
+            if script.name == launch.key:
+                return script.id
+        # No machine was asked for yet, so nothing that is billed can have come of it.
+        raise Fault(lost.kind, str(lost), retry_after_seconds=lost.retry_after_seconds)
+
+    async def _delete_scripts(self, key: str) -> None:
+        """Those of this key, and what was left behind when deleting one failed."""
+        scripts = await self._api.scripts()
+        if not scripts:
+            return
+        kept = {machine.name for machine in await self._api.machines()}
+        old = datetime.now(UTC) - _SCRIPT_MAY_WAIT
+        for script in scripts:
+            left = script.name not in kept and self._api.by_our_clock(script.dt_created) < old
+            if script.name == key or left:
+                await self._api.delete_script(script.id)
+
+    async def _usable_template(self, machine_type: str) -> Template | None:
+        """None: the one that was named, of which nothing more is known."""
+        if self._template:
+            return None
+        template = best_template(await self._api.templates(), machine_type)
+        if template is None:
+            raise Fault(
+                "refused",
+                f"Paperspace has no Ubuntu template for a machine of type {machine_type}. "
+                f"Take another offer, or name a template under Providers.",
+            )
+        return template
+
+    async def _find(self, key: str) -> Instance | None:
+        return next((machine for machine in await self.list() if machine.key == key), None)
+
+    def _instance(self, machine: Machine) -> Instance:
+        """Billed from its making, which is a little more than Paperspace may count. Times by our clock."""
+        made = self._api.by_our_clock(machine.dt_created)
+        state, detail = state_of(machine, datetime.now(UTC) - made)
+        return Instance(
+            machine.id,
+            machine.name if machine.ours else "",
+            state,
+            detail,
+            region=machine.region,
+            hourly=machine.usage_rate or None,
+            billed_from=made,
+            billed_to=None if machine.dt_deleted is None else self._api.by_our_clock(machine.dt_deleted),
+            page=_PAGE,
+        )
+
+
+def _wanted(launch: Launch) -> tuple[str, Sequence[str]]:
+    """The type of machine, and the regions that have it, at least one."""
+    machine_type = type_of(launch.gpu, launch.gpus)
+    if machine_type is None:
+        raise Fault("refused", f"Paperspace has no machine with {launch.gpu}. Take another offer.")
+    regions = regions_of(launch.gpu, launch.region)
+    if not regions:
+        elsewhere = ", ".join(regions_of(launch.gpu, None))
+        raise Fault(
+            "refused",
+            f"Paperspace has {launch.gpu} in {elsewhere}, not in {launch.region}. Change one of both.",
+        )
+    return machine_type, regions
+
+
+@dataclass(frozen=True)
+class _Paperspace(PlaceKind):
+    def open(self, credentials: Mapping[str, str]) -> RentedPlace:
+        address = os.environ.get("BLOOM_PAPERSPACE_URL") or ADDRESS
+        key = credentials.get("api_key", "").strip()
+        if not key:
+            raise Fault("bad_credentials", "Paperspace needs an API key. Enter one under Providers.")
+        pace = shared_pace(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
+        http = ServiceHttp(self.title, address, key, pace, explain)
+        return Paperspace(PaperspaceApi(http), credentials.get("template", "").strip())
+
+
+PLACE = _Paperspace(
+    name="paperspace",
+    title="Paperspace",
+    fields=(
+        CredentialField("api_key", "API key", hint="From Settings, API keys of the Paperspace console."),
+        CredentialField(
+            "template",
+            "Id of a template",
+            secret=False,
+            required=False,
+            hint="What machines are made from. Empty: the newest Ubuntu with libraries for machine learning.",
+        ),
+    ),
+    capabilities=CAPABILITIES,
+    page="https://console.paperspace.com/settings/apikeys",
+)

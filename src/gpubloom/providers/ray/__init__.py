@@ -1,0 +1,1 @@
+"""Ray: jobs on a cluster that a person runs."""

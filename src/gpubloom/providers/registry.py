@@ -1,0 +1,53 @@
+"""The services that jobs can be sent to, by name. A service's own module is imported when it is used."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import cast
+
+from gpubloom.providers.base import ProviderError
+from gpubloom.providers.cloud import Capabilities, CredentialField, RentedPlace
+
+# Each module has a PLACE of type PlaceKind.
+_MODULES: dict[str, str] = {
+    "modal": "gpubloom.providers.modal.provider",
+    "lambda": "gpubloom.providers.lambda_cloud.provider",
+    "paperspace": "gpubloom.providers.paperspace.provider",
+    "replicate": "gpubloom.providers.replicate.provider",
+    "colab": "gpubloom.providers.colab.provider",
+    "skypilot": "gpubloom.providers.skypilot.provider",
+    "ray": "gpubloom.providers.ray.provider",
+}
+
+
+@dataclass(frozen=True)
+class PlaceKind(ABC):
+    """A service before anybody has connected to it."""
+
+    name: str
+    title: str
+    fields: tuple[CredentialField, ...]
+    capabilities: Capabilities
+    # Where a person finds the credentials.
+    page: str
+
+    def why_not(self) -> str | None:
+        """Why it cannot be used on this installation, in a sentence that says what to do; None: it can."""
+        return None
+
+    @abstractmethod
+    def open(self, credentials: Mapping[str, str]) -> RentedPlace:
+        """A connection for one person. Nothing is called yet."""
+
+
+def place_names() -> tuple[str, ...]:
+    return tuple(_MODULES)
+
+
+def place(name: str) -> PlaceKind:
+    """ProviderError for a name that nobody knows."""
+    if name not in _MODULES:
+        known = ", ".join(_MODULES)
+        raise ProviderError(f"There is no provider {name!r}; there are: {known}.")
+    return cast(PlaceKind, import_module(_MODULES[name]).PLACE)

@@ -1,0 +1,1 @@
+"""Replicate: trainings of a Cog model that a person has pushed."""

@@ -1,0 +1,1 @@
+"""SkyPilot: any cloud that it knows, through its own Python."""
