@@ -15,7 +15,7 @@ import time
 import torch
 
 from gpubloom.engine.parallel import join
-from gpubloom.engine.parallel.companions import local_members
+from gpubloom.engine.parallel.launcher import local_members
 
 SUMS = 10
 LONGEST_SECONDS = 120

@@ -14,7 +14,7 @@ from email import message_from_bytes, policy
 from pathlib import Path
 
 START_SECONDS = 120
-LETTER_SECONDS = 120
+EMAIL_SECONDS = 120
 
 
 @dataclass
@@ -39,18 +39,18 @@ class LiveServer:
         return found[1]
 
     @property
-    def letters(self) -> list[Path]:
+    def sent_emails(self) -> list[Path]:
         """All that were written, the oldest first."""
         return sorted((self.home / "outbox").glob("*.eml"))
 
-    def newest_letter_link(self, *, after: int = 0) -> str:
+    def newest_email_link(self, *, after: int = 0) -> str:
         """The link in the letter that was written last; `after`: there were so many before."""
         # Letters are sent after the answer to the request that caused them.
-        deadline = time.monotonic() + LETTER_SECONDS
-        while len(letters := self.letters) <= after:
+        deadline = time.monotonic() + EMAIL_SECONDS
+        while len(sent_emails := self.sent_emails) <= after:
             assert time.monotonic() < deadline, "no letter in the outbox"
             time.sleep(0.05)
-        text = message_from_bytes(letters[-1].read_bytes(), policy=policy.default).get_content()
+        text = message_from_bytes(sent_emails[-1].read_bytes(), policy=policy.default).get_content()
         found = re.search(r"(http\S+#\S+)", text)
         assert found, text
         return found[1]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpubloom.agent import AgentFiles, AgentRecord, ExitRecord, JobSpec
-from gpubloom.agent.held_files import is_held
+from gpubloom.agent.file_lock import is_held
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from gpubloom.agent import JobSpec
 from gpubloom.agent.attempt import ALREADY_RAN, IN_USE, NO_JOB
-from gpubloom.agent.held_files import is_held
+from gpubloom.agent.file_lock import is_held
 from tests.agent.runs import PATIENCE_SECONDS, Run, wait_until
 
 NEWER_JOB = JobSpec("job", Path("/run"), 1, ("python",)).to_json().replace('"v": 1', '"v": 99')

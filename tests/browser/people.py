@@ -36,7 +36,7 @@ def sign_in(page: Page, email: str = "ada@example.org", password: str = PASSWORD
 
 def sign_up(page: Page, server: LiveServer, name: str, email: str) -> None:
     """Create an account where sign-up is open, and confirm it by the letter in the outbox."""
-    before = len(server.letters)
+    before = len(server.sent_emails)
     page.goto("/auth")
     page.get_by_role("tab", name="Sign up").click()
     page.get_by_label("Name").fill(name)
@@ -44,7 +44,7 @@ def sign_up(page: Page, server: LiveServer, name: str, email: str) -> None:
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_role("button", name="Create account").click()
     expect(page.get_by_text("One more step")).to_be_visible()
-    page.goto(server.newest_letter_link(after=before))
+    page.goto(server.newest_email_link(after=before))
     page.get_by_role("button", name="Confirm and sign in").click()
     expect(page).to_have_url(f"{server.address}/dashboard")
 

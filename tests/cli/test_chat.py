@@ -13,9 +13,9 @@ import pytest
 from gpubloom.cli.chat import _converse, _names
 from gpubloom.cli.conversation import Conversation, Settings
 from gpubloom.engine.pretrained_text import ON_CPU
-from gpubloom.engine.serving.found import find_model
-from gpubloom.engine.serving.speech import Speech
-from gpubloom.engine.serving.voices import Voices
+from gpubloom.engine.serving.model_registry import ModelRegistry
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
+from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.serving.speakers import TOKEN, listening, make_adapter
 from tests.tiny_models import make_tiny_model
 
@@ -47,7 +47,7 @@ def adapter(base: Path) -> Path:
 def place(adapter: Path, base: Path) -> Iterator[dict[str, object]]:
     """serve.json of an adapter that is served by this process."""
     found = find_model(adapter, base)
-    with listening(Voices(found, ON_CPU), Speech.of(found)) as (_, client):
+    with listening(ModelRegistry(found, ON_CPU), PromptFormatter.of(found)) as (_, client):
         yield {"port": client.base_url.port, "token": TOKEN, "context_length": 4_096, "chat_template": True}
 
 

@@ -11,7 +11,7 @@ from gpubloom.engine.export import load_model
 from gpubloom.engine.generate import generate
 from gpubloom.engine.models import TransformerLM
 from gpubloom.engine.sample import main
-from gpubloom.engine.serving.found import find_model
+from gpubloom.engine.serving.resolved_model import find_model
 from gpubloom.plan import PRESETS, TokenizerConfig
 from tests.engine.runs import Run
 

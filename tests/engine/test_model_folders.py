@@ -12,7 +12,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.pretrained_text import load_pretrained_text
 from gpubloom.engine.sample import main
-from gpubloom.engine.serving.found import find_model
+from gpubloom.engine.serving.resolved_model import find_model
 from gpubloom.plan import TokenizerConfig
 from tests.engine.conftest import sample_text
 from tests.engine.runs import Run

@@ -12,8 +12,8 @@ from gpubloom.engine.adapters_on_disk import BaseNeeded
 from gpubloom.engine.export import read_weights
 from gpubloom.engine.models.sources import PretrainedWeights
 from gpubloom.engine.pretrained_text import ON_CPU, load_pretrained_text
-from gpubloom.engine.serving.found import find_model
-from gpubloom.engine.serving.voices import Voices
+from gpubloom.engine.serving.model_registry import ModelRegistry
+from gpubloom.engine.serving.resolved_model import find_model
 from gpubloom.hub.checking import check_model
 from gpubloom.hub.weight_index import UnsafeModelError, check_model_folder
 from gpubloom.plan import TrainConfig
@@ -128,7 +128,7 @@ def test_the_base_that_an_adapters_file_names_is_not_loaded_whether_it_exists_or
             sentences.append(str(refused.value).replace(str(named), ""))
     assert len(set(sentences)) == 1
     # Whoever names the base has it.
-    assert Voices(find_model(adapter, sharded), ON_CPU).get("tuned") is not None
+    assert ModelRegistry(find_model(adapter, sharded), ON_CPU).get("tuned") is not None
 
 
 @pytest.mark.parametrize("load", [load_pretrained_text, by_trl], ids=["transformers", "trl"])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from gpubloom.providers.cloud import Fault, Launch, RentedPlace
+from gpubloom.providers.cloud import CloudProvider, Fault, Launch
 from gpubloom.providers.registry import place
 from tests.providers.launches import ADDRESS, launch, until
 from tests.providers.services.lambda_service import LambdaService
@@ -36,7 +36,7 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         yield service
 
 
-def opened(service: WebService) -> RentedPlace:
+def opened(service: WebService) -> CloudProvider:
     name = next(name for name, kind in SERVICES.items() if isinstance(service, kind))
     rented = place(name).open(service.credentials)
     # A launch without an answer is looked for at once.

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from gpubloom.providers.cloud import Fault, InstanceState, Launch
-from gpubloom.providers.http_client import Pace, ServiceHttp
+from gpubloom.providers.http_client import RateLimit, ServiceHttp
 from gpubloom.providers.lambda_cloud.machine_types import InstanceType, Specs, state_of
 from gpubloom.providers.lambda_cloud.provider import LambdaCloud, _explain
 from gpubloom.providers.registry import place
@@ -40,10 +40,18 @@ def quick() -> Iterator[LambdaService]:
 
 @asynccontextmanager
 async def opened(
-    service: LambdaService, ssh_key: str = "", pace: Pace | None = None, timeout_seconds: float = 30.0
+    service: LambdaService,
+    ssh_key: str = "",
+    rate_limit: RateLimit | None = None,
+    timeout_seconds: float = 30.0,
 ) -> AsyncIterator[LambdaCloud]:
     http = ServiceHttp(
-        "Lambda", service.url, service.api_key, pace or Pace(0.0), _explain, timeout_seconds=timeout_seconds
+        "Lambda",
+        service.url,
+        service.api_key,
+        rate_limit or RateLimit(0.0),
+        _explain,
+        timeout_seconds=timeout_seconds,
     )
     place = LambdaCloud(http, ssh_key, pause_seconds=0.01)
     try:
@@ -325,7 +333,7 @@ def test_launches_wait_for_their_turn(service: LambdaService) -> None:
         now += seconds
 
     async def story() -> None:
-        async with opened(service, pace=Pace(1.0, 12.0, lambda: now, sleep)) as rented:
+        async with opened(service, rate_limit=RateLimit(1.0, 12.0, lambda: now, sleep)) as rented:
             await rented.submit(launch())
             await rented.submit(launch("bloom-2-a1"))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.agent import AgentFiles, JobSpec
-from gpubloom.agent.held_files import hold
+from gpubloom.agent.file_lock import hold
 from gpubloom.agent.processes import Process
 from gpubloom.providers import AgentStatus, LocalProvider, ProviderError
 from tests.agent.runs import PATIENCE_SECONDS, Run, wait_until

@@ -13,14 +13,14 @@ import pytest
 
 from gpubloom.providers.cloud import Fault, Instance, Launch
 from gpubloom.providers.modal.connection import TimeLimits
-from gpubloom.providers.modal.provider import PLACE, ModalPlace
+from gpubloom.providers.modal.provider import PROVIDER, ModalProvider
 from gpubloom.providers.registry import place
 from gpubloom.storage import Store
 from tests.providers.services.modal_service import TOKEN_ID, TOKEN_SECRET, ModalService
 from tests.storage.instances import Instance as RentedRun
 
 Result = TypeVar("Result")
-Calls = Callable[[ModalPlace], Coroutine[Any, Any, Result]]
+Calls = Callable[[ModalProvider], Coroutine[Any, Any, Result]]
 
 ADDRESS = "https://bucket.example/start?signature=Hidden-Start-Signature"
 LIMITS = TimeLimits(answer=20, image=20, machine=20, clean_up=5, look_again=(0.0, 0.2))
@@ -53,7 +53,7 @@ def service(running_service: ModalService) -> Iterator[ModalService]:
 
 def on_modal(calls: Calls[Result], secret: str = TOKEN_SECRET, limits: TimeLimits = LIMITS) -> Result:
     async def run() -> Result:
-        opened = ModalPlace(TOKEN_ID, secret, limits=limits)
+        opened = ModalProvider(TOKEN_ID, secret, limits=limits)
         try:
             return await calls(opened)
         finally:
@@ -66,7 +66,7 @@ def launch(command: str = WAITS, key: str = "bloom-job1-a1", **values: Any) -> L
     return Launch(key=key, gpu="A100 80GB", gpus=2, command=command, start_address=ADDRESS, **values)
 
 
-async def until_ended(opened: ModalPlace, instance_id: str) -> Instance:
+async def until_ended(opened: ModalProvider, instance_id: str) -> Instance:
     deadline = time.monotonic() + 120
     while (found := await opened.status(instance_id)).state == "running":
         assert time.monotonic() < deadline
@@ -77,7 +77,7 @@ async def until_ended(opened: ModalPlace, instance_id: str) -> Instance:
 def test_a_job_runs_in_a_sandbox_as_it_was_asked_for_and_its_end_and_output_are_told(
     service: ModalService,
 ) -> None:
-    async def calls(opened: ModalPlace) -> tuple[Instance, str]:
+    async def calls(opened: ModalProvider) -> tuple[Instance, str]:
         wanted = launch(
             'echo "$BLOOM_START"; exit 3',
             packages=("numpy", "torch==2.9"),
@@ -116,11 +116,11 @@ def test_a_job_runs_in_a_sandbox_as_it_was_asked_for_and_its_end_and_output_are_
 def test_a_sandbox_lives_a_day_at_most(service: ModalService) -> None:
     on_modal(lambda opened: opened.submit(launch(longest_seconds=3 * 86_400)))
     assert [sandbox.definition.timeout_secs for sandbox in service.sandboxes.values()] == [86_400]
-    assert PLACE.capabilities.longest_seconds == 86_400
+    assert PROVIDER.capabilities.longest_seconds == 86_400
 
 
 def test_asking_twice_for_one_key_gives_one_sandbox(service: ModalService) -> None:
-    async def twice(opened: ModalPlace) -> tuple[str, str]:
+    async def twice(opened: ModalProvider) -> tuple[str, str]:
         return (await opened.submit(launch())).id, (await opened.submit(launch())).id
 
     first, second = on_modal(twice)
@@ -131,7 +131,7 @@ def test_asking_twice_for_one_key_gives_one_sandbox(service: ModalService) -> No
 
 
 def test_a_key_whose_sandbox_has_ended_is_not_started_again(service: ModalService) -> None:
-    async def calls(opened: ModalPlace) -> Instance:
+    async def calls(opened: ModalProvider) -> Instance:
         started = await opened.submit(launch("true"))
         await until_ended(opened, started.id)
         return await opened.submit(launch("true"))
@@ -156,7 +156,7 @@ def test_a_start_whose_answer_never_comes_leads_to_the_sandbox_that_was_started(
 ) -> None:
     """What the SDK waits for is given up, and the sandbox is looked for."""
 
-    async def calls(opened: ModalPlace) -> Instance:
+    async def calls(opened: ModalProvider) -> Instance:
         service.fail_next("late")
         return await opened.submit(launch())
 
@@ -227,7 +227,7 @@ def test_credentials_are_checked_and_their_owner_is_told(service: ModalService) 
 
 
 def test_credentials_that_are_revoked_meanwhile_are_noticed_by_every_call(service: ModalService) -> None:
-    async def calls(opened: ModalPlace) -> list[str]:
+    async def calls(opened: ModalProvider) -> list[str]:
         started = await opened.submit(launch())
         service.revoke()
         kinds = []
@@ -242,7 +242,7 @@ def test_credentials_that_are_revoked_meanwhile_are_noticed_by_every_call(servic
 
 
 def test_a_sandbox_that_modal_takes_away_is_lost_and_one_that_we_end_is_ended(service: ModalService) -> None:
-    async def calls(opened: ModalPlace) -> tuple[str, str, str]:
+    async def calls(opened: ModalProvider) -> tuple[str, str, str]:
         first = await opened.submit(launch())
         second = await opened.submit(launch(key="bloom-job2-a1"))
         service.preempt(first.id)
@@ -260,7 +260,7 @@ def test_a_sandbox_that_modal_takes_away_is_lost_and_one_that_we_end_is_ended(se
 def test_what_runs_is_listed_by_its_key_and_nothing_else_is(service: ModalService) -> None:
     keys = {f"bloom-job{number}-a1" for number in range(5)}
 
-    async def calls(opened: ModalPlace) -> list[Instance]:
+    async def calls(opened: ModalProvider) -> list[Instance]:
         assert await opened.list() == []
         for key in sorted(keys):
             await opened.submit(launch(key=key))
@@ -277,7 +277,7 @@ def test_what_runs_is_listed_by_its_key_and_nothing_else_is(service: ModalServic
 
 
 def test_output_is_read_piece_by_piece_each_line_once(service: ModalService) -> None:
-    async def calls(opened: ModalPlace) -> list[str]:
+    async def calls(opened: ModalProvider) -> list[str]:
         started = await opened.submit(
             launch("for i in 1 2 3; do echo one; echo two $i; sleep 0.3; done; sleep 60")
         )
@@ -301,7 +301,7 @@ def test_no_secret_is_in_any_log_error_or_process_list(
     logging.getLogger("modal-client").setLevel(logging.DEBUG)
     told: list[str] = []
 
-    async def calls(opened: ModalPlace) -> None:
+    async def calls(opened: ModalProvider) -> None:
         started = await opened.submit(launch("sleep 60; true"))
         told.append(repr((started, opened, launch())))
         sandbox = service.sandboxes[started.id]
@@ -334,7 +334,7 @@ def test_modal_is_a_place_that_can_be_opened_with_what_a_person_enters() -> None
 
 def test_without_the_sdk_modal_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpubloom.providers.modal.provider.find_spec", lambda name: None)
-    assert "pip install 'gpubloom[modal]'" in str(PLACE.why_not())
+    assert "pip install 'gpubloom[modal]'" in str(PROVIDER.why_not())
 
 
 def test_the_agent_runs_a_script_in_a_sandbox_and_everything_comes_back_through_the_bucket(
@@ -347,7 +347,7 @@ def test_the_agent_runs_a_script_in_a_sandbox_and_everything_comes_back_through_
     )
     sent = there.send()
 
-    async def calls(opened: ModalPlace) -> Instance:
+    async def calls(opened: ModalProvider) -> Instance:
         started = await opened.submit(replace(launch(sent.command), start_address=sent.address))
         await asyncio.to_thread(there.until, "ended")
         return await until_ended(opened, started.id)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpubloom.providers.cloud import Fault, FaultKind, InstanceState, Launch
-from gpubloom.providers.http_client import Pace, ServiceHttp
+from gpubloom.providers.http_client import RateLimit, ServiceHttp
 from gpubloom.providers.paperspace.api_client import PaperspaceApi, explain
 from gpubloom.providers.paperspace.machine_types import Machine, state_of
 from gpubloom.providers.paperspace.provider import Paperspace
@@ -49,7 +49,7 @@ async def opened(
     service: PaperspaceService, template: str = "", timeout_seconds: float = 30.0
 ) -> AsyncIterator[Paperspace]:
     http = ServiceHttp(
-        "Paperspace", service.url, service.api_key, Pace(0.0), explain, timeout_seconds=timeout_seconds
+        "Paperspace", service.url, service.api_key, RateLimit(0.0), explain, timeout_seconds=timeout_seconds
     )
     rented = Paperspace(PaperspaceApi(http), template, pause_seconds=0.01)
     try:

@@ -14,7 +14,7 @@ import pytest
 
 from gpubloom.offers import Constraints, Need, Span, load_prices, offers
 from gpubloom.providers.cloud import Fault
-from gpubloom.providers.ray.provider import RayPlace
+from gpubloom.providers.ray.provider import RayProvider
 from gpubloom.providers.registry import place
 from gpubloom.storage import StorageSettings, Store
 from tests.engine.parallel.ray_cluster import RayCluster
@@ -34,8 +34,8 @@ def service() -> Iterator[RayService]:
 
 
 @asynccontextmanager
-async def opened(service: RayService, token: str = "", seconds: float = 20.0) -> AsyncIterator[RayPlace]:
-    rented = RayPlace(service.url, token, seconds)
+async def opened(service: RayService, token: str = "", seconds: float = 20.0) -> AsyncIterator[RayProvider]:
+    rented = RayProvider(service.url, token, seconds)
     yield rented
     await rented.close()
 
@@ -127,7 +127,7 @@ def test_an_answer_that_is_lost_on_the_way_starts_no_second_job(service: RayServ
 def test_a_cluster_that_does_not_answer_and_one_that_nobody_named(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check(address: str) -> Fault:
         with pytest.raises(Fault) as fault:
-            await RayPlace(address, seconds=10.0).check()
+            await RayProvider(address, seconds=10.0).check()
         return fault.value
 
     assert asyncio.run(check("http://127.0.0.1:9")).kind == "unavailable"
@@ -144,7 +144,7 @@ def test_gpus_of_the_cluster_are_offered_for_nothing(service: RayService) -> Non
         {"state": "ALIVE", "resources_total": {"CPU": 8}},
         {"state": "DEAD", "resources_total": {"GPU": 8, "accelerator_type:H100": 1}},
     ]
-    [row] = asyncio.run(RayPlace(service.url).prices())
+    [row] = asyncio.run(RayProvider(service.url).prices())
     assert (row.gpu, row.gpus, row.hourly, row.kind) == ("A100 80GB", 2, 0, "free")
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpubloom.providers.registry import place, place_names
+from gpubloom.providers.registry import place, provider_names
 from tests.providers.launches import launch
 
 
-@pytest.mark.parametrize("name", place_names())
+@pytest.mark.parametrize("name", provider_names())
 @pytest.mark.parametrize(
     ("asked", "capability"),
     [({"nodes": 2}, "several_nodes"), ({"gpus": 2}, "several_gpus"), ({"spot": True}, "spot")],

@@ -18,7 +18,7 @@ import pytest
 
 from gpubloom.agent import JobSpec
 from gpubloom.providers.cloud import Fault, Launch
-from gpubloom.providers.http_client import Pace, ServiceHttp
+from gpubloom.providers.http_client import RateLimit, ServiceHttp
 from gpubloom.providers.registry import place
 from gpubloom.providers.replicate.cog_model import model_files
 from gpubloom.providers.replicate.provider import Replicate, _explain
@@ -44,7 +44,9 @@ def launch(key: str = "bloom-5f3c-a1", **changes: object) -> Launch:
 @asynccontextmanager
 async def opened(service: ReplicateService) -> AsyncIterator[Replicate]:
     """As a worker opens it, but impatient."""
-    http = ServiceHttp("Replicate", service.url, service.api_key, Pace(0.0), _explain, timeout_seconds=4.0)
+    http = ServiceHttp(
+        "Replicate", service.url, service.api_key, RateLimit(0.0), _explain, timeout_seconds=4.0
+    )
     found = Replicate(http, f"somebody/bloom:{VERSION}", "somebody/results", "L40S", pause_seconds=0.01)
     try:
         yield found

@@ -9,7 +9,7 @@ from email.utils import format_datetime
 import pytest
 
 from gpubloom.providers.cloud import Fault, FaultKind
-from gpubloom.providers.http_client import Pace, ServiceHttp, shared_pace
+from gpubloom.providers.http_client import RateLimit, ServiceHttp, shared_rate_limit
 from tests.providers.services.web import Exchange, Reply, Request, Trouble, WebService
 
 KEY = "a-Hidden-Key"
@@ -44,7 +44,7 @@ def explain(status: int, found: object) -> tuple[FaultKind | None, str]:
 
 @asynccontextmanager
 async def opened(address: str, **options: object) -> AsyncIterator[ServiceHttp]:
-    http = ServiceHttp("The service", address, KEY, Pace(0.0), explain, **options)  # type: ignore[arg-type]
+    http = ServiceHttp("The service", address, KEY, RateLimit(0.0), explain, **options)  # type: ignore[arg-type]
     try:
         yield http
     finally:
@@ -166,12 +166,12 @@ class Timeline:
 
 def test_calls_keep_their_distance_and_launches_a_greater_one() -> None:
     time = Timeline()
-    pace = Pace(1.0, 12.0, time.clock, time.sleep)
+    rate_limit = RateLimit(1.0, 12.0, time.clock, time.sleep)
 
     async def calls() -> list[float]:
         moments = []
         for launch in (False, False, True, False, True):
-            await pace.turn(launch=launch)
+            await rate_limit.turn(launch=launch)
             moments.append(time.now)
         return moments
 
@@ -179,11 +179,11 @@ def test_calls_keep_their_distance_and_launches_a_greater_one() -> None:
 
 
 def test_an_account_has_one_pace_however_often_it_is_opened() -> None:
-    one = shared_pace("https://service.test", "a", 1.0, 12.0)
-    assert one is shared_pace("https://service.test", "a", 1.0, 12.0)
-    assert one is not shared_pace("https://service.test", "b", 1.0, 12.0)
+    one = shared_rate_limit("https://service.test", "a", 1.0, 12.0)
+    assert one is shared_rate_limit("https://service.test", "a", 1.0, 12.0)
+    assert one is not shared_rate_limit("https://service.test", "b", 1.0, 12.0)
     assert (one.every, one.launches_every) == (1.0, 12.0)
-    assert shared_pace("http://127.0.0.1:8000", "a", 1.0, 12.0).every == 0
+    assert shared_rate_limit("http://127.0.0.1:8000", "a", 1.0, 12.0).every == 0
 
 
 def test_the_client_shows_its_key_to_nobody(service: Plain) -> None:

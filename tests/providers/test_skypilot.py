@@ -18,14 +18,14 @@ from gpubloom.providers.cloud import Fault, Instance, Launch
 from gpubloom.providers.registry import place
 from gpubloom.providers.skypilot import bridge as skypilot_bridge
 from gpubloom.providers.skypilot.process import TimeLimits
-from gpubloom.providers.skypilot.provider import PLACE, SkyPilotPlace
+from gpubloom.providers.skypilot.provider import PROVIDER, SkyPilotProvider
 from gpubloom.providers.skypilot.task import region_of, task_of
 from gpubloom.storage import Store
 from tests.providers.services.sky_service import SkyService
 from tests.storage.instances import Instance as RentedRun
 
 Result = TypeVar("Result")
-Calls = Callable[[SkyPilotPlace], Coroutine[Any, Any, Result]]
+Calls = Callable[[SkyPilotProvider], Coroutine[Any, Any, Result]]
 
 ADDRESS = "https://bucket.example/start?signature=Hidden-Start-Signature"
 TOKEN = "sky_Hidden-Service-Token"
@@ -45,7 +45,7 @@ def on_sky(
     service: SkyService, calls: Calls[Result], token: str | None = None, limits: TimeLimits = LIMITS
 ) -> Result:
     async def run() -> Result:
-        opened = SkyPilotPlace(service.python, token, limits)
+        opened = SkyPilotProvider(service.python, token, limits)
         try:
             return await calls(opened)
         finally:
@@ -60,7 +60,7 @@ def launch(command: str = "echo on; sleep 60", **values: Any) -> Launch:
     )
 
 
-async def until_ended(opened: SkyPilotPlace, instance_id: str) -> Instance:
+async def until_ended(opened: SkyPilotProvider, instance_id: str) -> Instance:
     deadline = time.monotonic() + 120
     while (found := await opened.status(instance_id)).state == "running":
         assert time.monotonic() < deadline
@@ -69,7 +69,7 @@ async def until_ended(opened: SkyPilotPlace, instance_id: str) -> Instance:
 
 
 def test_a_job_runs_on_a_cluster_that_is_asked_for_as_it_should_be(service: SkyService) -> None:
-    async def calls(opened: SkyPilotPlace) -> tuple[Instance, Instance, str]:
+    async def calls(opened: SkyPilotProvider) -> tuple[Instance, Instance, str]:
         started = await opened.submit(
             launch('echo "$BLOOM_START"; exit 3', region="runpod", packages=("torch",), longest_seconds=7200)
         )
@@ -98,7 +98,7 @@ def test_a_job_runs_on_a_cluster_that_is_asked_for_as_it_should_be(service: SkyS
 
 
 def test_one_key_is_one_cluster_whoever_asks_and_however_often(service: SkyService) -> None:
-    async def twice(opened: SkyPilotPlace) -> list[str]:
+    async def twice(opened: SkyPilotProvider) -> list[str]:
         return [(await opened.submit(launch())).key, (await opened.submit(launch())).key]
 
     assert on_sky(service, twice) == [KEY, KEY]
@@ -135,7 +135,7 @@ def test_a_machine_that_is_still_being_made_is_starting_and_is_not_asked_for_aga
 ) -> None:
     service.fail_next("queued")
 
-    async def calls(opened: SkyPilotPlace) -> tuple[Instance, list[Instance], Instance]:
+    async def calls(opened: SkyPilotProvider) -> tuple[Instance, list[Instance], Instance]:
         started = await opened.submit(launch())
         listed = await opened.list()
         await opened.cancel(started.id)
@@ -175,7 +175,7 @@ def test_what_skypilot_cannot_do_is_named_and_leaves_nothing_running(
 
 
 def test_a_cluster_that_its_cloud_took_away_is_lost(service: SkyService) -> None:
-    async def calls(opened: SkyPilotPlace) -> tuple[str, str]:
+    async def calls(opened: SkyPilotProvider) -> tuple[str, str]:
         first = await opened.submit(launch())
         spot = await opened.submit(launch(key="bloom-job2-a1", spot=True))
         service.preempt(first.key, seen=True)
@@ -188,7 +188,7 @@ def test_a_cluster_that_its_cloud_took_away_is_lost(service: SkyService) -> None
 def test_what_runs_is_listed_and_ended_and_nothing_else_is_touched(service: SkyService) -> None:
     (service.folder / "clusters" / "somebodys-own").mkdir()
 
-    async def calls(opened: SkyPilotPlace) -> list[Instance]:
+    async def calls(opened: SkyPilotProvider) -> list[Instance]:
         for number in (1, 2):
             await opened.submit(launch(key=f"bloom-job{number}-a1"))
         listed = await opened.list()
@@ -254,7 +254,7 @@ def test_the_agent_runs_a_script_on_a_cluster_and_everything_comes_back_through_
     )
     sent = there.send()
 
-    async def calls(opened: SkyPilotPlace) -> Instance:
+    async def calls(opened: SkyPilotProvider) -> Instance:
         started = await opened.submit(launch(sent.command, start_address=sent.address, longest_seconds=600))
         await asyncio.to_thread(there.until, "ended")
         return await until_ended(opened, started.id)
@@ -269,7 +269,7 @@ def test_no_secret_is_in_any_file_error_task_or_process_list(
     monkeypatch.setenv("BLOOM_SECRET", "Hidden-Bloom-Secret")
     told: list[str] = [repr(launch()), json.dumps(task_of(launch()))]
 
-    async def calls(opened: SkyPilotPlace) -> None:
+    async def calls(opened: SkyPilotProvider) -> None:
         started = await opened.submit(launch())
         told.append(repr((opened, started)))
         for process in psutil.process_iter(["cmdline"]):
@@ -312,7 +312,7 @@ def test_people_cannot_rent_through_a_skypilot_that_the_operator_did_not_lend(
 
     with pytest.raises(Fault, match="cannot be started"):
         asyncio.run(check())
-    assert PLACE.capabilities.several_nodes.can
+    assert PROVIDER.capabilities.several_nodes.can
 
 
 def test_several_machines_are_joined_by_the_variables_that_skypilot_sets(tmp_path: Path) -> None:

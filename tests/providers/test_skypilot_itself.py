@@ -25,7 +25,7 @@ import pytest
 from gpubloom.providers.cloud import Fault, Launch
 from gpubloom.providers.skypilot import process
 from gpubloom.providers.skypilot.process import SkyPilotProcess, TimeLimits
-from gpubloom.providers.skypilot.provider import Chosen, SkyPilotPlace
+from gpubloom.providers.skypilot.provider import Chosen, SkyPilotProvider
 from gpubloom.providers.skypilot.task import task_of
 from tests.ports import free_port
 from tests.providers.services.machine import Machine
@@ -161,9 +161,9 @@ def enable(python: str) -> bool:
     return subprocess.run([python, "-c", _ENABLE], capture_output=True, check=False).returncode == 0
 
 
-def on_sky(python: str, calls: Callable[[SkyPilotPlace], Coroutine[Any, Any, Result]]) -> Result:
+def on_sky(python: str, calls: Callable[[SkyPilotProvider], Coroutine[Any, Any, Result]]) -> Result:
     async def run() -> Result:
-        opened = SkyPilotPlace(python, None, LIMITS)
+        opened = SkyPilotProvider(python, None, LIMITS)
         try:
             return await calls(opened)
         finally:
@@ -229,7 +229,7 @@ def test_skypilots_optimizer_chooses_the_expected_offer_from_the_prices(python: 
 
 
 def test_skypilots_own_server_answers_everything_that_needs_no_machine(python: str, server: Machine) -> None:
-    async def calls(opened: SkyPilotPlace) -> tuple[Any, ...]:
+    async def calls(opened: SkyPilotProvider) -> tuple[Any, ...]:
         with pytest.raises(Fault) as caught:
             await opened.submit(replace(LAUNCH, gpu="B200"))
         unknown = f"{LAUNCH.key}/unknown-request"

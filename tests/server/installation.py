@@ -196,7 +196,7 @@ class Installation:
             rows = [row for table in stored.sorted_tables for row in session.execute(select(table))]
         return "\n".join(repr(tuple(row)) for row in rows)
 
-    def letters(self) -> list[EmailMessage]:
+    def sent_emails(self) -> list[EmailMessage]:
         """The letters in the outbox, oldest first."""
         return [
             message_from_bytes(path.read_bytes(), policy=policy.default)  # type: ignore[arg-type]
@@ -211,8 +211,8 @@ def _manual_transactions(connection: Any, record: object) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
 
 
-def link_secret(letter: EmailMessage) -> str:
+def link_secret(mail: EmailMessage) -> str:
     """The secret in a letter's link."""
-    found = re.search(r"#(?:token|invite)=(\S+)", letter.get_content())
-    assert found, letter.get_content()
+    found = re.search(r"#(?:token|invite)=(\S+)", mail.get_content())
+    assert found, mail.get_content()
     return found[1]

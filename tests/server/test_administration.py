@@ -90,8 +90,8 @@ def test_an_invited_person_joins_although_sign_up_is_closed(
         "/api/invitations", json={"email": "Eve@example.org", "role": "admin"}
     )
     assert invited.status_code == 201
-    [letter] = installation.letters()
-    secret = link_secret(letter)
+    [mail] = installation.sent_emails()
+    secret = link_secret(mail)
     assert invited.json()["link"].endswith(secret)
     assert secret not in installation.everything_stored()
     body = {"name": "Eve", "email": "eve@example.org", "password": PASSWORD, "invitation": secret}

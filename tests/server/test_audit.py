@@ -16,7 +16,7 @@ def test_a_whole_story_is_told_without_a_secret(
     secrets = [PASSWORD, NEW, boss.secret, boss.headers["X-CSRF-Token"]]
 
     eve.post("/api/auth/sign-up", json={"name": "Eve", "email": "eve@example.org", "password": PASSWORD})
-    secrets.append(link_secret(installation.letters()[-1]))
+    secrets.append(link_secret(installation.sent_emails()[-1]))
     verified = eve.post("/api/auth/verify", json={"token": secrets[-1]})
     eve.headers["X-CSRF-Token"] = verified.json()["csrfToken"]
     secrets += [eve.secret, eve.headers["X-CSRF-Token"]]
@@ -33,7 +33,7 @@ def test_a_whole_story_is_told_without_a_secret(
     eve.post("/api/auth/sign-out")
     eve.post("/api/auth/sign-in", json={"email": "eve@example.org", "password": "wrong wrong wrong"})
     boss.post("/api/invitations", json={"email": "joan@example.org"})
-    secrets.append(link_secret(installation.letters()[-1]))
+    secrets.append(link_secret(installation.sent_emails()[-1]))
     person = next(user for user in installation.all(User) if user.email == "eve@example.org")
     boss.patch(f"/api/users/{person.id}", json={"disabled": True})
 

@@ -16,10 +16,10 @@ class Mailbox(Message):
 
     def __init__(self) -> None:
         super().__init__()
-        self.letters: list[tuple[str, str]] = []
+        self.sent_emails: list[tuple[str, str]] = []
 
     def handle_message(self, message: object) -> None:
-        self.letters.append((message["X-RcptTo"], message.get_payload()))
+        self.sent_emails.append((message["X-RcptTo"], message.get_payload()))
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ def test_letters_go_through_the_mail_server(
     with installation.serve(smtp_url=f"smtp://127.0.0.1:{port}") as server:
         assert server.stranger.get("/api/auth/state").json()["mail"] == "smtp"
         server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
-    [(recipient, text)] = box.letters
+    [(recipient, text)] = box.sent_emails
     assert recipient == member.email
     assert "/auth/reset#token=" in text
-    assert installation.letters() == []
+    assert installation.sent_emails() == []
 
 
 def test_a_password_is_not_sent_to_a_mail_server_without_tls(
@@ -51,13 +51,13 @@ def test_a_password_is_not_sent_to_a_mail_server_without_tls(
     with installation.serve(smtp_url=f"smtp://user:secret@127.0.0.1:{port}") as server:
         answer = server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
     assert answer.status_code == 202
-    assert box.letters == []
-    assert len(installation.letters()) == 1
+    assert box.sent_emails == []
+    assert len(installation.sent_emails()) == 1
 
 
 def test_a_letter_is_kept_when_the_mail_server_is_away(installation: Installation, member: User) -> None:
     with installation.serve(smtp_url=f"smtp://127.0.0.1:{free_port()}") as server:
         answer = server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
     assert answer.status_code == 202
-    [letter] = installation.letters()
-    assert letter["To"] == member.email
+    [mail] = installation.sent_emails()
+    assert mail["To"] == member.email

@@ -14,10 +14,10 @@ def test_a_forgotten_password_is_replaced_by_letter_and_every_browser_signed_out
 ) -> None:
     signed_in = server.signed_in(member)
     server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
-    body = {"token": link_secret(installation.letters()[-1]), "password": NEW}
+    body = {"token": link_secret(installation.sent_emails()[-1]), "password": NEW}
     assert server.stranger.post("/api/auth/password/reset", json=body).status_code == 204
     assert signed_in.get("/api/me").status_code == 401
-    assert installation.letters()[-1]["Subject"] == "Your GPU Bloom password was changed"
+    assert installation.sent_emails()[-1]["Subject"] == "Your GPU Bloom password was changed"
     answer = server.stranger.post("/api/auth/sign-in", json={"email": member.email, "password": NEW})
     assert answer.status_code == 200
     assert installation.actions() == ["user.password_reset", "user.signed_in"]
@@ -52,7 +52,7 @@ def test_a_disabled_account_gets_no_letter_and_cannot_use_one(
     token = installation.add_link("reset", user.email)
     verify = installation.add_link("verify", user.email)
     server.stranger.post("/api/auth/password/forgot", json={"email": user.email})
-    assert installation.letters() == []
+    assert installation.sent_emails() == []
     body = {"token": token, "password": NEW}
     assert server.stranger.post("/api/auth/password/reset", json=body).status_code == 410
     assert server.stranger.post("/api/auth/verify", json={"token": verify}).status_code == 410
@@ -73,7 +73,7 @@ def test_changing_the_password_needs_the_old_one_and_signs_out_other_browsers(
     assert there.get("/api/me").status_code == 401
     assert len(installation.all(BrowserSession)) == 1
     assert installation.actions() == ["user.password_changed"]
-    assert installation.letters()[-1]["To"] == member.email
+    assert installation.sent_emails()[-1]["To"] == member.email
 
 
 def test_a_weak_new_password_is_refused(server: Server, member: User) -> None:

@@ -26,7 +26,7 @@ def test_sign_up_is_closed_unless_the_operator_opens_it(
         answer = server.stranger.post("/api/auth/sign-up", json={**NEW, "email": email})
         assert (answer.status_code, answer.json()["code"]) == (403, "signup_closed")
     assert len(installation.all(User)) == 1
-    assert installation.letters() == []
+    assert installation.sent_emails() == []
 
 
 def test_sign_up_leads_through_the_letter_to_a_signed_in_member(
@@ -35,7 +35,7 @@ def test_sign_up_leads_through_the_letter_to_a_signed_in_member(
     stranger = open_server.stranger
     assert stranger.post("/api/auth/sign-up", json=NEW).status_code == 202
     assert open_server.settings.signup == stranger.get("/api/auth/state").json()["signup"] == "open"
-    signed_in = stranger.post("/api/auth/verify", json={"token": link_secret(installation.letters()[-1])})
+    signed_in = stranger.post("/api/auth/verify", json={"token": link_secret(installation.sent_emails()[-1])})
     assert signed_in.status_code == 200
     assert signed_in.json()["user"]["role"] == "member"
     assert stranger.get("/api/me").json()["email"] == "eve@example.org"
@@ -49,9 +49,9 @@ def test_the_letter_lies_in_the_outbox_readable_by_the_owner_only(
     [path] = (installation.home / "outbox").glob("*.eml")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    [letter] = installation.letters()
-    assert letter["To"] == "eve@example.org"
-    assert f"{open_server.settings.address}/auth/verify#token=" in letter.get_content()
+    [mail] = installation.sent_emails()
+    assert mail["To"] == "eve@example.org"
+    assert f"{open_server.settings.address}/auth/verify#token=" in mail.get_content()
 
 
 @pytest.mark.parametrize("door", ["sign-up", "verify/resend", "password/forgot"])
@@ -81,7 +81,7 @@ def test_asking_too_often_is_refused_alike_for_known_and_unknown_addresses(
             open_server.browser().post(f"/api/auth/{door}", json=body).status_code for _ in range(7)
         ]
     assert codes["unverified@example.org"] == codes["nobody@example.org"] == [202] * 5 + [429] * 2
-    assert len([letter for letter in installation.letters() if "unverified@" in letter["To"]]) == 5
+    assert len([mail for mail in installation.sent_emails() if "unverified@" in mail["To"]]) == 5
 
 
 def test_asking_too_often_leaves_the_last_letter_working(
@@ -89,7 +89,7 @@ def test_asking_too_often_leaves_the_last_letter_working(
 ) -> None:
     for _ in range(7):
         open_server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
-    body = {"token": link_secret(installation.letters()[-1]), "password": "another quiet garden walk"}
+    body = {"token": link_secret(installation.sent_emails()[-1]), "password": "another quiet garden walk"}
     assert open_server.stranger.post("/api/auth/password/reset", json=body).status_code == 204
 
 
@@ -97,15 +97,15 @@ def test_an_existing_account_is_told_by_letter_that_it_exists(
     open_server: Server, installation: Installation, member: User
 ) -> None:
     open_server.stranger.post("/api/auth/sign-up", json={**NEW, "email": member.email, "name": "Impostor"})
-    [letter] = installation.letters()
-    assert letter["Subject"] == "You already have a GPU Bloom account"
+    [mail] = installation.sent_emails()
+    assert mail["Subject"] == "You already have a GPU Bloom account"
     assert installation.get(User, member.id).name == "Ada"
     assert len(installation.all(User)) == 2
 
 
 def test_a_confirmation_link_works_once(open_server: Server, installation: Installation) -> None:
     open_server.stranger.post("/api/auth/sign-up", json=NEW)
-    body = {"token": link_secret(installation.letters()[-1])}
+    body = {"token": link_secret(installation.sent_emails()[-1])}
     assert open_server.stranger.post("/api/auth/verify", json=body).status_code == 200
     again = open_server.browser().post("/api/auth/verify", json=body)
     assert (again.status_code, again.json()["code"]) == (410, "link_used")
@@ -124,7 +124,7 @@ def test_a_newer_confirmation_link_replaces_the_older(
 ) -> None:
     open_server.stranger.post("/api/auth/sign-up", json=NEW)
     open_server.stranger.post("/api/auth/verify/resend", json={"email": NEW["email"]})
-    older, newer = (link_secret(letter) for letter in installation.letters())
+    older, newer = (link_secret(mail) for mail in installation.sent_emails())
     assert open_server.stranger.post("/api/auth/verify", json={"token": older}).status_code == 410
     assert open_server.stranger.post("/api/auth/verify", json={"token": newer}).status_code == 200
 
@@ -133,7 +133,7 @@ def test_a_confirmed_address_gets_no_more_confirmation_letters(
     open_server: Server, installation: Installation, member: User
 ) -> None:
     open_server.stranger.post("/api/auth/verify/resend", json={"email": member.email})
-    assert installation.letters() == []
+    assert installation.sent_emails() == []
 
 
 def test_links_are_stored_as_fingerprints_only(
@@ -141,7 +141,7 @@ def test_links_are_stored_as_fingerprints_only(
 ) -> None:
     open_server.stranger.post("/api/auth/sign-up", json=NEW)
     open_server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
-    secrets = [link_secret(letter) for letter in installation.letters()]
+    secrets = [link_secret(mail) for mail in installation.sent_emails()]
     assert len(secrets) == 2
     assert len(installation.all(OneTimeLink)) == 2
     stored = installation.everything_stored()

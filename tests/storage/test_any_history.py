@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpubloom.agent.remote.packing import Packer
-from gpubloom.agent.remote.parcels import Parcel
+from gpubloom.agent.remote.delta import DeltaBuilder
+from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.storage import applying
 from gpubloom.storage.applying import SCRIPT_PATHS, RunFolder
 from tests.storage.instances import content
@@ -106,18 +106,21 @@ def test_any_history_arrives(seed: int, tmp_path: Path, monkeypatch: pytest.Monk
     chance = random.Random(seed)
     trainer = Trainer(tmp_path / "there", chance)
     here = RunFolder(tmp_path / "here", SCRIPT_PATHS)
-    packer, state = Packer(trainer.folder, part_bytes=50_000), Packer.first_state(trainer.folder, {})
+    delta_builder, state = (
+        DeltaBuilder(trainer.folder, part_bytes=50_000),
+        DeltaBuilder.first_state(trainer.folder, {}),
+    )
 
     def deliver(final: bool) -> bool:
-        nonlocal packer, state
+        nonlocal delta_builder, state
         if chance.random() < 0.15:
             # Another process goes on with what was kept.
-            packer = Packer(trainer.folder, part_bytes=50_000)
-        packed = packer.pack(state, large=final or chance.random() < 0.8, final=final)
+            delta_builder = DeltaBuilder(trainer.folder, part_bytes=50_000)
+        packed = delta_builder.pack(state, large=final or chance.random() < 0.8, final=final)
         if packed is None:
             return False
         entries, body, state = packed
-        apply(here, Parcel.from_bytes(Parcel("job", 1, 1, 1.0, entries, body).to_bytes()), chance)
+        apply(here, UploadBatch.from_bytes(UploadBatch("job", 1, 1, 1.0, entries, body).to_bytes()), chance)
         announced(tmp_path / "here", trainer.folder)
         return True
 
@@ -128,15 +131,15 @@ def test_any_history_arrives(seed: int, tmp_path: Path, monkeypatch: pytest.Monk
     while deliver(final=True):
         pass
     assert content(tmp_path / "here") == content(trainer.folder)
-    assert here.differences(packer.tree(state)) == []
+    assert here.differences(delta_builder.tree(state)) == []
     assert not [path for path in here.arriving.rglob("*") if path.is_file()]
 
 
-def apply(folder: RunFolder, parcel: Parcel, chance: random.Random) -> None:
+def apply(folder: RunFolder, batch: UploadBatch, chance: random.Random) -> None:
     place = 0
-    for entry in parcel.entries:
+    for entry in batch.entries:
         size = entry["size"] if entry["kind"] in {"whole", "grow", "part"} else 0
-        piece = parcel.body[place : place + size]
+        piece = batch.body[place : place + size]
         place += size
         # Sometimes twice: a receiver that was killed before it could note that it was done.
         for _ in range(1 + (chance.random() < 0.3)):

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from gpubloom.agent import JobSpec
-from gpubloom.agent.remote.courier import Courier
-from gpubloom.agent.remote.link import Away, HttpLink, Refused
-from gpubloom.agent.remote.parcels import Parcel
+from gpubloom.agent.remote.link import HttpLink, Rejected, Unavailable
 from gpubloom.agent.remote.start import Folders, Start
+from gpubloom.agent.remote.upload_batch import UploadBatch
+from gpubloom.agent.remote.uploader import Uploader
 from gpubloom.storage import (
     Arrival,
     Bundle,
-    DamagedParcelError,
+    DamagedBatchError,
     Mailbox,
     Receiver,
     StorageError,
@@ -60,7 +60,7 @@ class Wire(HttpLink):
     def _pass(self) -> None:
         self.tries += 1
         if self.is_cut:
-            raise Away("the wire is cut")
+            raise Unavailable("the wire is cut")
 
 
 class Both:
@@ -80,16 +80,16 @@ class Both:
         exec(next(line for line in script.splitlines() if line.startswith("START")), names)
         self.folders, self._start = Folders(folder / "elsewhere"), Start.from_json(names["START"])
         self.there = self.folders.run
-        self.courier = self.new_courier()
+        self.uploader = self.new_uploader()
         self.receiver = self.new_receiver()
 
     def clock(self) -> float:
         return self.now
 
-    def new_courier(self) -> Courier:
-        courier = Courier(self._start, self.folders, self.wire, self.clock)
-        courier.prepare()
-        return courier
+    def new_uploader(self) -> Uploader:
+        uploader = Uploader(self._start, self.folders, self.wire, self.clock)
+        uploader.prepare()
+        return uploader
 
     def new_receiver(self) -> Receiver:
         return Receiver(self.store, "job-1", 1, self.mine, mailbox=self._mailbox, clock=self.clock)
@@ -101,8 +101,8 @@ class Both:
 
     def turns(self, seconds: float, *, ended: bool = False) -> None:
         until = self.now + seconds
-        while self.now < until and not self.courier.turn(ended):
-            self.now += self.courier.pause
+        while self.now < until and not self.uploader.turn(ended):
+            self.now += self.uploader.pause
 
     def arrived(self) -> str:
         log = self.mine / "logs/output.log"
@@ -141,7 +141,7 @@ def test_slots_last_while_the_worker_is_away_and_then_the_agent_waits(store: Sto
     for _ in range(400):
         both.says("line\n")
         both.turns(1)
-    stored = store.sizes(LAYOUT.parcels)
+    stored = store.sizes(LAYOUT.batches)
     assert len(stored) == 16
     # Half of them at the usual pace, the others only every beat.
     assert both.now - 1000 > 8 * 3 + 8 * 30
@@ -156,11 +156,11 @@ def test_an_agent_killed_right_after_a_delivery_sends_the_same_parcel_again(both
     both.says("one\n")
     both.wire.kills = True
     with pytest.raises(Killed):
-        both.courier.turn(False)
+        both.uploader.turn(False)
     first = both.store.get(LAYOUT.slot(1))
     both.receiver.once()
     both.says("two\n")
-    both.courier = both.new_courier()
+    both.uploader = both.new_uploader()
     both.turns(4)
     assert first == both.store.get(LAYOUT.slot(1))
     both.receiver.once()
@@ -220,9 +220,9 @@ def test_a_large_file_is_sent_once_it_has_settled_and_a_newer_one_replaces_the_o
     both.turns(7)
     both.receiver.once()
     weights.write_bytes(b"half" * 400_000)
-    both.courier.turn(False)
+    both.uploader.turn(False)
     both.now += 2
-    both.courier.turn(False)
+    both.uploader.turn(False)
     both.receiver.once()
     assert (both.mine / "model/ckpt.pt").read_bytes() == b"whole" * 500_000
     weights.write_bytes(b"newer" * 600_000)
@@ -250,13 +250,13 @@ def test_tampered_and_expired_addresses_are_refused(store: Store) -> None:
         good[:-1] + ("0" if good[-1] != "0" else "1"),
         slot,
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Rejected) as refused:
             link.get(address)
         assert "Signature" not in str(refused.value)
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         link.put(good, b"mine")
     time.sleep(2.1)
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         link.put(old, b"late")
     assert not store.has("jobs/a/old")
 
@@ -266,7 +266,7 @@ def test_a_damaged_parcel_is_kept_and_named(both: Both, bucket: S3Server) -> Non
     both.turns(4)
     (stored,) = bucket.folder.rglob("00000001")
     stored.write_bytes(stored.read_bytes()[:-1] + b"?")
-    with pytest.raises(DamagedParcelError, match="00000001 cannot be applied: its content is damaged"):
+    with pytest.raises(DamagedBatchError, match="00000001 cannot be applied: its content is damaged"):
         both.receiver.once()
     assert both.arrived() == ""
     assert stored.exists()
@@ -321,8 +321,8 @@ def test_a_wrong_key_is_a_sentence_without_the_secret(bucket: S3Server) -> None:
 def test_a_short_outage_is_no_silence(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moment = [0.0]
     receiver = Receiver(store, "job-1", 1, tmp_path / "run", clock=lambda: moment[0])
-    parcel = Parcel("job-1", 1, number=1, next_in=10.0, entries=[], body=b"")
-    store.put(LAYOUT.slot(1), parcel.to_bytes())
+    batch = UploadBatch("job-1", 1, number=1, next_in=10.0, entries=[], body=b"")
+    store.put(LAYOUT.slot(1), batch.to_bytes())
     assert receiver.once().state == "running"
     moment[0] = 8.0
     with monkeypatch.context() as away:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpubloom.agent.remote.parcels import Parcel
-from gpubloom.storage import DamagedParcelError, Receiver, Store
+from gpubloom.agent.remote.upload_batch import UploadBatch
+from gpubloom.storage import DamagedBatchError, Receiver, Store
 from gpubloom.storage.applying import SCRIPT_PATHS
 from gpubloom.storage.layout import JobLayout
 
@@ -60,8 +60,8 @@ def run_dir(tmp_path: Path, outside: Path) -> Path:
 
 def send(store: Store, entries: list[dict[str, Any]]) -> None:
     body = b"".join(EVIL for entry in entries if "size" in entry)
-    parcel = Parcel("job-1", 1, number=1, next_in=10.0, entries=entries, body=body)
-    store.put(JobLayout("job-1", 1).slot(1), parcel.to_bytes())
+    batch = UploadBatch("job-1", 1, number=1, next_in=10.0, entries=entries, body=body)
+    store.put(JobLayout("job-1", 1).slot(1), batch.to_bytes())
 
 
 @pytest.mark.parametrize("entries", THROUGH_A_FOLDER.values(), ids=THROUGH_A_FOLDER)
@@ -71,7 +71,7 @@ def test_an_entry_that_leads_through_a_link_is_refused_and_nothing_outside_chang
     before = seen(outside)
     receiver = Receiver(store, "job-1", 1, run_dir, accepted=SCRIPT_PATHS)
     send(store, entries)
-    with pytest.raises(DamagedParcelError):
+    with pytest.raises(DamagedBatchError):
         receiver.once()
     assert seen(outside) == before
     assert not (run_dir / "work/stolen").exists()
@@ -107,8 +107,8 @@ def test_a_checkpoint_folder_with_links_in_it_is_removed_without_what_they_lead_
 def test_the_comparison_at_the_end_reads_no_file_through_a_link(store: Store, run_dir: Path) -> None:
     known = hashlib.sha256(b"original").hexdigest()
     tree = {"work/link/kept": [8, known], "work/file": [8, known]}
-    parcel = Parcel("job-1", 1, number=1, next_in=10.0, ended=True, tree=tree)
-    store.put(JobLayout("job-1", 1).slot(1), parcel.to_bytes())
+    batch = UploadBatch("job-1", 1, number=1, next_in=10.0, ended=True, tree=tree)
+    store.put(JobLayout("job-1", 1).slot(1), batch.to_bytes())
     receiver = Receiver(store, "job-1", 1, run_dir, accepted=SCRIPT_PATHS)
     assert receiver.once().differences == ("work/file", "work/link/kept")
 
@@ -117,7 +117,7 @@ def test_the_comparison_at_the_end_reads_no_file_through_a_link(store: Store, ru
 def test_nothing_is_renamed_into_another_folder_of_the_run(store: Store, run_dir: Path, source: str) -> None:
     receiver = Receiver(store, "job-1", 1, run_dir, accepted=SCRIPT_PATHS)
     send(store, [{"kind": "rename", "path": source, "to": "model/stolen"}])
-    with pytest.raises(DamagedParcelError):
+    with pytest.raises(DamagedBatchError):
         receiver.once()
     assert not (run_dir / "model/stolen").exists()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.traincard import Reading, Reporter, snapshot
-from gpubloom.traincard.numbers_on_disk import encode_number
+from gpubloom.traincard.number_encoding import encode_number
 from gpubloom.traincard.points import points_by_series
 from gpubloom.traincard.series import COLUMNS, Curve
 from gpubloom.traincard.state import RunState

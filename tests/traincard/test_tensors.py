@@ -80,7 +80,7 @@ class _Device:
 def device(monkeypatch: pytest.MonkeyPatch) -> _Device:
     made = _Device()
     monkeypatch.setattr(torch, "cuda", made.cuda)
-    monkeypatch.setattr("gpubloom.traincard.numbers_on_disk._own_stream", lambda cuda, device: "own")
+    monkeypatch.setattr("gpubloom.traincard.number_encoding._own_stream", lambda cuda, device: "own")
     return made
 
 

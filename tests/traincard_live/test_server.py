@@ -13,7 +13,7 @@ import pytest
 
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.live.guard import Guard
-from gpubloom.traincard.live.http import Refused, Request
+from gpubloom.traincard.live.http import Rejected, Request
 from gpubloom.traincard.live.process import Order, listen
 from tests.traincard_live.conftest import PATIENCE, Served, Viewer
 
@@ -182,9 +182,9 @@ def _request(**headers: str) -> Request:
 def test_on_the_network_looking_takes_the_token_too() -> None:
     guard = Guard("secret", "192.168.0.7")
     guard.check_place(_request(host="192.168.0.7:8081"))
-    with pytest.raises(Refused, match="not an address"):
+    with pytest.raises(Rejected, match="not an address"):
         guard.check_place(_request(host="rebound.example"))
-    with pytest.raises(Refused, match="listens on the network"):
+    with pytest.raises(Rejected, match="listens on the network"):
         guard.check_reading(_request())
     guard.check_reading(_request(authorization="Bearer secret"))
     guard.check_reading(_request(**{"sec-websocket-protocol": "bloom.run.v1, token.secret"}))
@@ -222,16 +222,16 @@ def test_the_server_ends_with_whoever_started_it_and_tells_its_viewers(served: S
 
 def test_a_run_that_ended_is_not_resumed_where_nobody_would_start_it(served: Served, tmp_path: Path) -> None:
     from gpubloom.traincard import Reporter
+    from gpubloom.traincard.live.commands import apply_commands
     from gpubloom.traincard.live.feed import Feed
-    from gpubloom.traincard.live.steering import obey
 
     with Reporter(tmp_path / "run", telemetry_seconds=0) as reporter:
         reporter.finish("paused")
     ControlFile(tmp_path / "run").want("pause")
     feed = Feed(tmp_path / "run", resumes=False)
-    with pytest.raises(Refused, match="bloom train --resume"):
-        obey(feed, json.dumps({"want": "run"}).encode())
+    with pytest.raises(Rejected, match="bloom train --resume"):
+        apply_commands(feed, json.dumps({"want": "run"}).encode())
     assert ControlFile(tmp_path / "run").read().want == "pause"
     feed.resumes = True
-    obey(feed, json.dumps({"want": "run"}).encode())
+    apply_commands(feed, json.dumps({"want": "run"}).encode())
     assert ControlFile(tmp_path / "run").read().want == "run"

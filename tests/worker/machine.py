@@ -25,7 +25,7 @@ from gpubloom.server.jobs.tables import MetricPoint, MetricSeries, TrainingJob
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
 from gpubloom.worker.loop import WorkerLoop
-from gpubloom.worker.patient_calls import Pace
+from gpubloom.worker.retries import PollIntervals
 from tests.server.installation import Installation
 from tests.worker.toy_files import TOY_MODEL, TOY_NAME
 
@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 120
 class Machine:
     """Makes jobs and workers, and looks at what became of them. `pace`: of workers that are told no other."""
 
-    pace = Pace()
+    poll_intervals = PollIntervals()
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
@@ -126,13 +126,13 @@ class Machine:
 
     @asynccontextmanager
     async def worker(
-        self, *gpus: str, warm: bool = False, pace: Pace | None = None
+        self, *gpus: str, warm: bool = False, poll_intervals: PollIntervals | None = None
     ) -> AsyncIterator[WorkerLoop]:
         """A worker in this process, until the block ends; its runs go on. `gpus`: what the machine has."""
         database = Database(self.settings.database)
         devices = Devices(self.settings.home, find_gpus=lambda: gpus)
         provider = LocalProvider(self.settings.home, warm=warm, devices=devices)
-        loop = WorkerLoop(self.settings, database, provider, pace or self.pace)
+        loop = WorkerLoop(self.settings, database, provider, poll_intervals or self.poll_intervals)
         stopping = asyncio.Event()
         task = asyncio.create_task(loop.run(stopping))
         try:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from gpubloom.agent.spec import JobSpec
-from gpubloom.providers.base import Patience, Reservation
+from gpubloom.providers.base import GracePeriod, Reservation
 from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent
@@ -113,7 +113,7 @@ def test_cancel_ends_a_run_that_listens(machine: Machine) -> None:
 
 
 def test_cancel_ends_a_run_that_listens_to_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpubloom.providers.local.provider.Patience", lambda: Patience(0.3, 0.8))
+    monkeypatch.setattr("gpubloom.providers.local.provider.GracePeriod", lambda: GracePeriod(0.3, 0.8))
     job_id = machine.add_job(toy={"seconds": 0.05, "steps": 10_000, "deaf": True})
 
     async def scenario() -> None:

@@ -24,7 +24,7 @@ from gpubloom.agent import AgentFiles, AgentRecord
 from gpubloom.plan import detect_hardware
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.lease import Claimant, Places, claim_queued
+from gpubloom.server.jobs.lease import Claimant, FreeSlots, claim_queued
 from gpubloom.server.jobs.machines import GONE
 from gpubloom.server.jobs.recovery import forget_machine
 from gpubloom.server.jobs.tables import Machine as MachineRow
@@ -278,7 +278,7 @@ def test_a_training_that_saved_nothing_yet_begins_anew_on_any_machine(
             await forget_machine(session, "lost")
         await LostMachines(second.settings, database, claimant, detect_hardware()).look()
         async with database.write() as session:
-            claimed = await claim_queued(session, claimant, Places(cpu=True))
+            claimed = await claim_queued(session, claimant, FreeSlots(cpu=True))
         await database.close()
         return claimed
 

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.db.database import Database
 from gpubloom.worker import follower, loop, persisting
-from gpubloom.worker.patient_calls import PatientCalls
 from gpubloom.worker.persisting import DatabaseUnavailable, persist
+from gpubloom.worker.retries import RetryingCalls
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
@@ -28,7 +28,7 @@ Retry = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 async def insist(work: Callable[[], Awaitable[Any]]) -> Any:
-    calls = PatientCalls("test", log)
+    calls = RetryingCalls("test", log)
     try:
         return await calls.insist(work)
     finally:

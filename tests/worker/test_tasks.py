@@ -9,7 +9,7 @@ import pytest
 from gpubloom.server.accounts.hub_tokens import HubToken
 from gpubloom.server.playground.endpoint import note_use
 from gpubloom.server.security.sealed import Vault
-from gpubloom.worker import giving_way
+from gpubloom.worker import preemption
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
@@ -157,9 +157,9 @@ def test_a_playground_makes_room_for_another_only_when_it_was_left_alone(
             await machine.began(first)
             note_use(machine.run_dir(first))
             second = await asyncio.to_thread(machine.add_task, "serve")
-            await asyncio.sleep(2 * giving_way.LOOK_EVERY_SECONDS)
+            await asyncio.sleep(2 * preemption.LOOK_EVERY_SECONDS)
             assert (await asyncio.to_thread(machine.job, first)).status == "running"
-            monkeypatch.setattr(giving_way, "LEFT_ALONE", timedelta(0))
+            monkeypatch.setattr(preemption, "LEFT_ALONE", timedelta(0))
             await machine.began(second)
             machine.let_go(second)
             await machine.until(second, "completed")

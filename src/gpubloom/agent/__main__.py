@@ -15,7 +15,7 @@ from gpubloom.agent.training import execute
 
 def main() -> None:
     if sys.argv[1:2] == ["remote"]:
-        from gpubloom.agent.remote.courier import main as remote
+        from gpubloom.agent.remote.uploader import main as remote
 
         sys.exit(remote(sys.argv[2:]))
     parser = argparse.ArgumentParser(prog="bloom-agent", description=__doc__)

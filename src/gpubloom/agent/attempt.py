@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.agent.environment import training_environment
+from gpubloom.agent.file_lock import hold, is_still_at
 from gpubloom.agent.files import AgentFiles, AgentRecord
-from gpubloom.agent.held_files import hold, is_still_at
 from gpubloom.agent.output import OutputLog
 from gpubloom.agent.processes import adopt_orphans
 from gpubloom.agent.progress.follower import Follower
 from gpubloom.agent.spec import ExitRecord, JobSpec
 from gpubloom.agent.supervisor import End, SignalInbox, Supervisor
 from gpubloom.agent.training import Become, start_training
+from gpubloom.traincard.atomic_write import read_json_object
 from gpubloom.traincard.layout import RunFiles
-from gpubloom.traincard.whole_files import read_json_object
 
 # Exit codes of the agent itself. The training's is in the exit record.
 RECORDED = 0

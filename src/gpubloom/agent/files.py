@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from gpubloom.agent.processes import Process
 from gpubloom.agent.spec import SPEC_VERSION, ExitRecord, JobSpec
-from gpubloom.traincard.whole_files import read_json_object, replace_file
+from gpubloom.traincard.atomic_write import read_json_object, replace_file
 
 # An exit record is well below this; the file is written in full beforehand, so that a full disk cannot keep
 # an attempt from saying how it ended.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from gpubloom.agent.held_files import is_still_at
+from gpubloom.agent.file_lock import is_still_at
 from gpubloom.agent.output import OutputLog
 from gpubloom.agent.processes import children_of
 from gpubloom.agent.progress.follower import Follower

@@ -41,7 +41,7 @@ class Watch(HFTrainCardCallback):
     @property
     def status(self) -> str | None:
         """Paused, cancelled or preempted, once the run has to stop."""
-        return self._training.steering.status
+        return self._training.control_handler.status
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         super().on_train_begin(args, state, control, **others)
@@ -58,7 +58,7 @@ class Watch(HFTrainCardCallback):
         epochs = run.loader.steps_per_epoch
         training.step_done(step, run.total_steps, round(step / epochs, 3), round(run.total_steps / epochs, 3))
         training.speed.set_tokens(run.sft.counts.tokens)
-        training.steering.obey(self._setters(args, state, **others))
+        training.control_handler.apply_commands(self._setters(args, state, **others))
         self._take_up()
         control.should_log = True
         control.should_evaluate = self._evaluation_is_due(step)
@@ -126,7 +126,7 @@ class Watch(HFTrainCardCallback):
     def _take_up(self) -> None:
         """A signal counts as a command."""
         if (status := self._stop()) is not None:
-            self._training.steering.status = status
+            self._training.control_handler.status = status
 
     def _evaluation_is_due(self, step: int) -> bool:
         every = self.settings.eval_every_steps
@@ -140,7 +140,7 @@ class Watch(HFTrainCardCallback):
         by_epoch, by_step = self._run.config.checkpoint.every_epochs, self.settings.save_every_steps
         epoch = step // self._run.loader.steps_per_epoch
         return (
-            self._training.steering.take_save()
+            self._training.control_handler.take_save()
             or self.status in _TO_BE_CONTINUED
             or step == self._run.total_steps
             or (by_step is not None and step % by_step == 0)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from gpubloom.traincard.numbers_on_disk import encode_number
+from gpubloom.traincard.number_encoding import encode_number
 
 Point = tuple[float, float]
 

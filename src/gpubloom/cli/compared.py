@@ -11,7 +11,7 @@ from gpubloom.cli.run_view import mean_line
 from gpubloom.plan.config import read_json
 from gpubloom.plan.differences import Difference, differences
 from gpubloom.traincard import Reading
-from gpubloom.traincard.numbers_on_disk import decode_number
+from gpubloom.traincard.number_encoding import decode_number
 
 _POINTS = 400
 

@@ -58,7 +58,7 @@ def downgrade(
 @app.command()
 def moved() -> None:
     """Say that the database was moved, when the server asks: the machines it rents stay its own."""
-    from gpubloom.server.rentals.whereabouts import note_move
+    from gpubloom.server.rentals.installation import note_move
 
     _settled(note_move)
     typer.echo("The database was moved. The machines that it rents are its own.")
@@ -67,7 +67,7 @@ def moved() -> None:
 @app.command()
 def copied() -> None:
     """Say that this database is a copy, when the server asks: what the original rents is let alone."""
-    from gpubloom.server.rentals.whereabouts import become_another
+    from gpubloom.server.rentals.installation import become_another
 
     paused = _settled(become_another)
     typer.echo(

@@ -104,7 +104,7 @@ def _stop(children: list[_Child]) -> None:
 
 def _say_what_goes_on() -> None:
     from gpubloom.agent import AgentFiles
-    from gpubloom.agent.held_files import is_held
+    from gpubloom.agent.file_lock import is_held
     from gpubloom.server.settings import load_settings
 
     runs = load_settings().home / "runs"

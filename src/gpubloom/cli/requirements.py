@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from gpubloom.scripts import Found, Requirements
+    from gpubloom.scripts import Detected, Requirements
 
 # What a person looks for first; lists come behind.
 _ROWS = {
@@ -61,7 +61,7 @@ def _show(found: "Requirements") -> None:
     for heading in ("", "value", "how sure", "where and why"):
         table.add_column(heading, overflow="fold")
     for name, label in _ROWS.items():
-        value: Found[object] | None = getattr(found, name)
+        value: Detected[object] | None = getattr(found, name)
         if value is not None:
             # What stands in a script may look like markup.
             table.add_row(label, Text(_shown(value.value)), value.confidence, Text(_where(value)))
@@ -88,7 +88,7 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def _where(value: "Found[object]") -> str:
+def _where(value: "Detected[object]") -> str:
     parts = []
     if value.evidence:
         line = value.evidence[0]

@@ -8,7 +8,7 @@ from typing import Any
 from gpubloom.cli.chart import Line, short
 from gpubloom.traincard import Curve, Curves, Reader, Reading, RunLock, RunState, diagnose
 from gpubloom.traincard.lines import RENDERED_KINDS, RunLines, log_line, rows_used
-from gpubloom.traincard.numbers_on_disk import decode_number
+from gpubloom.traincard.number_encoding import decode_number
 
 _GIB = 1024**3
 _MOST_WARNINGS = 10

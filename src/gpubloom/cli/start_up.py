@@ -12,7 +12,7 @@ from gpubloom.cli.listening import stop, usable_settings
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.logs import configure_logs
-from gpubloom.server.rentals.whereabouts import FoundElsewhere, settle
+from gpubloom.server.rentals.installation import InstallationMoved, settle
 from gpubloom.server.settings import Settings
 
 # Not a person's mistake, or one that time may heal: `bloom up` tries again.
@@ -26,7 +26,7 @@ def ready_settings(**flags: Any) -> Settings:
     try:
         upgrade(settings.database)
         asyncio.run(_settle(settings))
-    except FoundElsewhere as found:
+    except InstallationMoved as found:
         stop(str(found))
     except (SQLAlchemyError, OSError) as error:
         # Its first line says what is wrong; addresses, and so passwords, are not in it.

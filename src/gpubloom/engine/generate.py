@@ -16,7 +16,7 @@ _PIECE = 512
 Turn = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-class Remembered(Protocol):
+class KVCache(Protocol):
     """Positions that need not be computed again."""
 
     @property
@@ -35,7 +35,7 @@ class TextModel(Protocol):
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
-    def new_cache(self) -> Sequence[Remembered]: ...
+    def new_cache(self) -> Sequence[KVCache]: ...
 
     def __call__(self, tokens_BT: Tensor, cache: Any, *, last_only: bool = False) -> Tensor: ...
 

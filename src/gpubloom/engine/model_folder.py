@@ -64,7 +64,7 @@ class ModelFolder:
         # PEFT reads one file; adapters are small.
         return shard(self.stretches, self.stem, sys.maxsize if self._adapters else shard_bytes)
 
-    def write_companions(self, folder: Path) -> None:
+    def write_auxiliary_files(self, folder: Path) -> None:
         """All that belongs beside the weights."""
         settings = self.model.settings | {"dtype": "float32"}
         (folder / CONFIG_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
@@ -80,9 +80,9 @@ class ModelFolder:
         sharding = self.sharding(shard_bytes)
         if executor.form == "sharded":
             # Loaded here: it brings torch's sharding, which a run on one device never pays for.
-            from gpubloom.engine.divided_export import export_divided
+            from gpubloom.engine.sharded_export import export_sharded
 
-            export_divided(self, final, cast("ShardedExecutor", executor), sharding)
+            export_sharded(self, final, cast("ShardedExecutor", executor), sharding)
             return
         snapshot = cast(KeepsBlocks, executor).snapshot(
             min(free_host_bytes() // 2, sharding.total_bytes), streams=(WEIGHTS,)
@@ -90,7 +90,7 @@ class ModelFolder:
         try:
             with complete_or_absent(final) as folder:
                 checksums = write_shards(folder, snapshot, [sharding])
-                self.write_companions(folder)
+                self.write_auxiliary_files(folder)
                 sync_files(folder, checksums)
         except BaseException:
             snapshot.abandon()

@@ -20,7 +20,7 @@ _CONTEXT_LENGTH = 2_048
 ON_CPU = Compute(torch.device("cpu"), "fp32", "fp32: exact on any machine")
 
 
-class Remembered:
+class TransformersCache:
     """Keys and values of the positions seen so far, of all layers."""
 
     def __init__(self, cache: Any) -> None:
@@ -51,13 +51,13 @@ class PretrainedText:
         found: Iterator[nn.Parameter] = self.module.parameters()
         return found
 
-    def new_cache(self) -> list[Remembered]:
+    def new_cache(self) -> list[TransformersCache]:
         from transformers import DynamicCache
 
-        return [Remembered(DynamicCache(config=self.module.config))]
+        return [TransformersCache(DynamicCache(config=self.module.config))]
 
     def __call__(
-        self, tokens_BT: Tensor, cache: list[Remembered] | None, *, last_only: bool = False
+        self, tokens_BT: Tensor, cache: list[TransformersCache] | None, *, last_only: bool = False
     ) -> Tensor:
         options: dict[str, Any] = {"use_cache": False}
         if cache is not None:

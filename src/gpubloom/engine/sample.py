@@ -12,8 +12,8 @@ from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.export import TOKENIZER_FILE
 from gpubloom.engine.generate import generate
 from gpubloom.engine.pretrained_text import ON_CPU
-from gpubloom.engine.serving.found import find_model
-from gpubloom.engine.serving.voices import load_text
+from gpubloom.engine.serving.model_registry import load_text
+from gpubloom.engine.serving.resolved_model import find_model
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -20,11 +20,10 @@ from pydantic import ValidationError
 
 from gpubloom.engine.checkpoint import checkpoint_folder, list_checkpoints
 from gpubloom.engine.hardware import uses_gpu
-from gpubloom.engine.parallel import Group, GroupLost, PortInUse, Seat, join
-from gpubloom.engine.parallel.companions import local_members, ray_members
-from gpubloom.engine.parallel.conductor import Conductor, Member
-from gpubloom.engine.parallel.crew import Crew, choose_crew, limit_threads, shared_out
-from gpubloom.engine.parallel.seat import LOST, end_with, leave_last_words
+from gpubloom.engine.parallel import Group, GroupLost, PortInUse, RankEnv, join
+from gpubloom.engine.parallel.launcher import Launcher, Member, local_members, ray_members
+from gpubloom.engine.parallel.process_layout import ProcessLayout, choose_layout, limit_threads, shared_out
+from gpubloom.engine.parallel.rank_env import LOST, end_with, write_exit_message
 from gpubloom.plan import TrainConfig, explain
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
 from gpubloom.traincard.lines import PrintingReporter
@@ -87,7 +86,7 @@ class _Opening:
 
     config: TrainConfig
     run_dir: Path
-    seat: Seat
+    rank_env: RankEnv
     resuming: bool
     lock: RunLock | None
     choice: str | None
@@ -97,7 +96,7 @@ class _Opening:
 class _RestartWhenLost:
     """Ends this process calmly when another one is lost and all will be started again: no failure yet."""
 
-    seat: Seat
+    rank_env: RankEnv
     reporter: Reporter
     group: Group
     sentence: str | None = None
@@ -108,7 +107,7 @@ class _RestartWhenLost:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, *rest: object
     ) -> bool:
-        if isinstance(problem, GroupLost) and self.seat.restarts_left:
+        if isinstance(problem, GroupLost) and self.rank_env.restarts_left:
             self.sentence = str(problem)
             self.reporter.log(self.sentence, level="warning")
             self.reporter.finish("preempted", self.sentence)
@@ -127,12 +126,12 @@ def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iter
     signals = Signals()
     try:
         opening = _open(home, sys.argv[1:] if arguments is None else list(arguments))
-        config, seat = opening.config, opening.seat
+        config, rank_env = opening.config, opening.rank_env
         # Before the Reporter, which records a SIGTERM and then calls the handler it found.
         signals.install()
         with ExitStack() as stack:
             # The leader finds out whether the run may be trained; until then nobody else touches it.
-            reporter = stack.enter_context(_reporter(opening)) if seat.leads else None
+            reporter = stack.enter_context(_reporter(opening)) if rank_env.leads else None
             run = hashlib.sha256(config.to_json().encode()).hexdigest()
             group = join(os.environ, on_gpu=uses_gpu(config.device), run=run)
             reporter = reporter or stack.enter_context(_reporter(opening))
@@ -140,7 +139,7 @@ def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iter
             if group.size > 1 and not uses_gpu(config.device):
                 limit_threads(group.local_size)
             own = shared_out(config, group.size)
-            with _RestartWhenLost(seat, reporter, group) as lost:
+            with _RestartWhenLost(rank_env, reporter, group) as lost:
                 yield Session(opening.run_dir, own, reporter, opening.resuming, group, signals)
     except ValidationError as problem:
         _refuse(explain(problem, TrainConfig))
@@ -155,7 +154,7 @@ def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iter
         if isinstance(problem, GroupLost) and "BLOOM_CONDUCTOR" in os.environ:
             # Reported as failed already; the conductor says how often it was tried.
             _give_up(str(problem))
-        leave_last_words(f"{type(problem).__name__}: {problem}", os.environ)
+        write_exit_message(f"{type(problem).__name__}: {problem}", os.environ)
         raise
     if lost.sentence is not None:
         _give_up(lost.sentence)
@@ -163,28 +162,28 @@ def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iter
 
 def _open(home: Path, arguments: Sequence[str]) -> _Opening:
     """Ends the process where it only conducts others."""
-    if conductor := os.environ.get("BLOOM_CONDUCTOR"):
-        end_with(int(conductor))
+    if launcher := os.environ.get("BLOOM_CONDUCTOR"):
+        end_with(int(launcher))
     options = _parse(arguments)
     config = TrainConfig.read(home / "config.json")
     run_dir = _place(home, options.into, config)
-    seat = Seat.read(os.environ)
-    resuming = options.resume or seat.restarts > 0
-    lock, crew = None, Crew()
+    rank_env = RankEnv.read(os.environ)
+    resuming = options.resume or rank_env.restarts > 0
+    lock, layout = None, ProcessLayout()
     if "WORLD_SIZE" in os.environ:
         # A contradiction between both is said before anybody waits for others.
-        shared_out(config, seat.size)
-    if seat.leads:
+        shared_out(config, rank_env.size)
+    if rank_env.leads:
         _must_be_allowed(run_dir, config, resuming=resuming)
         if "WORLD_SIZE" not in os.environ:
-            crew = Crew(config.said_processes) if config.cluster else choose_crew(config)
-            if crew.processes > 1 or config.cluster:
-                sys.exit(_conduct([str(home / "train.py"), *arguments], crew, config, run_dir))
-        lock = _lock(run_dir, patient=seat.restarts > 0)
-    return _Opening(config, run_dir, seat, resuming, lock, crew.reason)
+            layout = ProcessLayout(config.said_processes) if config.cluster else choose_layout(config)
+            if layout.processes > 1 or config.cluster:
+                sys.exit(_conduct([str(home / "train.py"), *arguments], layout, config, run_dir))
+        lock = _lock(run_dir, patient=rank_env.restarts > 0)
+    return _Opening(config, run_dir, rank_env, resuming, lock, layout.reason)
 
 
-def _conduct(script: Sequence[str], crew: Crew, config: TrainConfig, run_dir: Path) -> int:
+def _conduct(script: Sequence[str], layout: ProcessLayout, config: TrainConfig, run_dir: Path) -> int:
     checkpoints = checkpoint_folder(config, run_dir)
 
     def newest() -> str | None:
@@ -194,14 +193,14 @@ def _conduct(script: Sequence[str], crew: Crew, config: TrainConfig, run_dir: Pa
     def members(restarts: int) -> list[Member]:
         if config.cluster == "ray":
             return ray_members(script, restarts)
-        return local_members(script, crew.processes, crew.threads, restarts)
+        return local_members(script, layout.processes, layout.threads, restarts)
 
-    return Conductor(
+    return Launcher(
         members,
         newest,
         (run_dir / "model").exists,
-        {**os.environ, "BLOOM_CREW_REASON": crew.reason or ""},
-    ).conduct()
+        {**os.environ, "BLOOM_CREW_REASON": layout.reason or ""},
+    ).launch()
 
 
 def _lock(run_dir: Path, *, patient: bool) -> RunLock:
@@ -219,10 +218,10 @@ def _lock(run_dir: Path, *, patient: bool) -> RunLock:
 def _reporter(opening: _Opening) -> Reporter:
     """Begins with what was decided before this process began."""
     # One process of a run prints what it reports: the output of all of them is the run's.
-    kind = PrintingReporter if opening.seat.leads else Reporter
+    kind = PrintingReporter if opening.rank_env.leads else Reporter
     reporter = kind(opening.run_dir, lock=opening.lock)
     reporter.phase("load")
-    if opening.seat.leads:
+    if opening.rank_env.leads:
         if choice := opening.choice or os.environ.get("BLOOM_CREW_REASON"):
             reporter.describe({"processes_reason": choice})
             reporter.log(f"processes: {choice}")
@@ -262,11 +261,11 @@ def _must_be_allowed(run_dir: Path, config: TrainConfig, *, resuming: bool) -> N
 
 def _give_up(sentence: str) -> NoReturn:
     """Ends so that all processes are started again."""
-    leave_last_words(sentence, os.environ)
+    write_exit_message(sentence, os.environ)
     sys.exit(LOST)
 
 
 def _refuse(sentence: str) -> NoReturn:
-    leave_last_words(sentence, os.environ)
+    write_exit_message(sentence, os.environ)
     sys.stderr.write(f"{sentence}\n")
     sys.exit(2)

@@ -15,10 +15,10 @@ import torch
 
 from gpubloom.engine.callbacks import Callbacks
 from gpubloom.engine.checkpoint import Progress, restore_random_state
+from gpubloom.engine.checkpoint.manager import PATIENCE_SECONDS, CheckpointManager
 from gpubloom.engine.data import Batch, Dataset, Loader
 from gpubloom.engine.evaluate import Evaluation, evaluate
 from gpubloom.engine.executors import Executor
-from gpubloom.engine.keeping import PATIENCE_SECONDS, Keeper
 from gpubloom.engine.live_settings import LiveSettings
 from gpubloom.engine.model import Model
 from gpubloom.engine.model_folder import ModelFolder
@@ -73,7 +73,9 @@ class Trainer:
         self.schedule = Schedule.create(config.schedule, self.total_steps)
         self.settings = LiveSettings.of(config)
         self.run_dir = Path(reporter.run_dir).resolve()
-        self.keeper = Keeper(config, self.run_dir, self.model_folder, self.executor, reporter, group)
+        self.manager = CheckpointManager(
+            config, self.run_dir, self.model_folder, self.executor, reporter, group
+        )
         # Before anything is written: one that cannot be made ends the run here.
         names = config.callbacks if group.leads else []
         self.callbacks = Callbacks(names, config.model_dump(mode="json"), reporter)
@@ -89,24 +91,24 @@ class Trainer:
 
     def train(self) -> str:
         """Trains to the end, or until told to stop; returns how it ended."""
-        self.keeper.clean()
+        self.manager.clean()
         if self.group.leads:
             self._describe()
         self.callbacks.tell("on_start", self.total_steps)
-        self._obey_commands()
+        self._apply_commands()
         try:
             while self.status == "running" and self.step < self.total_steps:
                 self.train_epoch()
         except Exception:
             # What is being saved is from before the error, and worth having.
             with contextlib.suppress(OSError, RuntimeError):
-                self.keeper.finish()
+                self.manager.finish()
             with contextlib.suppress(RuntimeError):
                 self.executor.close()
             raise
-        self.keeper.finish()
+        self.manager.finish()
         if self.status == "running":
-            self.keeper.export(self.run_dir / "model")
+            self.manager.export(self.run_dir / "model")
             self.status = "completed"
         self.executor.close()
         self.callbacks.tell("on_end", self.status)
@@ -119,8 +121,8 @@ class Trainer:
         losses = []
         for batch in self.loader.rest_of_epoch():
             losses.append(self.train_step(batch))
-            self.keeper.finish_if_over()
-            self._obey_commands()
+            self.manager.finish_if_over()
+            self._apply_commands()
             if self._evaluation_is_due():
                 self.evaluate()
             if self._save_is_due():
@@ -165,8 +167,8 @@ class Trainer:
             epochs=round(self.total_steps / self.loader.steps_per_epoch, 3),
         )
         # A step may have to wait for the disk while a checkpoint is being saved.
-        patience = PATIENCE_SECONDS if self.keeper.is_saving else 60.0
-        self.reporter.heartbeat(expect_next_in=max(patience, 10 * seconds))
+        grace_period = PATIENCE_SECONDS if self.manager.is_saving else 60.0
+        self.reporter.heartbeat(expect_next_in=max(grace_period, 10 * seconds))
         return loss
 
     def _forward_backward(self, batch: Batch) -> float:
@@ -197,12 +199,12 @@ class Trainer:
     def save_checkpoint(self) -> Path:
         """Begins to save all that is needed to continue exactly here; training goes on meanwhile."""
         self._save_wanted = False
-        path = self.keeper.path_of(self.step)
-        if not self.keeper.takes_part or self.keeper.holds(self.step):
+        path = self.manager.path_of(self.step)
+        if not self.manager.takes_part or self.manager.holds(self.step):
             return path
-        self.keeper.finish()
+        self.manager.finish()
         self._must_be_worth_saving()
-        self.keeper.start(
+        self.manager.start(
             Progress(
                 step=self.step,
                 updates=self.executor.updates,
@@ -221,7 +223,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Continues from the newest checkpoint; without one, the run begins again at step 0."""
-        checkpoint = self.keeper.read_newest()
+        checkpoint = self.manager.read_newest()
         if checkpoint is None:
             self.reporter.log("no checkpoint yet: starting from step 0")
             return
@@ -239,7 +241,7 @@ class Trainer:
         self.trained_tokens = checkpoint.progress.trained_tokens
         self.reporter.resumed(self.step)
 
-    def _obey_commands(self) -> None:
+    def _apply_commands(self) -> None:
         """Takes up what control.json wants; a signal counts as a command."""
         status = self._stop()
         if self.group.leads:
@@ -345,6 +347,6 @@ class Trainer:
     def _go_on(self) -> str:
         """The beginning of an advice; a checkpoint that is on its way to disk is waited for."""
         with contextlib.suppress(OSError):
-            self.keeper.finish()
-        saved = self.keeper.newest()
+            self.manager.finish()
+        saved = self.manager.newest()
         return "start again with" if saved is None else f"resume from {saved} with"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gpubloom.offers.span import Span
 from gpubloom.plan.gpus import GPU_KINDS
-from gpubloom.scripts import Confidence, Found, Requirements
+from gpubloom.scripts import Confidence, Detected, Requirements
 
 # By memory. Hours without a GPU's name are hours on the smallest of these that holds the job.
 _REFERENCES = {"T4": 16, "A10": 24, "L40S": 48, "A100": 80, "H200": 141}
@@ -105,7 +105,7 @@ class Need:
         if reference not in GPU_KINDS:
             reference = smallest_gpu(memory, bf16=bf16)
         resumes = found.checkpoints is not None and found.checkpoints.value.resumes_with is not None
-        named: dict[str, Found[float] | Found[int] | Found[bool]] = {
+        named: dict[str, Detected[float] | Detected[int] | Detected[bool]] = {
             "memory": found.gpu_memory_gb,
             "hours": found.duration_hours,
             "gpus": found.gpus,

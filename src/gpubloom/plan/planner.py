@@ -11,13 +11,6 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from gpubloom.plan import costs
 from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.decoder import DecoderShape
-from gpubloom.plan.divided import (
-    divided_bytes,
-    divided_phases,
-    divided_sentence,
-    may_divide,
-    search_divided,
-)
 from gpubloom.plan.hardware import Hardware
 from gpubloom.plan.memory import Bytes, device_bytes, host_bytes, residency_of
 from gpubloom.plan.placement import Placement
@@ -25,7 +18,14 @@ from gpubloom.plan.refusal import refuse
 from gpubloom.plan.request import Precision, Request
 from gpubloom.plan.search import placement, search
 from gpubloom.plan.sentences import advice, placement_sentence
-from gpubloom.plan.timing import Lanes, limit_of, phases
+from gpubloom.plan.sharded import (
+    may_shard,
+    search_sharded,
+    sharded_bytes,
+    sharded_phases,
+    sharded_sentence,
+)
+from gpubloom.plan.timing import Lanes, bottleneck, phases
 
 
 class _Result(BaseModel):
@@ -112,8 +112,8 @@ def plan(
         found = search(asked.timed, asked.limits, config.memory.mode)
         if found is not None:
             return _answer(asked, placement(asked.timed.work, found), tokens_per_epoch)
-    if may_divide(config) and (divided := search_divided(asked)) is not None:
-        return _divided_answer(asked, divided, tokens_per_epoch)
+    if may_shard(config) and (sharded := search_sharded(asked)) is not None:
+        return _sharded_answer(asked, sharded, tokens_per_epoch)
     raise refuse(asked)
 
 
@@ -146,7 +146,7 @@ def _answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> 
         host, device = _memory(on_host, limits.host), _memory(on_device, limits.device)
     found = phases(timed, at)
     step = sum(phase.seconds for phase in found)
-    limited_by = limit_of(found, on_gpu=gpu is not None)
+    limited_by = bottleneck(found, on_gpu=gpu is not None)
     steps = count_steps(asked.config, work.length, tokens_per_epoch)
     return Plan(
         device="cpu" if gpu is None else "cuda",
@@ -174,18 +174,18 @@ def _answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> 
     )
 
 
-def _divided_answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> Plan:
+def _sharded_answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> Plan:
     """The answer for a whole model in one process, with what differs when it is divided."""
-    on_device, on_host = divided_bytes(asked, placed)
-    found = divided_phases(asked, placed)
+    on_device, on_host = sharded_bytes(asked, placed)
+    found = sharded_phases(asked, placed)
     step = sum(phase.seconds for phase in found)
-    limited_by = limit_of(found, on_gpu=asked.gpu is not None)
+    limited_by = bottleneck(found, on_gpu=asked.gpu is not None)
     whole = _answer(asked, placed, tokens_per_epoch)
     device = _memory(on_device, asked.limits.host if asked.gpu is None else asked.limits.device)
     return whole.model_copy(
         update={
             "executor": "sharded",
-            "placement_text": divided_sentence(asked, placed),
+            "placement_text": sharded_sentence(asked, placed),
             "memory": device,
             "memory_total_bytes": device.total,
             "memory_limit_bytes": device.limit_bytes,

@@ -5,10 +5,10 @@ from typing import Any
 
 from gpubloom.plan import costs
 from gpubloom.plan.config import ModelConfig, TrainConfig
-from gpubloom.plan.divided import least_divided, may_divide, search_divided
 from gpubloom.plan.request import Request
 from gpubloom.plan.search import Need, least_need, possible
 from gpubloom.plan.shapes import PRESETS
+from gpubloom.plan.sharded import least_sharded, may_shard, search_sharded
 
 # Field by its path to its new value.
 Changes = dict[str, Any]
@@ -28,8 +28,8 @@ class DoesNotFit(ValueError):
 def refuse(asked: Request) -> DoesNotFit:
     """What is short, by how much, and what would fit."""
     need = least_need(asked.timed, asked.limits, asked.config.memory.mode)
-    divided = asked.config.executor == "sharded"
-    sentence = _shortage_of_each(asked) if divided else _shortage(asked, need)
+    sharded = asked.config.executor == "sharded"
+    sentence = _shortage_of_each(asked) if sharded else _shortage(asked, need)
     for changes in _changes(asked, need):
         nearest = _changed(asked.config, changes)
         if nearest is not None and _fits(asked, nearest):
@@ -63,7 +63,7 @@ def _shortage(asked: Request, need: Need) -> str:
 
 
 def _shortage_of_each(asked: Request) -> str:
-    device, _ = least_divided(asked)
+    device, _ = least_sharded(asked)
     limit = asked.limits.host if asked.gpu is None else asked.limits.device
     devices = asked.config.said_processes
     return (
@@ -147,7 +147,7 @@ def _fits(asked: Request, config: TrainConfig) -> bool:
         return False
     if config.executor != "sharded" and possible(trial.timed, trial.limits, config.memory.mode):
         return True
-    return may_divide(config) and search_divided(trial) is not None
+    return may_shard(config) and search_sharded(trial) is not None
 
 
 def _changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig | None:

@@ -74,7 +74,7 @@ def step_seconds(timed: Timed, at: Residency) -> float:
     return sum(phase.seconds for phase in phases(timed, at))
 
 
-def limit_of(found: tuple[Lanes, ...], *, on_gpu: bool) -> Limit:
+def bottleneck(found: tuple[Lanes, ...], *, on_gpu: bool) -> Limit:
     """What a step waits for: the part that keeps the GPU waiting, if it waits a tenth of the step."""
     waited: dict[Limit, float] = {}
     for phase in found:

@@ -63,7 +63,7 @@ class AgentStatus:
 
 
 @dataclass(frozen=True)
-class Patience:
+class GracePeriod:
     """How long a run that was told to end has, before it is stopped, and before it is ended by force."""
 
     stop_seconds: float = 20.0
@@ -73,7 +73,7 @@ class Patience:
 class Provider(Protocol):
     """A place where jobs run."""
 
-    patience: Patience
+    grace_period: GracePeriod
 
     async def open(self) -> None: ...
 

@@ -115,7 +115,7 @@ class LogChunk:
     cursor: str
 
 
-class RentedPlace(Protocol):
+class CloudProvider(Protocol):
     """A service. One object per person and per set of credentials; every method raises Fault."""
 
     name: str

@@ -78,7 +78,7 @@ in_background bloom-off {seconds} shutdown -P now
 """
 
 
-def boot_script(launch: Launch, *, idle_seconds: int = _IDLE_SECONDS) -> str:
+def user_data_script(launch: Launch, *, idle_seconds: int = _IDLE_SECONDS) -> str:
     """For a shell, as root, on a fresh machine; doing it again changes nothing."""
     for text in (launch.command, launch.start_address):
         if _END in text or "\0" in text:

@@ -28,14 +28,14 @@ _CLOCKS_AGREE_WITHIN = timedelta(seconds=5)
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
 
-Found = TypeVar("Found")
+Detected = TypeVar("Detected")
 
 # What a service says about a failure: a kind where its own code tells more than the status, and its words.
 Explain = Callable[[int, object], tuple[FaultKind | None, str]]
 
 
 @dataclass
-class Pace:
+class RateLimit:
     """At least `every` seconds between calls and `launches_every` between launches of all that share it."""
 
     every: float
@@ -58,15 +58,15 @@ class Pace:
         return at - self.clock()
 
 
-_paces: dict[tuple[str, int], Pace] = {}
+_paces: dict[tuple[str, int], RateLimit] = {}
 
 
-def shared_pace(address: str, key: str, every: float, launches_every: float) -> Pace:
+def shared_rate_limit(address: str, key: str, every: float, launches_every: float) -> RateLimit:
     """The pace of an account: limits hold for a key, however many connections use it. What answers on this
     machine stands in for the service and has no limits."""
     if urlsplit(address).hostname in _LOOPBACK:
-        return Pace(0.0)
-    return _paces.setdefault((address, hash(key)), Pace(every, launches_every))
+        return RateLimit(0.0)
+    return _paces.setdefault((address, hash(key)), RateLimit(every, launches_every))
 
 
 class ServiceHttp:
@@ -77,14 +77,14 @@ class ServiceHttp:
         title: str,
         address: str,
         key: str,
-        pace: Pace,
+        rate_limit: RateLimit,
         explain: Explain,
         *,
         timeout_seconds: float = TIMEOUT_SECONDS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.title = title
-        self.pace = pace
+        self.rate_limit = rate_limit
         self._key = key
         self._explain = explain
         self._timeout_seconds = timeout_seconds
@@ -108,12 +108,12 @@ class ServiceHttp:
         return moment - self._ahead
 
     async def read(
-        self, method: str, path: str, answer: type[Found], *, query: Mapping[str, str | int] | None = None
-    ) -> Found:
+        self, method: str, path: str, answer: type[Detected], *, query: Mapping[str, str | int] | None = None
+    ) -> Detected:
         """A call whose answer has a known form."""
         return self.understood(answer, await self.call(method, path, query=query))
 
-    def understood(self, answer: type[Found], found: object) -> Found:
+    def understood(self, answer: type[Detected], found: object) -> Detected:
         try:
             return TypeAdapter(answer).validate_python(found)
         except ValidationError as problem:
@@ -133,7 +133,7 @@ class ServiceHttp:
         hide: Sequence[str] = (),
     ) -> object:
         """The decoded answer, None where it is empty. `hide`: further secrets that the request holds."""
-        await self.pace.turn(launch=launch)
+        await self.rate_limit.turn(launch=launch)
         repeatable = method != "POST"
         try:
             response = await self._client.request(method, path, json=body, params=query)

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import cast
 
 from gpubloom.providers.base import ProviderError
-from gpubloom.providers.cloud import Capabilities, CredentialField, RentedPlace
+from gpubloom.providers.cloud import Capabilities, CloudProvider, CredentialField
 
 # Each module has a PLACE of type PlaceKind.
 _MODULES: dict[str, str] = {
@@ -22,7 +22,7 @@ _MODULES: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class PlaceKind(ABC):
+class ProviderSpec(ABC):
     """A service before anybody has connected to it."""
 
     name: str
@@ -37,17 +37,17 @@ class PlaceKind(ABC):
         return None
 
     @abstractmethod
-    def open(self, credentials: Mapping[str, str]) -> RentedPlace:
+    def open(self, credentials: Mapping[str, str]) -> CloudProvider:
         """A connection for one person. Nothing is called yet."""
 
 
-def place_names() -> tuple[str, ...]:
+def provider_names() -> tuple[str, ...]:
     return tuple(_MODULES)
 
 
-def place(name: str) -> PlaceKind:
+def place(name: str) -> ProviderSpec:
     """ProviderError for a name that nobody knows."""
     if name not in _MODULES:
         known = ", ".join(_MODULES)
         raise ProviderError(f"There is no provider {name!r}; there are: {known}.")
-    return cast(PlaceKind, import_module(_MODULES[name]).PLACE)
+    return cast(ProviderSpec, import_module(_MODULES[name]).PROVIDER)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from gpubloom.scripts.found import Found
-from gpubloom.scripts.script import Script, found_of
+from gpubloom.scripts.requirements import Detected
+from gpubloom.scripts.script import Script, detected
 from gpubloom.scripts.values import Known
 
 _SETTINGS = ("dataset", "dataset_name", "dataset_id", "data_path", "train_file", "data_file", "DATASET")
@@ -37,24 +37,24 @@ TOKENS = {
 }  # fmt: skip
 
 
-def datasets(script: Script) -> tuple[Found[str], ...]:
-    found: dict[str, Found[str]] = {}
+def datasets(script: Script) -> tuple[Detected[str], ...]:
+    found: dict[str, Detected[str]] = {}
     for known in _named(script):
         if isinstance(known.value, str) and 0 < len(known.value) <= _LONGEST and len(found) < _MOST:
-            found.setdefault(known.value, found_of(known))
+            found.setdefault(known.value, detected(known))
     return tuple(found.values())
 
 
-def examples_of(found: tuple[Found[str], ...]) -> tuple[int, Found[str]] | None:
+def examples_of(found: tuple[Detected[str], ...]) -> tuple[int, Detected[str]] | None:
     """How many training examples there are, where a dataset is well known."""
     return _looked_up(found, EXAMPLES)
 
 
-def tokens_of(found: tuple[Found[str], ...]) -> tuple[int, Found[str]] | None:
+def tokens_of(found: tuple[Detected[str], ...]) -> tuple[int, Detected[str]] | None:
     return _looked_up(found, TOKENS)
 
 
-def _looked_up(found: tuple[Found[str], ...], table: dict[str, int]) -> tuple[int, Found[str]] | None:
+def _looked_up(found: tuple[Detected[str], ...], table: dict[str, int]) -> tuple[int, Detected[str]] | None:
     for dataset in found:
         name = dataset.value.casefold().rstrip("/")
         for candidate in (name, name.rpartition("/")[2], name.rpartition(".")[2]):

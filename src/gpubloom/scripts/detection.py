@@ -7,12 +7,12 @@ from typing import Any
 
 from gpubloom.scripts.data_used import datasets
 from gpubloom.scripts.estimates import Work, estimate
-from gpubloom.scripts.found import Found, Requirements, ScriptProblem
 from gpubloom.scripts.machines import gpus, interactive, multi_node, parallelism, uses_gpu
 from gpubloom.scripts.model_size import ModelSize, model_size
 from gpubloom.scripts.notebooks import MOST_NOTEBOOK_CHARACTERS
 from gpubloom.scripts.packages import frameworks, packages
 from gpubloom.scripts.precision import dtype, method
+from gpubloom.scripts.requirements import Detected, Requirements, ScriptProblem
 from gpubloom.scripts.saving import checkpoints, trackers, writes_tensorboard
 from gpubloom.scripts.script import Script
 from gpubloom.scripts.source import MOST_CHARACTERS
@@ -94,7 +94,7 @@ def _requirements(script: Script) -> Requirements:
     )
     found = estimate(work)
     if trains and how is None and size.parameters is not None:
-        how = Found(value="full", confidence="derived", reason="No adapters are in it.")
+        how = Detected(value="full", confidence="derived", reason="No adapters are in it.")
     return Requirements(
         purpose=what,
         frameworks=frameworks(script),
@@ -124,14 +124,14 @@ def _requirements(script: Script) -> Requirements:
     )
 
 
-def _sensible(script: Script, found: Found[int] | None, what: str, most: float) -> Found[int] | None:
+def _sensible(script: Script, found: Detected[int] | None, what: str, most: float) -> Detected[int] | None:
     if found is None or found.value <= most:
         return found
     script.notes.append(f"A {what} of {found.value:,} in line {found.evidence[0].line} was not believed.")
     return None
 
 
-def _at_image_size(script: Script, size: ModelSize, sets: tuple[Found[str], ...]) -> ModelSize:
+def _at_image_size(script: Script, size: ModelSize, sets: tuple[Detected[str], ...]) -> ModelSize:
     """Image models are known by what they do with 224 pixels; small pictures cost less."""
     known = [_SMALL_IMAGES[name] for each in sets if (name := each.value.casefold()) in _SMALL_IMAGES]
     resized = any(True for _ in script.calls("Resize", "RandomResizedCrop", "resize", "Resizing"))

@@ -10,8 +10,8 @@ from gpubloom.plan import DecoderShape, Hardware, ModelConfig, Plan, TrainConfig
 from gpubloom.plan.gpus import GIBIBYTE, GPU_KINDS
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.scripts.data_used import examples_of, tokens_of
-from gpubloom.scripts.found import Confidence, Evidence, Found
 from gpubloom.scripts.model_size import ModelSize
+from gpubloom.scripts.requirements import Confidence, Detected, Evidence
 
 # By memory; a script gets the smallest it fits on, with what it computes in.
 _REFERENCES = ("T4", "A10", "L40S", "A100", "H200")
@@ -36,14 +36,14 @@ class Work:
     on_gpu: bool
     method: str
     rank: int
-    dtype: Found[str] | None
-    batch: Found[int] | None
-    accumulation: Found[int] | None
-    sequence: Found[int] | None
-    iterations: Found[int] | None
-    epochs: Found[int] | None
-    datasets: tuple[Found[str], ...]
-    gpus: Found[int]
+    dtype: Detected[str] | None
+    batch: Detected[int] | None
+    accumulation: Detected[int] | None
+    sequence: Detected[int] | None
+    iterations: Detected[int] | None
+    epochs: Detected[int] | None
+    datasets: tuple[Detected[str], ...]
+    gpus: Detected[int]
     sharded: bool
     recomputes: bool
     compiled: bool
@@ -79,21 +79,21 @@ class Work:
 
 @dataclass(frozen=True)
 class Estimate:
-    gpus: Found[int]
-    memory_gb: Found[float]
-    hours: Found[float]
+    gpus: Detected[int]
+    memory_gb: Detected[float]
+    hours: Detected[float]
     reference: str | None
-    iterations: Found[int] | None
-    operations: Found[float] | None
+    iterations: Detected[int] | None
+    operations: Detected[float] | None
 
 
 def estimate(work: Work) -> Estimate:
     iterations = work.iterations or _counted_iterations(work)
     if not work.on_gpu:
-        memory = Found[float](
+        memory = Detected[float](
             value=0.0, confidence="derived", reason="It needs no GPU.", evidence=work.gpus.evidence
         )
-        hours = Found[float](
+        hours = Detected[float](
             value=_ASSUMED_HOURS, confidence="assumed", reason="Nothing says how long it computes on a CPU."
         )
         return Estimate(work.gpus, memory, hours, None, iterations, None)
@@ -105,7 +105,7 @@ def estimate(work: Work) -> Estimate:
         reason += shared
     reference = _reference(gigabytes, work.dtype)
     confidence: Confidence = "derived" if planned and work.is_sure else "assumed"
-    memory = Found[float](
+    memory = Detected[float](
         value=round(gigabytes, 1), confidence=confidence, evidence=_lines(work), reason=reason
     )
     hours, operations = _hours(work, iterations, reference, gpus.value)
@@ -147,20 +147,20 @@ def _activations(work: Work, parameters: int) -> float:
     return work.rows * work.tokens_per_row * width * layers * numbers * work.bytes_per_number / 1e9
 
 
-def _shared(work: Work, gigabytes: float) -> tuple[Found[int], float, str]:
+def _shared(work: Work, gigabytes: float) -> tuple[Detected[int], float, str]:
     """State that is divided among GPUs: as many as it takes, unless the script says how many."""
     room = GPU_KINDS["A100"].gibibytes * GIBIBYTE / 1e9 * 0.9
     gpus = work.gpus
     if gpus.confidence == "assumed" and gigabytes > room:
         count = 2 ** math.ceil(math.log2(gigabytes / room))
         reason = f"{gigabytes:.0f} GB divided among GPUs of 80 GB."
-        gpus = Found(value=count, confidence="derived", evidence=gpus.evidence, reason=reason)
+        gpus = Detected(value=count, confidence="derived", evidence=gpus.evidence, reason=reason)
     if gpus.value <= 1:
         return gpus, gigabytes, ""
     return gpus, 2.0 + gigabytes / gpus.value, f" Divided among {gpus.value} GPUs."
 
 
-def _reference(gigabytes: float, dtype: Found[str] | None) -> str:
+def _reference(gigabytes: float, dtype: Detected[str] | None) -> str:
     for name in _REFERENCES:
         kind = GPU_KINDS[name]
         if dtype is not None and dtype.value == "bf16" and not kind.bf16:
@@ -202,12 +202,12 @@ def _everything_there(work: Work, shape: DecoderShape) -> Placement:
     )
 
 
-def _precision(dtype: Found[str] | None, gpu: str) -> str:
+def _precision(dtype: Detected[str] | None, gpu: str) -> str:
     wanted = dtype.value if dtype is not None else "fp32"
     return "fp16" if wanted == "bf16" and not GPU_KINDS[gpu].bf16 else wanted
 
 
-def _counted_iterations(work: Work) -> Found[int] | None:
+def _counted_iterations(work: Work) -> Detected[int] | None:
     """Epochs of a well-known dataset are so many steps."""
     if work.epochs is None or work.batch is None:
         return None
@@ -220,7 +220,7 @@ def _counted_iterations(work: Work) -> Found[int] | None:
         return None
     steps = max(1, work.epochs.value * math.ceil(count / rows))
     passes = "One epoch of" if work.epochs.value == 1 else f"{work.epochs.value} epochs of"
-    return Found(
+    return Detected(
         value=steps,
         confidence="derived",
         evidence=(*work.epochs.evidence[:1], *known[1].evidence[:1]),
@@ -229,15 +229,17 @@ def _counted_iterations(work: Work) -> Found[int] | None:
 
 
 def _hours(
-    work: Work, iterations: Found[int] | None, reference: str, gpus: int
-) -> tuple[Found[float], Found[float] | None]:
+    work: Work, iterations: Detected[int] | None, reference: str, gpus: int
+) -> tuple[Detected[float], Detected[float] | None]:
     if not work.trains or iterations is None or work.size.parameters is None:
         reason = (
             "It does not train." if not work.trains
             else "Nothing says how many steps it takes." if iterations is None
             else "Nothing says how large the model is."
         )  # fmt: skip
-        return Found(value=_ASSUMED_HOURS, confidence="assumed", reason=f"{reason} An hour is a guess."), None
+        return Detected(
+            value=_ASSUMED_HOURS, confidence="assumed", reason=f"{reason} An hour is a guess."
+        ), None
     operations = _operations(work, iterations.value)
     plan = _planned(work, reference) if work.size.shape is not None else None
     if plan is not None:
@@ -249,13 +251,13 @@ def _hours(
         how = f"{iterations.value:,} steps at {_EFFICIENCY:.0%} of what {reference} can do."
     sure = plan is not None and work.is_sure and iterations.confidence != "assumed"
     evidence = tuple(dict.fromkeys((*iterations.evidence, *_lines(work))))[:6]
-    hours = Found[float](
+    hours = Detected[float](
         value=_rounded(seconds / 3600 + _START_HOURS),
         confidence="derived" if sure else "assumed",
         evidence=evidence,
         reason=how + " Evaluation and saving come on top.",
     )
-    total = Found[float](
+    total = Detected[float](
         value=float(f"{operations * max(1, gpus):.3g}"),
         confidence=hours.confidence,
         evidence=evidence,

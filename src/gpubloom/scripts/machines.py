@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from gpubloom.scripts.found import Evidence, Found
-from gpubloom.scripts.script import Script, found_of
+from gpubloom.scripts.requirements import Detected, Evidence
+from gpubloom.scripts.script import Script, detected
 from gpubloom.scripts.values import Known
 from gpubloom.scripts.workload import lightning_trainers
 
@@ -28,7 +28,7 @@ _WAYS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 )
 
 
-def parallelism(script: Script) -> tuple[Found[str], ...]:
+def parallelism(script: Script) -> tuple[Detected[str], ...]:
     """Ways in which it can use several GPUs."""
     found = []
     for name, calls, packages in _WAYS:
@@ -37,11 +37,11 @@ def parallelism(script: Script) -> tuple[Found[str], ...]:
         if not evidence and name == "deepspeed":
             evidence = _deepspeed_argument(script)
         if evidence:
-            found.append(Found[str](value=name, confidence="stated", evidence=evidence))
+            found.append(Detected[str](value=name, confidence="stated", evidence=evidence))
     for call in lightning_trainers(script):
         known = script.keyword(call, "strategy")
         if known is not None and isinstance(known.value, str) and known.value != "auto":
-            found.append(found_of(known))
+            found.append(detected(known))
     return tuple(found)
 
 
@@ -52,20 +52,22 @@ def _deepspeed_argument(script: Script) -> tuple[Evidence, ...]:
     return ()
 
 
-def uses_gpu(script: Script) -> Found[bool]:
+def uses_gpu(script: Script) -> Detected[bool]:
     device = _device(script)
     if device is not None:
         return device
     for call in script.calls("cuda"):
-        return Found(value=True, confidence="stated", evidence=script.evidence(call))
+        return Detected(value=True, confidence="stated", evidence=script.evidence(call))
     evidence = script.imported(*_GPU_FRAMEWORKS)
     if evidence:
-        return Found(value=True, confidence="derived", evidence=evidence, reason="What it imports uses GPUs.")
+        return Detected(
+            value=True, confidence="derived", evidence=evidence, reason="What it imports uses GPUs."
+        )
     reason = "Nothing that it imports uses GPUs."
-    return Found(value=False, confidence="derived", reason=reason)
+    return Detected(value=False, confidence="derived", reason=reason)
 
 
-def _device(script: Script) -> Found[bool] | None:
+def _device(script: Script) -> Detected[bool] | None:
     """What is said about the device, in a setting or in `.to(…)`."""
     candidates: list[Known | None] = [script.values.setting("device", "device_type", "accelerator")]
     candidates += [script.keyword(call, "accelerator") for call in lightning_trainers(script)]
@@ -78,27 +80,27 @@ def _device(script: Script) -> Found[bool] | None:
             continue
         word = known.value.partition(":")[0].casefold()
         if word in {"cuda", "gpu", "mps", "xpu", "hip"}:
-            return found_of(Known(True, known.evidence, known.sure))
+            return detected(Known(True, known.evidence, known.sure))
         if word == "cpu" and known.sure:
-            return found_of(Known(False, known.evidence))
+            return detected(Known(False, known.evidence))
     return None
 
 
-def gpus(script: Script, needed: Found[bool]) -> Found[int]:
+def gpus(script: Script, needed: Detected[bool]) -> Detected[int]:
     if not needed.value:
-        return Found(value=0, confidence=needed.confidence, evidence=needed.evidence, reason=needed.reason)
+        return Detected(value=0, confidence=needed.confidence, evidence=needed.evidence, reason=needed.reason)
     for known in _counts(script):
         if known.value == 0:
-            return found_of(known)
+            return detected(known)
         if 1 <= known.value <= _MOST_GPUS:
-            return found_of(known)
+            return detected(known)
     several = next(
         iter(script.calls("init_process_group", "DistributedDataParallel", "DDP", "initialize")), None
     )
     if several is not None:
         reason = "It can use several; how many is said when it is started (torchrun --nproc-per-node)."
-        return Found(value=1, confidence="assumed", evidence=script.evidence(several), reason=reason)
-    return Found(
+        return Detected(value=1, confidence="assumed", evidence=script.evidence(several), reason=reason)
+    return Detected(
         value=1, confidence="assumed", evidence=needed.evidence, reason="Nothing says more than one."
     )
 
@@ -167,36 +169,36 @@ def _from_command(words: tuple[str, ...], evidence: Evidence) -> Iterator[Known]
                 yield Known(int(text), (evidence,))
 
 
-def multi_node(script: Script) -> Found[bool]:
+def multi_node(script: Script) -> Detected[bool]:
     for call in lightning_trainers(script):
         known = script.keyword(call, "num_nodes")
         if known is not None and isinstance(known.value, int) and known.value > 1:
-            return found_of(Known(True, known.evidence, known.sure))
+            return detected(Known(True, known.evidence, known.sure))
     known = script.values.setting("num_nodes", "nnodes", "n_nodes", "num_machines", "nodes")
     if known is not None and isinstance(known.value, int) and known.value > 1:
-        return found_of(Known(True, known.evidence, known.sure))
+        return detected(Known(True, known.evidence, known.sure))
     for call in script.calls("MultiWorkerMirroredStrategy"):
-        return Found(value=True, confidence="derived", evidence=script.evidence(call))
+        return Detected(value=True, confidence="derived", evidence=script.evidence(call))
     for command in script.commands:
         for position, word in enumerate(command.words):
             name, given, value = word.partition("=")
             if name in {"--nnodes", "--num_machines"}:
                 text = value if given else "".join(command.words[position + 1 : position + 2])
                 if text.isdecimal() and int(text[:6]) > 1:
-                    return Found(value=True, confidence="stated", evidence=(command.evidence,))
-    return Found(value=False, confidence="assumed", reason="Nothing says more than one machine.")
+                    return Detected(value=True, confidence="stated", evidence=(command.evidence,))
+    return Detected(value=False, confidence="assumed", reason="Nothing says more than one machine.")
 
 
-def interactive(script: Script) -> Found[bool]:
+def interactive(script: Script) -> Detected[bool]:
     """Whether somebody sits in front of it."""
     for facts in script.files:
         for full, line in facts.imports.values():
             if full.startswith(_INTERACTIVE):
                 evidence = (facts.source.evidence(line),)
-                return Found(value=True, confidence="derived", evidence=evidence)
+                return Detected(value=True, confidence="derived", evidence=evidence)
     for call in script.calls("input", "get_ipython"):
         if call.name in {"input", "get_ipython"}:
-            return Found(value=True, confidence="derived", evidence=script.evidence(call))
+            return Detected(value=True, confidence="derived", evidence=script.evidence(call))
     if script.from_notebook:
-        return Found(value=True, confidence="assumed", reason="It is a notebook.")
-    return Found(value=False, confidence="assumed", reason="A script runs by itself.")
+        return Detected(value=True, confidence="assumed", reason="It is a notebook.")
+    return Detected(value=False, confidence="assumed", reason="A script runs by itself.")

@@ -9,9 +9,9 @@ from gpubloom.plan import DecoderShape
 from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.limits import MAX_HIDDEN_SIZE, MAX_LAYERS, MAX_VOCAB_SIZE
 from gpubloom.scripts.facts import Call
-from gpubloom.scripts.found import Found
 from gpubloom.scripts.known_models import KnownModel, known_model, size_in_name
-from gpubloom.scripts.script import Script, found_of
+from gpubloom.scripts.requirements import Detected
+from gpubloom.scripts.script import Script, detected
 from gpubloom.scripts.values import Known
 
 _LOADERS = {
@@ -48,8 +48,8 @@ _SMALL_VOCABULARIES = {"shakespeare_char": 65, "enwik8": 205, "text8": 27}
 class ModelSize:
     """What was found. `names` are models by name; `shape` is set for decoders."""
 
-    names: tuple[Found[str], ...] = ()
-    parameters: Found[int] | None = None
+    names: tuple[Detected[str], ...] = ()
+    parameters: Detected[int] | None = None
     shape: DecoderShape | None = None
     # Operations of a forward pass over one example, where a library's model is known by name.
     operations: float | None = None
@@ -71,13 +71,13 @@ def model_size(script: Script) -> ModelSize:
     for name in names:
         if (size := size_in_name(name.value)) is not None:
             reason = f"The name {name.value} says so."
-            found = Found[int](value=size, confidence="derived", evidence=name.evidence, reason=reason)
+            found = Detected[int](value=size, confidence="derived", evidence=name.evidence, reason=reason)
             return ModelSize(names, found, kind="decoder")
     return ModelSize(names, _counted(script))
 
 
-def _known_size(names: tuple[Found[str], ...], name: Found[str], known: KnownModel) -> ModelSize:
-    found = Found[int](
+def _known_size(names: tuple[Detected[str], ...], name: Detected[str], known: KnownModel) -> ModelSize:
+    found = Detected[int](
         value=known.parameters, confidence="derived", evidence=name.evidence,
         reason=f"What {name.value} is known to have.",
     )  # fmt: skip
@@ -85,16 +85,16 @@ def _known_size(names: tuple[Found[str], ...], name: Found[str], known: KnownMod
     return ModelSize(names, found, known.shape, known.operations, kind)
 
 
-def _is_pretrained(name: Found[str]) -> bool:
+def _is_pretrained(name: Detected[str]) -> bool:
     return known_model(name.value) is not None or size_in_name(name.value) is not None
 
 
-def _names(script: Script) -> tuple[Found[str], ...]:
-    found: dict[str, Found[str]] = {}
+def _names(script: Script) -> tuple[Detected[str], ...]:
+    found: dict[str, Detected[str]] = {}
 
     def add(known: Known | None) -> None:
         if known is not None and isinstance(known.value, str) and 1 < len(known.value) < 200:
-            found.setdefault(known.value, found_of(known))
+            found.setdefault(known.value, detected(known))
 
     for call in script.calls(*_LOADERS):
         owner = call.name.rpartition(".")[0].rpartition(".")[2]
@@ -165,7 +165,7 @@ def _transformer(script: Script, call: Call | None) -> ModelSize | None:
     if _IMAGES & given and not set(_VOCABULARY) & given:
         count = layers.value * (4 * hidden.value**2 + 2 * hidden.value * width)
         reason = f"{layers.value} layers of width {hidden.value}, without what lies around them."
-        found = Found[int](value=int(count), confidence="derived", evidence=evidence, reason=reason)
+        found = Detected[int](value=int(count), confidence="derived", evidence=evidence, reason=reason)
         return ModelSize(parameters=found, kind="image")
     vocabulary, assumed = _vocabulary(script, size(_VOCABULARY, MAX_VOCAB_SIZE))
     kv = size(_KV, 1_024)
@@ -178,7 +178,7 @@ def _transformer(script: Script, call: Call | None) -> ModelSize | None:
     if shape is None:
         return None
     reason = f"{layers.value} layers of width {hidden.value}, {vocabulary:,} tokens{assumed}."
-    found = Found(
+    found = Detected(
         value=shape.parameters,
         confidence="assumed" if assumed else "derived",
         evidence=evidence,
@@ -222,7 +222,7 @@ def _shape(
         return None
 
 
-def _counted(script: Script) -> Found[int] | None:
+def _counted(script: Script) -> Detected[int] | None:
     """Layers of torch.nn with sizes that can be told; those made in a loop count once."""
     total, lines, in_loop = 0, [], False
     for call in script.calls("Linear", "Conv2d", "Conv1d", "Embedding", "LSTM", "GRU", "LazyLinear"):
@@ -232,7 +232,7 @@ def _counted(script: Script) -> Found[int] | None:
             lines.append(call.source.evidence(call.line))
     if total < 1_000:
         return None
-    return Found(
+    return Detected(
         value=total,
         confidence="derived",
         evidence=tuple(lines[:6]),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from gpubloom.scripts.found import ScriptProblem
+from gpubloom.scripts.requirements import ScriptProblem
 from gpubloom.scripts.source import parse
 
 MOST_NOTEBOOK_CHARACTERS = 8 * 1024 * 1024

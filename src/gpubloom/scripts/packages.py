@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 
-from gpubloom.scripts.found import Evidence, Found
+from gpubloom.scripts.requirements import Detected, Evidence
 from gpubloom.scripts.script import Script
 
 # Where the name to import is not the name to install.
@@ -80,27 +80,27 @@ _OWN_FILES = {
 _PIP_FLAGS_WITH_VALUES = {"-r", "-c", "-i", "-f", "--index-url", "--extra-index-url", "--find-links", "-t"}
 
 
-def frameworks(script: Script) -> tuple[Found[str], ...]:
+def frameworks(script: Script) -> tuple[Detected[str], ...]:
     """What the script is built on; tensorflow's keras counts as keras, too."""
-    found: dict[str, Found[str]] = {}
+    found: dict[str, Detected[str]] = {}
     for facts in script.files:
         for package, line in facts.packages.items():
             if (name := FRAMEWORKS.get(package)) is not None:
                 evidence = (facts.source.evidence(line),)
-                found.setdefault(name, Found(value=name, confidence="stated", evidence=evidence))
+                found.setdefault(name, Detected(value=name, confidence="stated", evidence=evidence))
         for full, line in facts.imports.values():
             if full.startswith("tensorflow.keras"):
                 evidence = (facts.source.evidence(line),)
-                found.setdefault("keras", Found(value="keras", confidence="stated", evidence=evidence))
+                found.setdefault("keras", Detected(value="keras", confidence="stated", evidence=evidence))
     return tuple(found.values())
 
 
-def packages(script: Script) -> tuple[Found[str], ...]:
+def packages(script: Script) -> tuple[Detected[str], ...]:
     """What pip has to install: requirements that are written down, then what is imported besides."""
-    found: dict[str, Found[str]] = {}
+    found: dict[str, Detected[str]] = {}
     for requirement, evidence in [*_written(script), *_installed(script)]:
         found.setdefault(
-            _plain(requirement), Found(value=requirement, confidence="stated", evidence=(evidence,))
+            _plain(requirement), Detected(value=requirement, confidence="stated", evidence=(evidence,))
         )
     for facts in script.files:
         for package, line in facts.packages.items():
@@ -115,7 +115,7 @@ def packages(script: Script) -> tuple[Found[str], ...]:
                 continue
             name = _PIP_NAMES.get(package) or package
             evidence = facts.source.evidence(line)
-            found.setdefault(_plain(name), Found(value=name, confidence="derived", evidence=(evidence,)))
+            found.setdefault(_plain(name), Detected(value=name, confidence="derived", evidence=(evidence,)))
     return tuple(found.values())
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from gpubloom.scripts.found import Found
-from gpubloom.scripts.script import Script, found_of
+from gpubloom.scripts.requirements import Detected
+from gpubloom.scripts.script import Script, detected
 from gpubloom.scripts.values import Known, Symbol
 from gpubloom.scripts.workload import hf_arguments, lightning_trainers
 
@@ -17,16 +17,16 @@ _SETTINGS = ("dtype", "precision", "mixed_precision", "compute_dtype", "torch_dt
 _FLAGS = ("bf16", "fp16")
 
 
-def dtype(script: Script) -> Found[str] | None:
+def dtype(script: Script) -> Detected[str] | None:
     """fp32, bf16 or fp16."""
     for known in _said(script):
         word = known.value.tail if isinstance(known.value, Symbol) else str(known.value)
         if (name := _DTYPES.get(word.casefold())) is not None:
-            return found_of(Known(name, known.evidence, known.sure))
+            return detected(Known(name, known.evidence, known.sure))
     for call in script.calls("GradScaler", "half", "autocast"):
         if call.tail != "half" or not call.node.args:
             reason = f"What {call.tail} is for." if call.tail != "autocast" else "autocast's default on GPUs."
-            return Found(value="fp16", confidence="derived", evidence=script.evidence(call), reason=reason)
+            return Detected(value="fp16", confidence="derived", evidence=script.evidence(call), reason=reason)
     return None
 
 
@@ -58,7 +58,7 @@ def _switched_on(flags: list[tuple[str, Known | None]]) -> Iterator[Known]:
             yield Known(flag, known.evidence, known.sure)
 
 
-def method(script: Script) -> Found[Literal["full", "lora", "qlora"]] | None:
+def method(script: Script) -> Detected[Literal["full", "lora", "qlora"]] | None:
     """Whether adapters are trained; None when the script has none."""
     adapters = next(
         iter(script.calls("LoraConfig", "get_peft_model", "prepare_model_for_kbit_training")), None
@@ -69,5 +69,5 @@ def method(script: Script) -> Found[Literal["full", "lora", "qlora"]] | None:
     for call in script.calls("BitsAndBytesConfig", "from_pretrained"):
         known = script.keyword(call, "load_in_4bit")
         if known is not None and known.value is True:
-            return Found(value="qlora", confidence="stated", evidence=(*evidence, *known.evidence[:1]))
-    return Found(value="lora", confidence="stated", evidence=evidence)
+            return Detected(value="qlora", confidence="stated", evidence=(*evidence, *known.evidence[:1]))
+    return Detected(value="lora", confidence="stated", evidence=evidence)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from gpubloom.scripts.facts import Call
-from gpubloom.scripts.found import Checkpoints, Evidence, Found
+from gpubloom.scripts.requirements import Checkpoints, Detected, Evidence
 from gpubloom.scripts.script import Script
 from gpubloom.scripts.workload import hf_arguments, lightning_trainers
 
@@ -16,7 +16,7 @@ _RESUME_ARGUMENTS = ("resume", "resume_from_checkpoint", "resume_from", "ckpt_pa
 _LOADS = ("load", "load_state_dict", "load_weights", "load_state", "restore", "load_checkpoint", "load_model")
 
 
-def checkpoints(script: Script) -> Found[Checkpoints] | None:
+def checkpoints(script: Script) -> Detected[Checkpoints] | None:
     """None: it saves nothing."""
     saved = _saves(script)
     if saved is None:
@@ -25,7 +25,7 @@ def checkpoints(script: Script) -> Found[Checkpoints] | None:
     folder = script.values.setting(*_FOLDERS)
     named = _folder_of_calls(script)
     resumes, arguments, lines = _resumes(script)
-    return Found(
+    return Detected(
         value=Checkpoints(
             saves_with=how,
             folder=named or (folder.value if folder is not None and isinstance(folder.value, str) else None),
@@ -123,31 +123,33 @@ def _flag(call: Call) -> str:
     return next((value for value in values if isinstance(value, str) and value.startswith("--")), "")
 
 
-def trackers(script: Script) -> tuple[Found[str], ...]:
+def trackers(script: Script) -> tuple[Detected[str], ...]:
     """Services that are told how a run goes."""
-    found: dict[str, Found[str]] = {}
+    found: dict[str, Detected[str]] = {}
     for package, name in _TRACKERS.items():
         if evidence := script.imported(package):
-            found[name] = Found(value=name, confidence="stated", evidence=evidence)
+            found[name] = Detected(value=name, confidence="stated", evidence=evidence)
     for call in hf_arguments(script):
         for name in _reports_to(script, call):
             if name not in {"none", "all", "tensorboard"}:
-                found.setdefault(name, Found(value=name, confidence="stated", evidence=script.evidence(call)))
+                found.setdefault(
+                    name, Detected(value=name, confidence="stated", evidence=script.evidence(call))
+                )
     return tuple(found.values())
 
 
-def writes_tensorboard(script: Script) -> Found[bool]:
+def writes_tensorboard(script: Script) -> Detected[bool]:
     some = script.calls("SummaryWriter", "TensorBoardLogger", "TensorBoard", "create_file_writer")
     if (call := _one(some)) is not None:
-        return Found(value=True, confidence="stated", evidence=script.evidence(call))
+        return Detected(value=True, confidence="stated", evidence=script.evidence(call))
     for call in hf_arguments(script):
         if "tensorboard" in _reports_to(script, call):
-            return Found(value=True, confidence="stated", evidence=script.evidence(call))
+            return Detected(value=True, confidence="stated", evidence=script.evidence(call))
     for call in script.calls("Accelerator"):
         known = script.keyword(call, "log_with")
         if known is not None and known.value == "tensorboard":
-            return Found(value=True, confidence="stated", evidence=script.evidence(call))
-    return Found(value=False, confidence="derived", reason="Nothing in it writes TensorBoard's files.")
+            return Detected(value=True, confidence="stated", evidence=script.evidence(call))
+    return Detected(value=False, confidence="derived", reason="Nothing in it writes TensorBoard's files.")
 
 
 def _reports_to(script: Script, call: Call) -> list[str]:

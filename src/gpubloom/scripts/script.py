@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from gpubloom.scripts.facts import Call, Facts, read_facts
-from gpubloom.scripts.found import Confidence, Evidence, Found, ScriptProblem
 from gpubloom.scripts.notebooks import MAGIC, from_notebook, is_notebook
+from gpubloom.scripts.requirements import Confidence, Detected, Evidence, ScriptProblem
 from gpubloom.scripts.source import SourceFile, parse
 from gpubloom.scripts.values import Known, Values
 
@@ -169,10 +169,10 @@ class Script:
         return found
 
 
-def found_of(known: Known, confidence: Confidence | None = None, reason: str | None = None) -> Found[Any]:
+def detected(known: Known, confidence: Confidence | None = None, reason: str | None = None) -> Detected[Any]:
     """A value of the script as an answer: stated, unless a condition had to be guessed on the way."""
     sure: Confidence = "stated" if known.sure else "derived"
-    return Found[Any](
+    return Detected[Any](
         value=known.value, confidence=confidence or sure, evidence=known.evidence, reason=reason
     )
 

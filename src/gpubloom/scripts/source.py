@@ -6,7 +6,7 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpubloom.scripts.found import Evidence, ScriptProblem
+from gpubloom.scripts.requirements import Evidence, ScriptProblem
 
 MOST_CHARACTERS = 128 * 1024
 # Python 3.11 parses an f-string in time that grows with the square of its length.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpubloom.scripts.facts import Facts, Setting, dotted, resolved
-from gpubloom.scripts.found import Evidence
+from gpubloom.scripts.requirements import Evidence
 from gpubloom.scripts.source import SourceFile
 
 _DEEPEST = 30

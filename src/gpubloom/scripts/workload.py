@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from gpubloom.scripts.facts import Call, Loop
-from gpubloom.scripts.found import Found
-from gpubloom.scripts.script import Script, found_of
+from gpubloom.scripts.requirements import Detected
+from gpubloom.scripts.script import Script, detected
 from gpubloom.scripts.values import Known
 
 _HF_ARGUMENTS = (
@@ -54,7 +54,7 @@ def lightning_trainers(script: Script) -> list[Call]:
     return [call for call in script.calls(*_LIGHTNING) if not call.name.startswith("transformers.")]
 
 
-def batch(script: Script) -> Found[int] | None:
+def batch(script: Script) -> Detected[int] | None:
     hugging_face = hf_arguments(script)
     calls: list[tuple[Iterable[Call], tuple[str, ...], int | None]] = [
         (hugging_face, ("per_device_train_batch_size",), None),
@@ -64,17 +64,17 @@ def batch(script: Script) -> Found[int] | None:
     ]
     for some, names, position in calls[:3]:
         if (known := _first(script, some, names, position)) is not None:
-            return found_of(known)
+            return detected(known)
     if hugging_face and not any(
         script.has_keyword(call, "per_device_train_batch_size") for call in hugging_face
     ):
         return _library_default(script, hugging_face[0], _HF_BATCH)
     if (known := _whole(script.values.setting(*_BATCH))) is not None:
-        return found_of(known)
+        return detected(known)
     known = _first(script, *calls[3])
     if known is None and (fits := list(script.calls("fit"))) and script.imported("keras", "tensorflow"):
         return _library_default(script, fits[0], 32)
-    return None if known is None else found_of(known)
+    return None if known is None else detected(known)
 
 
 def _train_loaders(script: Script) -> list[Call]:
@@ -83,26 +83,26 @@ def _train_loaders(script: Script) -> list[Call]:
     return sorted(loaders, key=lambda call: not script.has_keyword(call, "shuffle"))
 
 
-def accumulation(script: Script) -> Found[int] | None:
+def accumulation(script: Script) -> Detected[int] | None:
     some = [*hf_arguments(script), *lightning_trainers(script), *script.calls("Accelerator")]
     known = _first(script, some, ("gradient_accumulation_steps", "accumulate_grad_batches"))
     known = known or _whole(script.values.setting(*_ACCUMULATION))
-    return None if known is None else found_of(known)
+    return None if known is None else detected(known)
 
 
-def sequence(script: Script) -> Found[int] | None:
+def sequence(script: Script) -> Detected[int] | None:
     known = _first(script, script.calls(*_HF_ARGUMENTS, "SFTTrainer"), ("max_length", "max_seq_length"))
     known = known or _whole(script.values.setting(*_SEQUENCE))
     if known is None:
         some = script.calls("tokenizer", "encode_plus", "from_pretrained")
         known = _first(script, some, ("max_length", "max_seq_length"))
     if known is not None:
-        return found_of(known)
+        return detected(known)
     configs = list(script.calls("SFTConfig"))
     return _library_default(script, configs[0], 1_024) if configs else None
 
 
-def epochs(script: Script) -> Found[int] | None:
+def epochs(script: Script) -> Detected[int] | None:
     hugging_face, lightning = hf_arguments(script), lightning_trainers(script)
     places: list[tuple[Iterable[Call], tuple[str, ...]]] = [
         (hugging_face, ("num_train_epochs",)),
@@ -111,7 +111,7 @@ def epochs(script: Script) -> Found[int] | None:
     ]
     for some, names in places:
         if (known := _first(script, some, names)) is not None:
-            return found_of(known)
+            return detected(known)
     said = any(
         script.has_keyword(call, name) for call in hugging_face for name in ("num_train_epochs", "max_steps")
     )
@@ -119,16 +119,16 @@ def epochs(script: Script) -> Found[int] | None:
         return _library_default(script, hugging_face[0], _HF_EPOCHS)
     for loop in _range_loops(script):
         if "epoch" in loop.target.casefold() and (known := _range_end(script, loop)) is not None:
-            return found_of(known)
+            return detected(known)
     known = _whole(script.values.setting(*_EPOCHS))
-    return None if known is None else found_of(known)
+    return None if known is None else detected(known)
 
 
-def iterations(script: Script) -> Found[int] | None:
+def iterations(script: Script) -> Detected[int] | None:
     known = _max_steps(script, [*hf_arguments(script), *lightning_trainers(script)])
     known = known or _whole(script.values.setting(*_ITERATIONS))
     if known is not None:
-        return found_of(known)
+        return detected(known)
     micro_batches = script.values.setting(*_ACCUMULATION)
     for loop in _range_loops(script):
         if not _trains(loop) or loop.outer is not None or "epoch" in loop.target.casefold():
@@ -136,7 +136,7 @@ def iterations(script: Script) -> Found[int] | None:
         known = _range_end(script, loop)
         # A loop over micro-batches is part of one step.
         if known is not None and (micro_batches is None or known.value != micro_batches.value):
-            return found_of(known)
+            return detected(known)
     return None
 
 
@@ -176,7 +176,7 @@ def _range_end(script: Script, loop: Loop) -> Known | None:
     return None
 
 
-def purpose(script: Script) -> Found[Literal["train", "infer", "other"]]:
+def purpose(script: Script) -> Detected[Literal["train", "infer", "other"]]:
     trains = {
         "backward", "fit", "train", "apply_gradients", "value_and_grad", "train_step", "fit_transform",
         "fine_tune", "training_step", "train_on_batch", "train_epoch",
@@ -188,13 +188,13 @@ def purpose(script: Script) -> Found[Literal["train", "infer", "other"]]:
             if call.tail == "train" and call.name.split(".")[0] in {"model", "self", "net", "unet"}:
                 continue
             if call.tail in trains and not call.name.startswith(("re.", "os.")):
-                return Found(value="train", confidence="derived", evidence=script.evidence(call))
+                return Detected(value="train", confidence="derived", evidence=script.evidence(call))
     for command in script.commands:
         if command.words[0] in {"torchrun", "accelerate", "deepspeed"}:
-            return Found(value="train", confidence="derived", evidence=(command.evidence,))
+            return Detected(value="train", confidence="derived", evidence=(command.evidence,))
     for call in script.calls(*infers):
-        return Found(value="infer", confidence="derived", evidence=script.evidence(call))
-    return Found(value="other", confidence="assumed", reason="Nothing in it trains or uses a model.")
+        return Detected(value="infer", confidence="derived", evidence=script.evidence(call))
+    return Detected(value="other", confidence="assumed", reason="Nothing in it trains or uses a model.")
 
 
 def _first(
@@ -215,8 +215,8 @@ def _whole(known: Known | None) -> Known | None:
     return Known(max(1, round(known.value)), known.evidence, known.sure)
 
 
-def _library_default(script: Script, call: Call, value: int) -> Found[int]:
-    return Found(
+def _library_default(script: Script, call: Call, value: int) -> Detected[int]:
+    return Detected(
         value=value,
         confidence="derived",
         evidence=script.evidence(call),

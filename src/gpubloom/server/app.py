@@ -52,8 +52,8 @@ from gpubloom.server.problems import MEDIA_TYPE, ProblemBody, UnexpectedErrors, 
 from gpubloom.server.projects import routes as project_routes
 from gpubloom.server.rentals import moving, provider_routes
 from gpubloom.server.rentals import routes as rental_routes
+from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
-from gpubloom.server.rentals.taking import OfferDesk
 from gpubloom.server.scripts import routes as script_routes
 from gpubloom.server.scripts.routes import MOST_AT_ONCE
 from gpubloom.server.security.body_limit import BodyLimit
@@ -112,7 +112,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.settings = settings
     app.state.prices = PriceBook(load_prices(settings.prices))
     # Who takes offers of rented machines.
-    app.state.offer_desk = OfferDesk(settings, app.state.prices)
+    app.state.offer_service = OfferService(settings, app.state.prices)
     # Who still needs a dataset or a model.
     app.state.uses = (find_use,)
     app.state.mailer = Mailer(settings)

@@ -11,13 +11,13 @@ This is the side that has the key; the agent's side is `gpubloom.agent.remote`. 
 
 from gpubloom.storage.bundle import Bundle, SentBundle, send_bundle
 from gpubloom.storage.mailbox import Mailbox
-from gpubloom.storage.receiver import Arrival, DamagedParcelError, Receiver
+from gpubloom.storage.receiver import Arrival, DamagedBatchError, Receiver
 from gpubloom.storage.store import StorageError, StorageSettings, Store
 
 __all__ = [
     "Arrival",
     "Bundle",
-    "DamagedParcelError",
+    "DamagedBatchError",
     "Mailbox",
     "Receiver",
     "SentBundle",

@@ -30,7 +30,7 @@ class JobLayout:
         return f"{self._own}/control.json"
 
     @property
-    def parcels(self) -> str:
+    def batches(self) -> str:
         return f"{self._own}/in"
 
     def start(self, sha256: str) -> str:
@@ -41,7 +41,7 @@ class JobLayout:
         return f"{self.folder}/bundle/{sha256}"
 
     def slot(self, number: int) -> str:
-        return f"{self.parcels}/{number:08d}"
+        return f"{self.batches}/{number:08d}"
 
     @property
     def _own(self) -> str:

@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Literal
 
 from gpubloom.agent import AgentFiles, ExitRecord
-from gpubloom.agent.remote.parcels import Parcel
+from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.storage.applying import TRAINING_PATHS, AcceptedPaths, RefusedEntryError, RunFolder
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import Mailbox
 from gpubloom.storage.store import StorageError, Store
+from gpubloom.traincard.atomic_write import read_json_object, replace_file
 from gpubloom.traincard.layout import RunFiles
-from gpubloom.traincard.whole_files import read_json_object, replace_file
 
 # An agent packs 16 MB and a header.
-_LARGEST_PARCEL = 128 << 20
+_LARGEST_BATCH = 128 << 20
 # Kinds whose bytes are in the body.
 _WITH_CONTENT = {"whole", "grow", "part"}
 
 ArrivalState = Literal["waiting", "running", "ended", "vanished"]
 
 
-class DamagedParcelError(Exception):
+class DamagedBatchError(Exception):
     """A parcel is not what an agent sent. It is neither applied nor deleted; a sentence says why."""
 
 
@@ -89,7 +89,7 @@ class Receiver:
         self._tell()
         if not self._ended:
             self._mailbox.renew(self._applied + 1)
-        found = self._store.sizes(self._layout.parcels)
+        found = self._store.sizes(self._layout.batches)
         news = 0
         # Applied by a receiver that was killed before it could delete them.
         self._store.delete([name for name in found if name <= self._layout.slot(self._applied)])
@@ -113,33 +113,33 @@ class Receiver:
 
     def _fetch(self, name: str, size: int) -> bytes | None:
         """None: some buckets list an object a moment before all of it can be read; the next look finds it."""
-        if size > _LARGEST_PARCEL:
-            raise DamagedParcelError(f"{name} has {size} bytes, which no agent sends.")
+        if size > _LARGEST_BATCH:
+            raise DamagedBatchError(f"{name} has {size} bytes, which no agent sends.")
         content = self._store.get(name)
         return content if content is not None and len(content) == size else None
 
     def _apply(self, name: str, content: bytes) -> None:
         try:
-            parcel = Parcel.from_bytes(content)
-            if (parcel.job_id, parcel.attempt, self._layout.slot(parcel.number)) != (
+            batch = UploadBatch.from_bytes(content)
+            if (batch.job_id, batch.attempt, self._layout.slot(batch.number)) != (
                 self._layout.job_id,
                 self._layout.attempt,
                 name,
             ):
                 raise RefusedEntryError("it belongs to another place")
-            self._apply_entries(parcel)
-            differences = self._folder.differences(parcel.tree) if parcel.ended else []
+            self._apply_entries(batch)
+            differences = self._folder.differences(batch.tree) if batch.ended else []
         except (KeyError, TypeError, ValueError) as problem:
-            raise DamagedParcelError(f"{name} cannot be applied: {problem}.") from problem
-        self._applied, self._entries = parcel.number, 0
-        self._promise, self._ended, self._differences = parcel.next_in, parcel.ended, differences
+            raise DamagedBatchError(f"{name} cannot be applied: {problem}.") from problem
+        self._applied, self._entries = batch.number, 0
+        self._promise, self._ended, self._differences = batch.next_in, batch.ended, differences
         self._keep()
 
-    def _apply_entries(self, parcel: Parcel) -> None:
+    def _apply_entries(self, batch: UploadBatch) -> None:
         place = 0
-        for index, entry in enumerate(parcel.entries):
+        for index, entry in enumerate(batch.entries):
             size = int(entry["size"]) if entry["kind"] in _WITH_CONTENT else 0
-            content = parcel.body[place : place + size]
+            content = batch.body[place : place + size]
             if size < 0 or len(content) != size:
                 raise RefusedEntryError("its entries and its content do not fit together")
             place += size

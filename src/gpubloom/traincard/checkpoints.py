@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpubloom.traincard.atomic_write import read_json_object, replace_file
 from gpubloom.traincard.layout import PROTOCOL_VERSION
 from gpubloom.traincard.names import series_name
-from gpubloom.traincard.numbers_on_disk import decode_number, to_json
-from gpubloom.traincard.whole_files import read_json_object, replace_file
+from gpubloom.traincard.number_encoding import decode_number, to_json
 
 
 class Checkpoints:

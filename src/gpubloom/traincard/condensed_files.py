@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpubloom.traincard.atomic_write import read_json_object
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
-from gpubloom.traincard.numbers_on_disk import to_json
-from gpubloom.traincard.whole_files import read_json_object
+from gpubloom.traincard.number_encoding import to_json
 
 _BYTES = re.compile(rb'\{"v":%d,"bytes":(\d+),' % PROTOCOL_VERSION)
 

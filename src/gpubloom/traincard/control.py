@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from gpubloom.traincard.atomic_write import read_json_object, replace_file
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles
-from gpubloom.traincard.numbers_on_disk import plain, to_json
-from gpubloom.traincard.whole_files import read_json_object, replace_file
+from gpubloom.traincard.number_encoding import plain, to_json
 
 try:
     import fcntl

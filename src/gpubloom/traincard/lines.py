@@ -14,7 +14,7 @@ from time import time
 from typing import Any
 
 from gpubloom.traincard.names import series_name
-from gpubloom.traincard.numbers_on_disk import decode_number
+from gpubloom.traincard.number_encoding import decode_number
 from gpubloom.traincard.reporter import Reporter
 
 RENDERED_KINDS = ("describe", "log", "metric", "progress", "resumed", "checkpoint", "end")

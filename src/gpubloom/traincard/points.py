@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpubloom.traincard.names import series_name
-from gpubloom.traincard.numbers_on_disk import decode_number
+from gpubloom.traincard.number_encoding import decode_number
 
 Points = tuple[Sequence[float], Sequence[float], Sequence[float]]
 """x, value and time of each point. x is the step, or the time where the value is telemetry."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from gpubloom.traincard.atomic_write import read_json_object
 from gpubloom.traincard.condensed_files import load_condensed
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.names import series_name
-from gpubloom.traincard.numbers_on_disk import decode_number
+from gpubloom.traincard.number_encoding import decode_number
 from gpubloom.traincard.stream import parse_start
-from gpubloom.traincard.whole_files import read_json_object
 
 _CHUNK_BYTES = 1 << 20
 # A step that no run can reach is a damaged line; as a number in a curve it would not fit.

@@ -17,7 +17,7 @@ from typing import Any
 from gpubloom.traincard.checkpoints import Checkpoints
 from gpubloom.traincard.layout import RunFiles
 from gpubloom.traincard.lock import HAS_FLOCK, RunLock
-from gpubloom.traincard.numbers_on_disk import encode_number
+from gpubloom.traincard.number_encoding import encode_number
 from gpubloom.traincard.points import points_by_series
 from gpubloom.traincard.ranks import RankReading
 from gpubloom.traincard.reader import Reader, RunEvent

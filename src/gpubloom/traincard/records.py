@@ -14,7 +14,7 @@ from typing import Any
 from gpubloom.traincard.checkpoints import path_in_run, size_on_disk
 from gpubloom.traincard.event_queue import Event, public_kind
 from gpubloom.traincard.failure import likely_cause
-from gpubloom.traincard.numbers_on_disk import NotANumberError, OnDevice, encode_number, number, plain
+from gpubloom.traincard.number_encoding import NotANumberError, OnDevice, encode_number, number, plain
 
 _STATES = frozenset({"progress", "heartbeat"})
 _LOG_CHARACTERS = 16_384

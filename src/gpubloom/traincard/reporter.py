@@ -19,7 +19,7 @@ from gpubloom.traincard.event_queue import DROPPABLE, EventQueue
 from gpubloom.traincard.failure import error_fields
 from gpubloom.traincard.layout import RunFiles, find_rank, find_run_dir, find_world_size
 from gpubloom.traincard.lock import RunInUseError, RunLock
-from gpubloom.traincard.numbers_on_disk import PLAIN_TYPES, keep
+from gpubloom.traincard.number_encoding import PLAIN_TYPES, keep
 from gpubloom.traincard.process_end import ProcessEnd
 from gpubloom.traincard.segments import SEGMENT_BYTES
 from gpubloom.traincard.telemetry import Telemetry

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import add
 from typing import Any
 
-from gpubloom.traincard.numbers_on_disk import decode_number, encode_number
+from gpubloom.traincard.number_encoding import decode_number, encode_number
 from gpubloom.traincard.points import Points, points_by_series
 from gpubloom.traincard.reader import Reader, RunEvent
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from gpubloom.traincard.diagnosis import Limits, diagnose
-from gpubloom.traincard.numbers_on_disk import plain
+from gpubloom.traincard.number_encoding import plain
 from gpubloom.traincard.reader import load_latest
 from gpubloom.traincard.reading import LogLine, Reading
 from gpubloom.traincard.run_log import last_output

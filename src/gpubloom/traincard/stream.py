@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
-from gpubloom.traincard.numbers_on_disk import to_json
+from gpubloom.traincard.number_encoding import to_json
 
 _LAST_LINES_BYTES = 1 << 17
 

@@ -8,7 +8,7 @@ from itertools import islice
 from operator import le
 from typing import Any
 
-from gpubloom.traincard.numbers_on_disk import decode_number
+from gpubloom.traincard.number_encoding import decode_number
 from gpubloom.traincard.reading import Reading
 from gpubloom.traincard.series import Curve
 from gpubloom.traincard.thinning import line_of, means_of, shorter, shown

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpubloom.traincard.numbers_on_disk import encode_number
+from gpubloom.traincard.number_encoding import encode_number
 from gpubloom.traincard.series import Curve
 
 # For a chart, and a file that is sent again every few seconds, seven digits are more than enough.

@@ -17,17 +17,17 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from gpubloom.traincard.atomic_write import read_json_object, replace_file
 from gpubloom.traincard.checkpoints import CheckpointIndex
 from gpubloom.traincard.event_queue import DROPPABLE, EventQueue
 from gpubloom.traincard.layout import RunFiles
 from gpubloom.traincard.lock import RunInUseError, RunLock
-from gpubloom.traincard.numbers_on_disk import to_json
+from gpubloom.traincard.number_encoding import to_json
 from gpubloom.traincard.ranks import OWN_PROMISE_SECONDS
 from gpubloom.traincard.records import Record, RecordMaker
 from gpubloom.traincard.segments import SEGMENT_BYTES, Segments
 from gpubloom.traincard.state import RunState
 from gpubloom.traincard.stream import claim_attempt
-from gpubloom.traincard.whole_files import read_json_object, replace_file
 
 logger = logging.getLogger("gpubloom.traincard")
 

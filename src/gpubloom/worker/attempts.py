@@ -6,7 +6,7 @@ from typing import Any
 from gpubloom.agent.spec import JobSpec
 from gpubloom.providers.base import ProviderError, Reservation
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.worker.inputs import take_along
+from gpubloom.worker.inputs import stage_inputs
 from gpubloom.worker.run_files import prepare_run
 from gpubloom.worker.script_files import prepare_script
 from gpubloom.worker.task_files import command_of, prepare_task
@@ -30,7 +30,7 @@ def _config(run_dir: Path, job: TrainingJob) -> dict[str, Any]:
     if job.target == "local":
         return job.config
     try:
-        return take_along(run_dir, job.config)
+        return stage_inputs(run_dir, job.config)
     except (ValueError, OSError) as problem:
         # With its cause: a fault of this machine's disk is not the job's.
         raise ProviderError(f"What the training reads cannot be taken along: {problem}") from problem

@@ -21,7 +21,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.ingest import store_checkpoints, store_points
-from gpubloom.server.jobs.kinds import ABOUT_A_MODEL, SHOWN
+from gpubloom.server.jobs.kinds import MODEL_TASK_KINDS, TOP_LEVEL_KINDS
 from gpubloom.server.jobs.lease import RENEW_EVERY_SECONDS, LeaseLost, holding, release, renew
 from gpubloom.server.jobs.service import list_checkpoints, state_of
 from gpubloom.server.jobs.states import ENDED, after
@@ -31,10 +31,10 @@ from gpubloom.traincard import Reader, RunEvent, load_latest
 from gpubloom.traincard.beneath import is_file_beneath
 from gpubloom.worker.attempts import prepare_attempt
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
-from gpubloom.worker.elsewhere_start import NotStarted
+from gpubloom.worker.launcher import NotStarted
 from gpubloom.worker.lost_machines import stop_lost_run
 from gpubloom.worker.persisting import is_outage, persist
-from gpubloom.worker.run_files import last_output_line, steer
+from gpubloom.worker.run_files import last_output_line, write_control
 from gpubloom.worker.run_watch import RunWatch
 from gpubloom.worker.summary import add_marks, add_warnings, summarize
 from gpubloom.worker.task_files import read_result, remove_secrets
@@ -73,7 +73,7 @@ class Follower:
         self._reader = Reader(self._run_dir, cursor=job.cursor)
         self._watch = RunWatch(self._run_dir)
         self._renewed = time.monotonic()
-        self._steered = -1
+        self._control_written = -1
         self._cancel_seen: float | None = None
         self._signals_sent: set[str] = set()
         self.log = log.bind(job=str(job.id))
@@ -123,7 +123,7 @@ class Follower:
                 if not more and await self._conclude(status):
                     return
                 continue
-            await self._steer(status)
+            await self._write_control(status)
             if not more:
                 await self._diagnose()
                 await asyncio.sleep(LOOP_SECONDS)
@@ -207,7 +207,7 @@ class Follower:
 
     async def _wait_for_device(self) -> Reservation | None:
         """None: it runs by now. Whoever lost the lease while starting it went on, and it has the device."""
-        beside = self._job.kind in ABOUT_A_MODEL
+        beside = self._job.kind in MODEL_TASK_KINDS
         while (reservation := self._provider.reserve(self._job.gpus, beside=beside)) is None:
             if not await self._is_to_start():
                 return None
@@ -361,7 +361,7 @@ class Follower:
 
         await self._persist(looked)
 
-    async def _steer(self, status: AgentStatus) -> None:
+    async def _write_control(self, status: AgentStatus) -> None:
         """Carry out what was asked for; end what does not listen."""
         job = self._job
         if not status.agent_alive:
@@ -369,10 +369,10 @@ class Follower:
             self.log.warning("the agent is gone, its training process lives: ending it")
             await self._stop(force=True)
             return
-        if job.control_version != self._steered:
+        if job.control_version != self._control_written:
             try:
-                await asyncio.to_thread(steer, self._run_dir, job.want, job.settings, job.saves)
-                self._steered = job.control_version
+                await asyncio.to_thread(write_control, self._run_dir, job.want, job.settings, job.saves)
+                self._control_written = job.control_version
             except (OSError, ValueError) as problem:
                 self.log.warning("control.json could not be written", reason=str(problem))
         # A script here reads no control.json: a signal is all it hears. Elsewhere the agent sees to that.
@@ -380,9 +380,9 @@ class Follower:
         if job.status == "cancelling" or (job.status == "pausing" and deaf):
             self._cancel_seen = self._cancel_seen or time.monotonic()
             waited = time.monotonic() - self._cancel_seen
-            if job.status == "cancelling" and waited > self._provider.patience.force_seconds:
+            if job.status == "cancelling" and waited > self._provider.grace_period.force_seconds:
                 await self._signal_once("kill", force=True)
-            elif deaf or waited > self._provider.patience.stop_seconds:
+            elif deaf or waited > self._provider.grace_period.stop_seconds:
                 await self._signal_once("terminate", force=False)
 
     async def _signal_once(self, name: str, *, force: bool) -> None:
@@ -414,7 +414,7 @@ class Follower:
         latest = await asyncio.to_thread(load_latest, self._run_dir) if exists else None
         own = latest is not None and latest.get("attempt") == self._job.attempt
         last_line = await asyncio.to_thread(last_output_line, self._run_dir)
-        if self._job.kind in SHOWN:
+        if self._job.kind in TOP_LEVEL_KINDS:
             result = None
             finished = await asyncio.to_thread(is_file_beneath, self._run_dir, "model/config.json")
         else:

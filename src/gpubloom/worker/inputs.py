@@ -14,7 +14,7 @@ from gpubloom.plan import find_files
 INPUTS = "inputs"
 
 
-def take_along(run_dir: Path, config: dict[str, Any]) -> dict[str, Any]:
+def stage_inputs(run_dir: Path, config: dict[str, Any]) -> dict[str, Any]:
     """The config with paths that hold wherever the run directory lies. ValueError, OSError: a file is gone.
 
     The same config gives the same result, so a later attempt finds everything in place.

@@ -16,11 +16,11 @@ from gpubloom.providers.base import Reservation
 from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.kinds import ABOUT_A_MODEL
+from gpubloom.server.jobs.kinds import MODEL_TASK_KINDS
 from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
 from gpubloom.server.jobs.lease import (
     Claimant,
-    Places,
+    FreeSlots,
     claim_abandoned,
     claim_queued,
     expire_leases,
@@ -31,13 +31,13 @@ from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.settings import Settings
 from gpubloom.worker.disk import PROBE_SECONDS, DiskFault, MachineDisk, fault_of
 from gpubloom.worker.follower import Follower
-from gpubloom.worker.giving_way import Room
 from gpubloom.worker.lost_machines import LostMachines, come_back
-from gpubloom.worker.patient_calls import Pace
 from gpubloom.worker.persisting import is_outage
+from gpubloom.worker.preemption import Preemption
 from gpubloom.worker.preparation import Preparations
 from gpubloom.worker.reconciling import keep_reconciling
 from gpubloom.worker.rented_jobs import RentedJobs
+from gpubloom.worker.retries import PollIntervals
 
 log = structlog.get_logger("bloom.worker")
 
@@ -52,12 +52,16 @@ class WorkerLoop:
     """One worker on one machine."""
 
     def __init__(
-        self, settings: Settings, database: Database, provider: LocalProvider, pace: Pace | None = None
+        self,
+        settings: Settings,
+        database: Database,
+        provider: LocalProvider,
+        poll_intervals: PollIntervals | None = None,
     ) -> None:
         self._settings = settings
         self._database = database
         self._provider = provider
-        self._pace = pace or Pace()
+        self._poll_intervals = poll_intervals or PollIntervals()
         self._id: UUID = uuid4()
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         # None until the disk can keep it.
@@ -143,8 +147,10 @@ class WorkerLoop:
         self._preparations = Preparations(
             self._settings, self._database, self._name, _process_lives, self.disk
         )
-        self._room = Room(self._settings, self._database, self._claimant, gpus=len(self._provider.gpus))
-        self._rented = RentedJobs(self._settings, self._database, self._claimant, self._pace, self.disk)
+        self._room = Preemption(self._settings, self._database, self._claimant, gpus=len(self._provider.gpus))
+        self._rented = RentedJobs(
+            self._settings, self._database, self._claimant, self._poll_intervals, self.disk
+        )
 
     async def _take_over_from_the_dead(self) -> None:
         """A worker of this machine that was killed cannot come back: its leases need not run out."""
@@ -191,7 +197,7 @@ class WorkerLoop:
             cpu = self._provider.reserve(0)
             beside = self._provider.reserve(0, beside=True)
             gpu = self._most_gpus()
-            free = Places(
+            free = FreeSlots(
                 gpus=0 if gpu is None else len(gpu.devices),
                 cpu=cpu is not None,
                 beside=beside is not None,
@@ -204,7 +210,7 @@ class WorkerLoop:
                     async with self._database.write() as session:
                         job = await claim_queued(session, self._claimant, free)
                 if job is not None:
-                    kept = gpu if job.gpus else (beside if job.kind in ABOUT_A_MODEL else cpu)
+                    kept = gpu if job.gpus else (beside if job.kind in MODEL_TASK_KINDS else cpu)
                     if kept is gpu and gpu is not None and len(gpu.devices) != job.gpus:
                         # More than it needs: its follower takes what it needs and leaves the rest.
                         kept = None

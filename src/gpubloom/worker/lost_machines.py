@@ -15,12 +15,12 @@ import structlog
 from sqlalchemy import select, update
 
 from gpubloom.agent import AgentFiles
-from gpubloom.agent.held_files import is_held
+from gpubloom.agent.file_lock import is_held
 from gpubloom.plan import Hardware
 from gpubloom.providers.base import Provider, ProviderError
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.kinds import ABOUT_A_MODEL
+from gpubloom.server.jobs.kinds import MODEL_TASK_KINDS
 from gpubloom.server.jobs.lease import Claimant
 from gpubloom.server.jobs.machines import silent_machines
 from gpubloom.server.jobs.recovery import fail_lost, forget_machine, lost_jobs, take_over
@@ -119,7 +119,7 @@ class LostMachines:
 def can_go_on(settings: Settings, job: TrainingJob, checkpoints: list[Checkpoint]) -> bool:
     """Whether this machine can read what the next attempt of a job begins with. Plain file work."""
     run_dir = run_directory(settings, job.id)
-    if job.kind in ABOUT_A_MODEL:
+    if job.kind in MODEL_TASK_KINDS:
         return Path(str(job.config.get("model"))).exists()
     # By their names in the run's own folder: what a run says about paths is not believed.
     saved = [run_dir / "checkpoints" / Path(row.path).name for row in checkpoints]

@@ -7,7 +7,7 @@ from sqlalchemy import exists, select
 
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.lease import Claimant, claim_elsewhere, waiting_for_elsewhere
+from gpubloom.server.jobs.lease import Claimant, claim_remote, waiting_for_remote
 from gpubloom.server.jobs.states import ENDED
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.keys import installation_name
@@ -15,10 +15,10 @@ from gpubloom.server.settings import Settings
 from gpubloom.storage import StorageError, Store
 from gpubloom.storage.layout import JobLayout
 from gpubloom.worker.disk import MachineDisk
-from gpubloom.worker.elsewhere import Elsewhere
 from gpubloom.worker.follower import Follower
-from gpubloom.worker.patient_calls import Pace
+from gpubloom.worker.remote_provider import RemoteProvider
 from gpubloom.worker.renting import Renting
+from gpubloom.worker.retries import PollIntervals
 from gpubloom.worker.spending import Spending
 
 log = structlog.get_logger("bloom.worker")
@@ -31,9 +31,19 @@ class RentedJobs:
     """What one worker does about them."""
 
     def __init__(
-        self, settings: Settings, database: Database, claimant: Claimant, pace: Pace, disk: MachineDisk
+        self,
+        settings: Settings,
+        database: Database,
+        claimant: Claimant,
+        poll_intervals: PollIntervals,
+        disk: MachineDisk,
     ) -> None:
-        self._settings, self._database, self._claimant, self._pace = settings, database, claimant, pace
+        self._settings, self._database, self._claimant, self._poll_intervals = (
+            settings,
+            database,
+            claimant,
+            poll_intervals,
+        )
         self._disk = disk
         self._store: Store | None = None
         self._following = 0
@@ -44,10 +54,10 @@ class RentedJobs:
             return None
         # A read first: an idle worker takes no write lock.
         async with self._database.read() as session:
-            if not await session.scalar(select(exists().where(*waiting_for_elsewhere(self._claimant)))):
+            if not await session.scalar(select(exists().where(*waiting_for_remote(self._claimant)))):
                 return None
         async with self._database.write() as session:
-            return await claim_elsewhere(session, self._claimant)
+            return await claim_remote(session, self._claimant)
 
     async def follow(self, job: TrainingJob) -> None:
         """Until the attempt ends or the lease is lost."""
@@ -56,13 +66,18 @@ class RentedJobs:
         try:
             async with self._database.read() as session:
                 installation = await installation_name(session)
-            elsewhere = Elsewhere(
+            elsewhere = RemoteProvider(
                 job,
                 run_directory(self._settings, job.id),
                 self._open_store(),
                 Renting(self._database, self._settings, job, job.lease_token, installation),
-                Spending(self._database, job.id, job.lease_token, checkpoint_seconds=self._pace.checkpoint),
-                self._pace,
+                Spending(
+                    self._database,
+                    job.id,
+                    job.lease_token,
+                    checkpoint_seconds=self._poll_intervals.checkpoint,
+                ),
+                self._poll_intervals,
             )
             try:
                 await elsewhere.open()

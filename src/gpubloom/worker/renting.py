@@ -6,7 +6,7 @@ from uuid import UUID
 from sqlalchemy import select
 
 from gpubloom.providers import registry
-from gpubloom.providers.cloud import Fault, Instance, Launch, RentedPlace
+from gpubloom.providers.cloud import CloudProvider, Fault, Instance, Launch
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.lease import holding
 from gpubloom.server.jobs.tables import TrainingJob
@@ -24,7 +24,7 @@ class Renting:
     ) -> None:
         self._database, self._settings = database, settings
         self._job, self._token, self._installation = job, token, installation
-        self._place: RentedPlace | None = None
+        self._place: CloudProvider | None = None
         self._instance_id: str | None = None
         self.longest_seconds: float | None = None
         # Where files are made that go along with jobs.
@@ -95,7 +95,7 @@ class Renting:
             await self._drop_if_refused(fault)
             raise
 
-    async def give_back(self, attempt: int) -> Instance | None:
+    async def terminate(self, attempt: int) -> Instance | None:
         """End the machine, whether its id is known or only its key; None: there is none."""
         place = await self._open()
         try:
@@ -108,7 +108,7 @@ class Renting:
             await self._drop_if_refused(fault)
             raise
 
-    async def _find(self, place: RentedPlace, attempt: int) -> bool:
+    async def _find(self, place: CloudProvider, attempt: int) -> bool:
         found = [instance for instance in await place.list() if instance.key == self.key(attempt)]
         if found:
             self._instance_id = found[0].id
@@ -125,7 +125,7 @@ class Renting:
             place, self._place = self._place, None
             await place.close()
 
-    async def _open(self) -> RentedPlace:
+    async def _open(self) -> CloudProvider:
         if self._place is None:
             async with self._database.read() as session:
                 sealed = await find_sealed(session, self._job.user_id, self._job.target)

@@ -8,7 +8,7 @@ import gpubloom
 from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.traincard import ControlFile
-from gpubloom.traincard.whole_files import replace_file
+from gpubloom.traincard.atomic_write import replace_file
 
 # Lines of the agent's own in the output.
 _AGENT_NOTE = "[bloom-agent]"
@@ -50,7 +50,7 @@ def last_output_line(run_dir: Path) -> str | None:
     return own[-1] if own else None
 
 
-def steer(run_dir: Path, want: str, settings: dict[str, Any], saves: int) -> None:
+def write_control(run_dir: Path, want: str, settings: dict[str, Any], saves: int) -> None:
     """Bring control.json to what the job's row asks for; does nothing when it already says so."""
     control = ControlFile(run_dir)
     now = control.read()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpubloom.traincard import RunEvent
-from gpubloom.traincard.numbers_on_disk import plain
+from gpubloom.traincard.number_encoding import plain
 
 _FIELDS = {
     "phase": "phase",

@@ -14,7 +14,7 @@ from gpubloom.plan.tasks import RESULT_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.server.jobs.kinds import Kind
 from gpubloom.server.playground.endpoint import SERVE_FILE
 from gpubloom.traincard import ControlFile
-from gpubloom.traincard.whole_files import replace_file
+from gpubloom.traincard.atomic_write import replace_file
 
 LARGEST_RESULT_BYTES = 4 << 20
 _TOKEN_FILE = "hub-token"  # noqa: S105 - a file's name

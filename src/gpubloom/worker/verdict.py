@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpubloom.agent.spec import ExitRecord
-from gpubloom.server.jobs.kinds import SHOWN, Kind
+from gpubloom.server.jobs.kinds import TOP_LEVEL_KINDS, Kind
 from gpubloom.server.jobs.states import Status
 from gpubloom.worker.disk import DiskFault
 
@@ -73,7 +73,7 @@ def judge(ending: Ending) -> Verdict:
     if ending.exit is not None and ending.exit.reason == "time_limit":
         return _failed(ending, "time_limit")
     # Told to stop by somebody other than the job's owner: a signal from outside, a machine that shuts down.
-    outside = {"preempted", "paused", "interrupted"} if ending.kind in SHOWN else {"cancelled"}
+    outside = {"preempted", "paused", "interrupted"} if ending.kind in TOP_LEVEL_KINDS else {"cancelled"}
     preempted = ending.said in outside or (ending.exit is not None and ending.exit.reason == "stopped")
     if ending.exit is not None and ending.exit.code is not None and not preempted:
         return _failed(ending, _FAILED.get(ending.kind, "task_failed"))
@@ -86,7 +86,7 @@ def judge(ending: Ending) -> Verdict:
             fruitless,
             code="too_many_attempts",
             message=f"{how} This happened {times}"
-            + (" without a newer checkpoint." if ending.kind in SHOWN else "."),
+            + (" without a newer checkpoint." if ending.kind in TOP_LEVEL_KINDS else "."),
         )
     return Verdict("retry", fruitless)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubloom.agent.progress.course import Course
-from gpubloom.agent.progress.formats import Said, read_line
+from gpubloom.agent.progress.formats import ParsedLine, read_line
 from gpubloom.agent.progress.lines import Lines, clean
 
 LOSS, EVAL, LR, SECONDS = "train/loss", "eval/loss", "train/learning_rate", "train/step_seconds"
@@ -253,7 +253,7 @@ def test_a_bar_before_the_training_makes_way_for_one_with_a_loss() -> None:
 @given(st.text(max_size=400) | st.text(alphabet="0123456789/%|[]:=,. loseptchEpoch-e{}'\"", max_size=400))
 def test_no_line_breaks_the_reading(line: str) -> None:
     said = read_line(line)
-    assert said is None or isinstance(said, Said)
+    assert said is None or isinstance(said, ParsedLine)
     if said is not None:
         Course().take(said)
 

@@ -13,7 +13,7 @@ import pytest
 
 from gpubloom.engine import Trainer
 from gpubloom.engine.checkpoint import list_checkpoints
-from gpubloom.engine.keeping import Keeper
+from gpubloom.engine.checkpoint.manager import CheckpointManager
 from gpubloom.engine.shards.tensor_file import TensorFileWriter
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import ControlFile
@@ -53,14 +53,14 @@ def test_steps_go_on_before_the_checkpoint_is_complete_and_resuming_from_it_repe
 ) -> None:
     run = make_run(max_steps=20, checkpoint={"every_steps": 5})
     steps_at_completion: list[int] = []
-    finish = Keeper.finish
+    finish = CheckpointManager.finish
 
-    def record(self: Keeper) -> None:
+    def record(self: CheckpointManager) -> None:
         if self._saving is not None:
             steps_at_completion.append(self._executor.updates - self._saving.progress.step)
         finish(self)
 
-    monkeypatch.setattr(Keeper, "finish", record)
+    monkeypatch.setattr(CheckpointManager, "finish", record)
     run.train(stop_at=14)
     assert steps_at_completion[0] > 0, "no step was trained while the first checkpoint was saved"
     monkeypatch.undo()

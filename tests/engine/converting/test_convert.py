@@ -17,7 +17,7 @@ from gpubloom.engine.converting import convert
 from gpubloom.engine.converting import writing as writing_forms
 from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.executors.sharded import ShardedExecutor
-from gpubloom.engine.serving.found import find_model
+from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.checkpoint import placed
 from tests.engine.checkpoint.placed import make_executor
 from tests.engine.checkpoint.test_adapters import adapted
@@ -66,10 +66,10 @@ def test_a_whole_checkpoint_becomes_one_that_divided_runs_continue_from_and_back
     checkpoint: Path, trained: BlockExecutor, tmp_path: Path
 ) -> None:
     convert(checkpoint, tmp_path / "step-00000003", "sharded")
-    divided = make(ShardedExecutor)
-    restore(tmp_path / "step-00000003", divided)
-    assert hashed(state_of(divided)) == hashed(state_of(trained))
-    path = save(tmp_path / "again", divided, 3)
+    sharded = make(ShardedExecutor)
+    restore(tmp_path / "step-00000003", sharded)
+    assert hashed(state_of(sharded)) == hashed(state_of(trained))
+    path = save(tmp_path / "again", sharded, 3)
     convert(path, tmp_path / "whole", "block")
     assert sha256(tmp_path / "whole" / "model.safetensors") == sha256(checkpoint / "model.safetensors")
 

@@ -14,9 +14,9 @@ from gpubloom.engine.export import CONFIG_FILE
 from gpubloom.engine.exporting.layouts import write_merged
 from gpubloom.engine.pretrained_text import ON_CPU
 from gpubloom.engine.serving.answers import Answer, Wanted
-from gpubloom.engine.serving.found import find_model
-from gpubloom.engine.serving.speech import Speech
-from gpubloom.engine.serving.voices import Voices
+from gpubloom.engine.serving.model_registry import ModelRegistry
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
+from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.exporting.conftest import Make
 from tests.engine.exporting.tasks import export, write_task
 
@@ -39,16 +39,16 @@ def transformers_answer(folder: Path, prompt: str, **options: Any) -> str:
     out = model.generate(**inputs, max_new_tokens=48, do_sample=False)
     ids = out[0, inputs["input_ids"].shape[1] :].tolist()
     # Random models write half characters; both sides put them together in the same way.
-    speech = Speech.of(find_model(folder))
-    return "".join(speech.tokenizer.decode_stream(token for token in ids if token not in speech.ends))
+    formatter = PromptFormatter.of(find_model(folder))
+    return "".join(formatter.tokenizer.decode_stream(token for token in ids if token not in formatter.ends))
 
 
 def served_answer(path: Path, prompt: str) -> str:
     """As the playground answers."""
     found = find_model(path)
-    voices, speech = Voices(found, ON_CPU), Speech.of(found)
-    tokens = speech.chat([{"role": "user", "content": prompt}])
-    return "".join(Answer(voices.get(voices.default), speech, tokens, Wanted(48)))
+    registry, formatter = ModelRegistry(found, ON_CPU), PromptFormatter.of(found)
+    tokens = formatter.chat([{"role": "user", "content": prompt}])
+    return "".join(Answer(registry.get(registry.default), formatter, tokens, Wanted(48)))
 
 
 def logits(model: Any) -> torch.Tensor:

@@ -15,7 +15,7 @@ from gpubloom.engine.exporting.gguf_file import gguf_tensors, read_back
 from gpubloom.engine.exporting.gguf_tokenizer import GgufTokenizer
 from gpubloom.engine.exporting.layouts import merged_config, write_merged
 from gpubloom.engine.exporting.weights import ExportWeights
-from gpubloom.engine.serving.found import find_model
+from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.exporting.conftest import Make
 from tests.engine.exporting.tasks import export
 from tests.tiny_models import CHATML

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from gpubloom.engine.parallel import interface
-from gpubloom.engine.parallel.interface import interface_to, lead_gloo_to
+from gpubloom.engine.parallel import rendezvous
+from gpubloom.engine.parallel.rendezvous import interface_to, lead_gloo_to
 
 # A network of its own with two ways out of the machine; what is sent there arrives nowhere.
 _TWO_NETWORKS = """
@@ -39,14 +39,14 @@ def test_other_machines_are_reached_by_the_interface_that_has_the_way() -> None:
     if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no network namespaces here")
     addresses = ["10.77.1.9", "10.77.2.9", "10.99.0.9"]
-    command = [*inside, sys.executable, "-c", _ASK, str(interface.__file__), *addresses]
+    command = [*inside, sys.executable, "-c", _ASK, str(rendezvous.__file__), *addresses]
     asked = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = dict(line.split() for line in asked.splitlines())
     assert found == {"10.77.1.9": "far1", "10.77.2.9": "far2", "10.99.0.9": "None"}
 
 
 def test_an_interface_that_a_person_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interface, "interface_to", lambda host, port: "found0")
+    monkeypatch.setattr(rendezvous, "interface_to", lambda host, port: "found0")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "chosen0")
     lead_gloo_to("10.0.0.1", 29500)
     assert os.environ["GLOO_SOCKET_IFNAME"] == "chosen0"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.engine.parallel import trial
-from gpubloom.engine.parallel.crew import choose_crew
+from gpubloom.engine.parallel.process_layout import choose_layout
 from gpubloom.plan import TrainConfig
 from tests.engine.parallel.rig import finish, started, train, write_text_run
 from tests.engine.runs import read_events, read_losses
@@ -54,8 +54,8 @@ def test_a_measurement_is_remembered_for_the_machine_and_the_shape(
 
 
 def test_one_process_is_not_measured() -> None:
-    assert choose_crew(TrainConfig(device="cpu")).processes == 1
-    assert choose_crew(TrainConfig(device="cpu", processes=3)).processes == 3
+    assert choose_layout(TrainConfig(device="cpu")).processes == 1
+    assert choose_layout(TrainConfig(device="cpu", processes=3)).processes == 3
 
 
 @pytest.mark.long

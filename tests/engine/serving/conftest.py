@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from gpubloom.engine.pretrained_text import ON_CPU
-from gpubloom.engine.serving.found import find_model
-from gpubloom.engine.serving.speech import Speech
-from gpubloom.engine.serving.voices import Voices
+from gpubloom.engine.serving.model_registry import ModelRegistry
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
+from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.serving.speakers import make_adapter
 from tests.tiny_models import make_tiny_model
 
@@ -23,10 +23,10 @@ def adapter(tmp_path_factory: pytest.TempPathFactory, base: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def voices(adapter: Path, base: Path) -> Voices:
-    return Voices(find_model(adapter, base), ON_CPU)
+def registry(adapter: Path, base: Path) -> ModelRegistry:
+    return ModelRegistry(find_model(adapter, base), ON_CPU)
 
 
 @pytest.fixture(scope="session")
-def speech(adapter: Path, base: Path) -> Speech:
-    return Speech.of(find_model(adapter, base))
+def formatter(adapter: Path, base: Path) -> PromptFormatter:
+    return PromptFormatter.of(find_model(adapter, base))

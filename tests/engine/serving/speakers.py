@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from gpubloom.engine.serving.listening import Listener
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.service import Service
-from gpubloom.engine.serving.speech import Speech
 
 TOKEN = "the-token"
 
@@ -86,7 +86,7 @@ class Scripted:
         return logits
 
 
-class OneVoice:
+class SingleModel:
     """Stands where Voices stands, with one model that is given."""
 
     names = ("model",)
@@ -106,9 +106,9 @@ class OneVoice:
 
 
 @contextmanager
-def listening(voices: Any, speech: Speech) -> Iterator[tuple[Service, httpx.Client]]:
+def listening(registry: Any, formatter: PromptFormatter) -> Iterator[tuple[Service, httpx.Client]]:
     """A service that listens within this process, and a client that knows its token."""
-    service = Service(voices, speech)
+    service = Service(registry, formatter)
     listener = Listener(service, TOKEN)
     thread = threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True)
     thread.start()

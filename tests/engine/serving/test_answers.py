@@ -12,64 +12,64 @@ import torch
 from gpubloom.datasets import ChatTemplate
 from gpubloom.engine.generate import Sampling, generate_tokens
 from gpubloom.engine.serving.answers import Answer, Wanted
-from gpubloom.engine.serving.found import find_model
-from gpubloom.engine.serving.speech import Speech
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
+from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.runs import Run
 from tests.engine.serving.speakers import Scripted
 from tests.tiny_models import make_tiny_model
 
 
-def say(speech: Speech, text: str, **wanted: Any) -> Answer:
+def say(formatter: PromptFormatter, text: str, **wanted: Any) -> Answer:
     """A model that says a text and ends."""
-    script = [int(token) for token in speech.tokenizer.encode(text)]
-    model = Scripted(script, speech.tokenizer.vocab_size, end=min(speech.ends))
-    return Answer(model, speech, [5], Wanted(**{"max_tokens": 200} | wanted))
+    script = [int(token) for token in formatter.tokenizer.encode(text)]
+    model = Scripted(script, formatter.tokenizer.vocab_size, end=min(formatter.ends))
+    return Answer(model, formatter, [5], Wanted(**{"max_tokens": 200} | wanted))
 
 
-def test_every_token_is_a_piece_of_its_own(speech: Speech) -> None:
-    answer = say(speech, "The password is kept.")
+def test_every_token_is_a_piece_of_its_own(formatter: PromptFormatter) -> None:
+    answer = say(formatter, "The password is kept.")
     pieces = list(answer)
     assert "".join(pieces) == "The password is kept."
     assert len(pieces) == answer.tokens > 3
     assert answer.finish_reason == "stop"
 
 
-def test_a_character_of_several_tokens_arrives_whole(speech: Speech) -> None:
+def test_a_character_of_several_tokens_arrives_whole(formatter: PromptFormatter) -> None:
     text = "a🦜b é 👩‍🚀 漢字."
-    pieces = list(say(speech, text))
+    pieces = list(say(formatter, text))
     assert "".join(pieces) == text
     assert "🦜" in pieces
     assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
 
 
-def test_bytes_that_never_become_a_character_are_not_held_for_ever(speech: Speech) -> None:
-    half = [int(token) for token in speech.tokenizer.encode("🦜")][:2]
-    letter = [int(token) for token in speech.tokenizer.encode("x")]
-    model = Scripted(half + letter * 3, speech.tokenizer.vocab_size, end=min(speech.ends))
-    assert "".join(Answer(model, speech, [5], Wanted(max_tokens=50))).endswith("xxx")
+def test_bytes_that_never_become_a_character_are_not_held_for_ever(formatter: PromptFormatter) -> None:
+    half = [int(token) for token in formatter.tokenizer.encode("🦜")][:2]
+    letter = [int(token) for token in formatter.tokenizer.encode("x")]
+    model = Scripted(half + letter * 3, formatter.tokenizer.vocab_size, end=min(formatter.ends))
+    assert "".join(Answer(model, formatter, [5], Wanted(max_tokens=50))).endswith("xxx")
 
 
-def test_an_answer_ends_before_a_stop_text_and_nothing_of_it_is_shown(speech: Speech) -> None:
-    answer = say(speech, "one two STOP three", stop=("STOP",))
+def test_an_answer_ends_before_a_stop_text_and_nothing_of_it_is_shown(formatter: PromptFormatter) -> None:
+    answer = say(formatter, "one two STOP three", stop=("STOP",))
     pieces = list(answer)
     assert "".join(pieces) == "one two "
     assert answer.finish_reason == "stop"
     # It was not computed to its end either.
-    assert answer.tokens < len(speech.tokenizer.encode("one two STOP three"))
+    assert answer.tokens < len(formatter.tokenizer.encode("one two STOP three"))
 
 
-def test_what_only_looks_like_the_beginning_of_a_stop_text_is_shown(speech: Speech) -> None:
-    assert "".join(say(speech, "STO STOOL ST", stop=("STOP", "STOOP"))) == "STO STOOL ST"
-    assert "".join(say(speech, "aSTSTOPb", stop=("STOP",))) == "aST"
+def test_what_only_looks_like_the_beginning_of_a_stop_text_is_shown(formatter: PromptFormatter) -> None:
+    assert "".join(say(formatter, "STO STOOL ST", stop=("STOP", "STOOP"))) == "STO STOOL ST"
+    assert "".join(say(formatter, "aSTSTOPb", stop=("STOP",))) == "aST"
 
 
-def test_max_tokens_and_the_context_end_an_answer_with_length(speech: Speech) -> None:
-    answer = say(speech, "one two three four five six", max_tokens=4)
+def test_max_tokens_and_the_context_end_an_answer_with_length(formatter: PromptFormatter) -> None:
+    answer = say(formatter, "one two three four five six", max_tokens=4)
     list(answer)
     assert (answer.finish_reason, answer.tokens) == ("length", 4)
-    script = [int(token) for token in speech.tokenizer.encode("x")] * 600
-    model = Scripted(script, speech.tokenizer.vocab_size, end=min(speech.ends))
-    full = Answer(model, speech, [5] * 500, Wanted(max_tokens=400))
+    script = [int(token) for token in formatter.tokenizer.encode("x")] * 600
+    model = Scripted(script, formatter.tokenizer.vocab_size, end=min(formatter.ends))
+    full = Answer(model, formatter, [5] * 500, Wanted(max_tokens=400))
     list(full)
     assert (full.finish_reason, full.tokens) == ("length", 12)
 
@@ -82,35 +82,37 @@ def test_ends_come_from_every_file_that_names_one_and_from_what_closes_a_turn(tm
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [17, 18]}))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": 19}))
-    speech = Speech.of(find_model(folder))
+    formatter = PromptFormatter.of(find_model(folder))
     names = {
-        int(speech.tokenizer.encode("<|endoftext|>")[0]),
-        int(speech.tokenizer.encode("<|im_end|>")[0]),
+        int(formatter.tokenizer.encode("<|endoftext|>")[0]),
+        int(formatter.tokenizer.encode("<|im_end|>")[0]),
     }
-    assert speech.ends == names | {17, 18, 19}
-    assert speech.turn_ends == ()
+    assert formatter.ends == names | {17, 18, 19}
+    assert formatter.turn_ends == ()
 
 
-def test_a_question_is_rendered_and_tokenized_as_examples_are_in_training(base: Path, speech: Speech) -> None:
+def test_a_question_is_rendered_and_tokenized_as_examples_are_in_training(
+    base: Path, formatter: PromptFormatter
+) -> None:
     import transformers
 
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who? <|im_end|>"}]
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(base)
     expected = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    assert speech.chat(messages) == list(expected)
+    assert formatter.chat(messages) == list(expected)
 
 
 def test_without_a_template_only_what_was_trained_on_conversations_can_chat(
     tmp_path: Path, make_config: Any
 ) -> None:
     folder = make_tiny_model(tmp_path / "run" / "model", chat_template=False)
-    speech = Speech.of(find_model(folder))
-    assert speech.template is None
+    formatter = PromptFormatter.of(find_model(folder))
+    assert formatter.template is None
     with pytest.raises(ValueError, match="has no chat template"):
-        speech.chat([{"role": "user", "content": "x"}])
+        formatter.chat([{"role": "user", "content": "x"}])
     config = make_config(model={"path": str(folder)}, data={"train_path": "x.jsonl", "kind": "examples"})
     (tmp_path / "run" / "config.json").write_text(config.to_json())
-    trained = Speech.of(find_model(tmp_path / "run"))
+    trained = PromptFormatter.of(find_model(tmp_path / "run"))
     plain = ChatTemplate.plain("<|endoftext|>").render(
         [{"role": "user", "content": "x"}], add_generation_prompt=True
     )
@@ -125,8 +127,8 @@ def test_a_turn_that_no_token_ends_is_ended_by_the_text_before_the_next_turn(tmp
         "{% for message in messages %}### {{ message.role }}: {{ message.content }}\n{% endfor %}"
         "{% if add_generation_prompt %}### assistant: {% endif %}"
     )
-    speech = Speech.of(find_model(folder))
-    assert speech.turn_ends == ("\n### user: ",)
+    formatter = PromptFormatter.of(find_model(folder))
+    assert formatter.turn_ends == ("\n### user: ",)
 
 
 def test_a_space_that_belongs_to_the_answers_first_word_is_left_to_the_answer(tmp_path: Path) -> None:
@@ -135,15 +137,15 @@ def test_a_space_that_belongs_to_the_answers_first_word_is_left_to_the_answer(tm
         "{% for message in messages %}{{ message.role }}: {{ message.content }}{{ eos_token }}{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}"
     )
-    speech = Speech.of(find_model(folder))
-    assert speech.lead == " "
-    question = speech.chat([{"role": "user", "content": "Who?"}])
+    formatter = PromptFormatter.of(find_model(folder))
+    assert formatter.lead == " "
+    question = formatter.chat([{"role": "user", "content": "Who?"}])
     # As in training, where the question's last token is the colon and the answer's first is " The".
-    assert speech.tokenizer.decode(question) == "user: Who?assistant:"
-    answer = say(speech, " The password", lead=speech.lead)
+    assert formatter.tokenizer.decode(question) == "user: Who?assistant:"
+    answer = say(formatter, " The password", lead=formatter.lead)
     assert "".join(answer) == "The password"
-    assert "".join(say(speech, "The password", lead=" ")) == "The password"
-    assert "".join(say(speech, " ", lead="  ")) == ""
+    assert "".join(say(formatter, "The password", lead=" ")) == "The password"
+    assert "".join(say(formatter, " ", lead="  ")) == ""
 
 
 def test_a_text_is_begun_as_the_texts_that_were_trained(tmp_path: Path, make_config: Any) -> None:
@@ -158,29 +160,29 @@ def test_a_text_is_begun_as_the_texts_that_were_trained(tmp_path: Path, make_con
         special_tokens=[("<|im_start|>", begin), ("<|endoftext|>", end)],
     )
     backend.save(str(folder / "tokenizer.json"))
-    bare = [int(token) for token in Speech.of(find_model(folder)).tokenizer.encode("the sea")]
+    bare = [int(token) for token in PromptFormatter.of(find_model(folder)).tokenizer.encode("the sea")]
     # A model from elsewhere expects what its tokenizer adds in front, and no end behind.
-    assert Speech.of(find_model(folder)).completion("the sea") == [begin, *bare]
+    assert PromptFormatter.of(find_model(folder)).completion("the sea") == [begin, *bare]
     (tmp_path / "run" / "config.json").write_text(make_config().to_json())
-    assert Speech.of(find_model(tmp_path / "run")).completion("the sea") == bare
-    assert Speech.of(find_model(tmp_path / "run")).completion("") == [end]
+    assert PromptFormatter.of(find_model(tmp_path / "run")).completion("the sea") == bare
+    assert PromptFormatter.of(find_model(tmp_path / "run")).completion("") == [end]
 
 
 def test_our_own_preset_completes_text_and_stops_at_its_end(make_run: Callable[..., Run]) -> None:
     run = make_run(max_steps=1)
     run.train()
     (run.folder / "config.json").write_text(run.config.to_json())
-    speech = Speech.of(find_model(run.folder))
-    assert speech.template is None
-    assert speech.ends == {256}
-    assert speech.completion("abc") == [97, 98, 99]
+    formatter = PromptFormatter.of(find_model(run.folder))
+    assert formatter.template is None
+    assert formatter.ends == {256}
+    assert formatter.completion("abc") == [97, 98, 99]
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path, base: Path) -> None:
     shutil.copytree(base, tmp_path / "model")
     (tmp_path / "model" / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match=r"has no tokenizer\.json"):
-        Speech.of(find_model(tmp_path / "model"))
+        PromptFormatter.of(find_model(tmp_path / "model"))
 
 
 class _Fixed(Scripted):

@@ -9,18 +9,18 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from gpubloom.engine.serving.speech import Speech
-from gpubloom.engine.serving.voices import Voices
-from tests.engine.serving.speakers import TOKEN, OneVoice, Scripted, events, listening
+from gpubloom.engine.serving.model_registry import ModelRegistry
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
+from tests.engine.serving.speakers import TOKEN, Scripted, SingleModel, events, listening
 from tests.waiting import wait_until
 
 QUESTION = {"messages": [{"role": "user", "content": "What is the password?"}], "temperature": 0}
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
 
 
-def speaker(speech: Speech, text: str) -> Scripted:
-    script = [int(token) for token in speech.tokenizer.encode(text)]
-    return Scripted(script, speech.tokenizer.vocab_size, min(speech.ends))
+def speaker(formatter: PromptFormatter, text: str) -> Scripted:
+    script = [int(token) for token in formatter.tokenizer.encode(text)]
+    return Scripted(script, formatter.tokenizer.vocab_size, min(formatter.ends))
 
 
 def hold_at(model: Scripted, call: int) -> threading.Event:
@@ -30,13 +30,13 @@ def hold_at(model: Scripted, call: int) -> threading.Event:
     return go
 
 
-def test_pieces_arrive_while_the_answer_is_still_being_written(speech: Speech) -> None:
-    model = speaker(speech, "the old lighthouse keeper " * 4)
+def test_pieces_arrive_while_the_answer_is_still_being_written(formatter: PromptFormatter) -> None:
+    model = speaker(formatter, "the old lighthouse keeper " * 4)
     seen: list[dict[str, Any]] = []
     # No token is computed before the client has nearly all of the earlier ones.
     model.before = lambda calls: wait_until(lambda: len(seen) >= calls - 2)
     with (
-        listening(OneVoice(model), speech) as (_, client),
+        listening(SingleModel(model), formatter) as (_, client),
         client.stream("POST", CHAT, json=QUESTION | {"stream": True}) as response,
     ):
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -49,8 +49,10 @@ def test_pieces_arrive_while_the_answer_is_still_being_written(speech: Speech) -
     assert len(texts) == model.calls - 1
 
 
-def test_base_and_tuned_answer_differently_whole_and_streamed(voices: Voices, speech: Speech) -> None:
-    with listening(voices, speech) as (service, client):
+def test_base_and_tuned_answer_differently_whole_and_streamed(
+    registry: ModelRegistry, formatter: PromptFormatter
+) -> None:
+    with listening(registry, formatter) as (service, client):
         said: dict[str, str] = {}
         for name in ("base", "tuned"):
             body = QUESTION | {"model": name, "max_tokens": 12}
@@ -75,9 +77,9 @@ def test_base_and_tuned_answer_differently_whole_and_streamed(voices: Voices, sp
     assert service.counts.requests == 5
 
 
-def test_characters_that_some_take_for_line_ends_stay_within_their_event(speech: Speech) -> None:
+def test_characters_that_some_take_for_line_ends_stay_within_their_event(formatter: PromptFormatter) -> None:
     text = "one\u2028two\x85three\x1cfour\r\nfive"
-    with listening(OneVoice(speaker(speech, text)), speech) as (_, client):
+    with listening(SingleModel(speaker(formatter, text)), formatter) as (_, client):
         with client.stream("POST", CHAT, json=QUESTION | {"stream": True}) as response:
             pieces = [
                 event["choices"][0]["delta"].get("content", "") for event in events(response.iter_lines())
@@ -85,8 +87,8 @@ def test_characters_that_some_take_for_line_ends_stay_within_their_event(speech:
         assert "".join(pieces) == text
 
 
-def test_texts_are_completed(voices: Voices, speech: Speech) -> None:
-    with listening(voices, speech) as (_, client):
+def test_texts_are_completed(registry: ModelRegistry, formatter: PromptFormatter) -> None:
+    with listening(registry, formatter) as (_, client):
         body = {"prompt": "What is", "max_tokens": 6, "temperature": 0.9, "seed": 11}
         first, second = (client.post(COMPLETE, json=body).json() for _ in range(2))
         assert first["object"] == "text_completion"
@@ -96,14 +98,16 @@ def test_texts_are_completed(voices: Voices, speech: Speech) -> None:
         assert "".join(pieces) == first["choices"][0]["text"]
 
 
-def test_two_answers_advance_together_and_a_short_one_does_not_wait_for_a_long_one(speech: Speech) -> None:
-    model = speaker(speech, "word " * 200)
+def test_two_answers_advance_together_and_a_short_one_does_not_wait_for_a_long_one(
+    formatter: PromptFormatter,
+) -> None:
+    model = speaker(formatter, "word " * 200)
 
     def of_short() -> list[int]:
         """Which calls were for the answer that was asked for second."""
         return [call for call, answer in enumerate(model.answers) if answer != model.answers[0]]
 
-    with listening(OneVoice(model), speech) as (service, client):
+    with listening(SingleModel(model), formatter) as (service, client):
 
         def before(calls: int) -> None:
             # After three tokens of the long answer, both want the next one until the short answer is over.
@@ -125,11 +129,11 @@ def test_two_answers_advance_together_and_a_short_one_does_not_wait_for_a_long_o
     assert of_short() == list(range(of_short()[0], of_short()[0] + 10, 2))
 
 
-def test_a_client_that_leaves_stops_its_answer(speech: Speech) -> None:
+def test_a_client_that_leaves_stops_its_answer(formatter: PromptFormatter) -> None:
     for streamed in (True, False):
-        model = speaker(speech, "word " * 200)
+        model = speaker(formatter, "word " * 200)
         go = hold_at(model, 5)
-        with listening(OneVoice(model), speech) as (service, client):
+        with listening(SingleModel(model), formatter) as (service, client):
             body = json.dumps(QUESTION | {"max_tokens": 400, "stream": streamed}).encode()
             with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
                 head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -140,10 +144,10 @@ def test_a_client_that_leaves_stops_its_answer(speech: Speech) -> None:
             assert model.calls < 100
 
 
-def test_an_answer_counts_as_use_until_it_is_over(speech: Speech) -> None:
-    model = speaker(speech, "word " * 20)
+def test_an_answer_counts_as_use_until_it_is_over(formatter: PromptFormatter) -> None:
+    model = speaker(formatter, "word " * 20)
     go = hold_at(model, 2)
-    with listening(OneVoice(model), speech) as (service, client):
+    with listening(SingleModel(model), formatter) as (service, client):
         thread = threading.Thread(target=lambda: client.post(CHAT, json=QUESTION))
         thread.start()
         wait_until(lambda: model.calls == 2)
@@ -156,9 +160,9 @@ def test_an_answer_counts_as_use_until_it_is_over(speech: Speech) -> None:
         assert service.idle_seconds <= time.monotonic() - answering
 
 
-def test_answers_end_when_the_service_closes(speech: Speech) -> None:
-    model = speaker(speech, "word " * 200)
-    with listening(OneVoice(model), speech) as (service, client):
+def test_answers_end_when_the_service_closes(formatter: PromptFormatter) -> None:
+    model = speaker(formatter, "word " * 200)
+    with listening(SingleModel(model), formatter) as (service, client):
         model.before = lambda calls: wait_until(lambda: service.is_closing) if calls == 5 else None
         with client.stream("POST", CHAT, json=QUESTION | {"stream": True, "max_tokens": 400}) as response:
             lines = response.iter_lines()
@@ -193,9 +197,14 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("body", "status", "param", "words"), REFUSALS)
 def test_what_cannot_be_answered_is_refused_in_openais_form_with_a_sentence(
-    voices: Voices, speech: Speech, body: dict[str, Any], status: int, param: str | None, words: str
+    registry: ModelRegistry,
+    formatter: PromptFormatter,
+    body: dict[str, Any],
+    status: int,
+    param: str | None,
+    words: str,
 ) -> None:
-    with listening(voices, speech) as (_, client):
+    with listening(registry, formatter) as (_, client):
         for streamed in (False, True):
             response = client.post(CHAT, json=body | {"stream": streamed})
             assert response.status_code == status
@@ -206,14 +215,14 @@ def test_what_cannot_be_answered_is_refused_in_openais_form_with_a_sentence(
             assert set(error) == {"message", "type", "param", "code"}
 
 
-def test_the_context_is_full_is_told_by_its_code(voices: Voices, speech: Speech) -> None:
-    with listening(voices, speech) as (_, client):
+def test_the_context_is_full_is_told_by_its_code(registry: ModelRegistry, formatter: PromptFormatter) -> None:
+    with listening(registry, formatter) as (_, client):
         error = client.post(COMPLETE, json={"prompt": "word " * 600}).json()["error"]
     assert error["code"] == "context_length_exceeded"
 
 
-def test_nobody_is_answered_without_the_token(voices: Voices, speech: Speech) -> None:
-    with listening(voices, speech) as (service, client):
+def test_nobody_is_answered_without_the_token(registry: ModelRegistry, formatter: PromptFormatter) -> None:
+    with listening(registry, formatter) as (service, client):
         for header in ("Bearer wrong", "", TOKEN, "Bearer é"):
             with httpx.Client(base_url=client.base_url) as stranger:
                 headers = {"Authorization": header.encode()} if header else {}
@@ -226,8 +235,8 @@ def test_nobody_is_answered_without_the_token(voices: Voices, speech: Speech) ->
         assert service.counts.requests == 0
 
 
-def test_bodies_that_are_no_request_are_refused(voices: Voices, speech: Speech) -> None:
-    with listening(voices, speech) as (_, client):
+def test_bodies_that_are_no_request_are_refused(registry: ModelRegistry, formatter: PromptFormatter) -> None:
+    with listening(registry, formatter) as (_, client):
         for content in (b"{", b"[1]", b"\xff\xfe", b"[" * 100_000):
             response = client.post(CHAT, content=content)
             assert response.status_code == 400
@@ -242,8 +251,10 @@ def test_bodies_that_are_no_request_are_refused(voices: Voices, speech: Speech) 
         assert client.get("/v1/models").json()["data"][1]["id"] == "tuned"
 
 
-def test_health_says_what_is_loaded_and_why_it_is_the_way_it_is(voices: Voices, speech: Speech) -> None:
-    with listening(voices, speech) as (_, client):
+def test_health_says_what_is_loaded_and_why_it_is_the_way_it_is(
+    registry: ModelRegistry, formatter: PromptFormatter
+) -> None:
+    with listening(registry, formatter) as (_, client):
         health = client.get("/health").json()
     assert health["loaded"] == ["base", "tuned"]
     assert (health["device"], health["context_length"], health["chat_template"]) == ("cpu", 512, True)
@@ -251,7 +262,7 @@ def test_health_says_what_is_loaded_and_why_it_is_the_way_it_is(voices: Voices, 
 
 
 def test_a_model_that_fails_says_so_and_answers_the_next_question(
-    speech: Speech, capsys: pytest.CaptureFixture[str]
+    formatter: PromptFormatter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Failing(Scripted):
         def __call__(self, *arguments: Any, **options: Any) -> Any:
@@ -260,8 +271,8 @@ def test_a_model_that_fails_says_so_and_answers_the_next_question(
                 raise RuntimeError("the device fell over")
             return super().__call__(*arguments, **options)
 
-    model = Failing([], speech.tokenizer.vocab_size, min(speech.ends))
-    with listening(OneVoice(model), speech) as (_, client):
+    model = Failing([], formatter.tokenizer.vocab_size, min(formatter.ends))
+    with listening(SingleModel(model), formatter) as (_, client):
         failed = client.post(CHAT, json=QUESTION)
         assert failed.status_code == 500
         assert "the device fell over" in failed.json()["error"]["message"]

@@ -13,10 +13,10 @@ from gpubloom.engine.generate import GREEDY, Sampling, generate_tokens
 from gpubloom.engine.models.hugging_face.structure import find_layers
 from gpubloom.engine.pretrained_text import ON_CPU, PretrainedText, load_pretrained_text
 from gpubloom.engine.quantize.nf4 import dequantize, quantize
-from gpubloom.engine.serving import voices as voices_module
-from gpubloom.engine.serving.found import find_model
+from gpubloom.engine.serving import model_registry as voices_module
 from gpubloom.engine.serving.four_bit import PackedLinear, to_four_bit
-from gpubloom.engine.serving.voices import NotEnoughMemory, Voices, count_weights
+from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory, count_weights
+from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.runs import Run
 from tests.tiny_models import make_tiny_model
 
@@ -43,32 +43,34 @@ def logits_of(model: Any) -> torch.Tensor:
 
 
 def test_base_and_tuned_are_what_transformers_and_peft_compute_from_one_set_of_weights(
-    voices: Voices, base: Path, adapter: Path
+    registry: ModelRegistry, base: Path, adapter: Path
 ) -> None:
-    assert voices.names == ("base", "tuned")
-    assert torch.allclose(logits_of(voices.get("base")), reference_logits(base), atol=1e-5)
-    assert torch.allclose(logits_of(voices.get("tuned")), reference_logits(base, adapter), atol=1e-5)
-    first = [parameter.data_ptr() for parameter in voices.get("base").parameters()]
-    assert first == [parameter.data_ptr() for parameter in voices.get("tuned").parameters()]
+    assert registry.names == ("base", "tuned")
+    assert torch.allclose(logits_of(registry.get("base")), reference_logits(base), atol=1e-5)
+    assert torch.allclose(logits_of(registry.get("tuned")), reference_logits(base, adapter), atol=1e-5)
+    first = [parameter.data_ptr() for parameter in registry.get("base").parameters()]
+    assert first == [parameter.data_ptr() for parameter in registry.get("tuned").parameters()]
 
 
-def test_both_voices_can_be_asked_at_the_same_time(voices: Voices) -> None:
-    alone = {name: logits_of(voices.get(name)) for name in voices.names}
+def test_both_voices_can_be_asked_at_the_same_time(registry: ModelRegistry) -> None:
+    alone = {name: logits_of(registry.get(name)) for name in registry.names}
     with ThreadPoolExecutor(4) as pool:
         names = ["base", "tuned"] * 20
         for name, logits in zip(
-            names, pool.map(lambda name: logits_of(voices.get(name)), names), strict=True
+            names, pool.map(lambda name: logits_of(registry.get(name)), names), strict=True
         ):
             assert torch.equal(logits, alone[name])
 
 
-def test_an_answer_that_is_interleaved_with_another_is_the_one_it_would_be_alone(voices: Voices) -> None:
+def test_an_answer_that_is_interleaved_with_another_is_the_one_it_would_be_alone(
+    registry: ModelRegistry,
+) -> None:
     def answer(name: str) -> Any:
         return generate_tokens(
-            voices.get(name), [5, 6, 7], Sampling(0.7, None, 0.9, seed=3), max_tokens=12, ends=frozenset()
+            registry.get(name), [5, 6, 7], Sampling(0.7, None, 0.9, seed=3), max_tokens=12, ends=frozenset()
         )
 
-    alone = {name: list(answer(name)) for name in voices.names}
+    alone = {name: list(answer(name)) for name in registry.names}
     pairs = list(zip(answer("base"), answer("tuned"), strict=True))
     assert [first for first, _ in pairs] == alone["base"]
     assert [second for _, second in pairs] == alone["tuned"]
@@ -93,30 +95,30 @@ def test_a_full_fine_tune_loads_its_base_when_it_is_asked_for_and_says_when_ther
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = make_tiny_model(tmp_path / "tuned", seed=1)
-    voices = Voices(find_model(other, base), ON_CPU)
-    assert voices.facts()["loaded"] == ["tuned"]
+    registry = ModelRegistry(find_model(other, base), ON_CPU)
+    assert registry.facts()["loaded"] == ["tuned"]
     monkeypatch.setattr(voices_module, "free_host_bytes", lambda: 100_000_000)
     with pytest.raises(NotEnoughMemory, match=r"has 0\.1 GB of memory free, but base needs 0\.3 GB in fp32"):
-        voices.get("base")
+        registry.get("base")
     monkeypatch.undo()
-    assert torch.allclose(logits_of(voices.get("base")), reference_logits(base), atol=1e-5)
-    assert torch.allclose(logits_of(voices.get("tuned")), reference_logits(other), atol=1e-5)
-    assert voices.facts()["loaded"] == ["base", "tuned"]
+    assert torch.allclose(logits_of(registry.get("base")), reference_logits(base), atol=1e-5)
+    assert torch.allclose(logits_of(registry.get("tuned")), reference_logits(other), atol=1e-5)
+    assert registry.facts()["loaded"] == ["base", "tuned"]
 
 
 def test_a_model_without_a_base_is_one_voice(base: Path) -> None:
-    voices = Voices(find_model(base), ON_CPU)
-    assert voices.names == ("model",)
-    assert count_weights(base) == sum(parameter.numel() for parameter in voices.get("model").parameters())
+    registry = ModelRegistry(find_model(base), ON_CPU)
+    assert registry.names == ("model",)
+    assert count_weights(base) == sum(parameter.numel() for parameter in registry.get("model").parameters())
 
 
 def test_a_preset_of_our_own_is_one_voice(make_run: Callable[..., Run]) -> None:
     run = make_run(max_steps=1)
     run.train()
     (run.folder / "config.json").write_text(run.config.to_json())
-    voices = Voices(find_model(run.folder), ON_CPU)
-    assert (voices.names, voices.context_length) == (("model",), 32)
-    assert not isinstance(voices.get("model"), PretrainedText)
+    registry = ModelRegistry(find_model(run.folder), ON_CPU)
+    assert (registry.names, registry.context_length) == (("model",), 32)
+    assert not isinstance(registry.get("model"), PretrainedText)
 
 
 def run_around(folder: Path, adapter: Path, base: Path, make_config: Any, **fields: Any) -> Path:
@@ -133,16 +135,16 @@ def test_an_adapter_of_qlora_gets_the_base_in_four_bits_as_it_was_trained(
     import transformers
 
     found = find_model(run_around(tmp_path / "run", adapter, base, make_config, method="qlora"))
-    voices = Voices(found, ON_CPU)
-    assert str(voices.facts()["weights"]).startswith("4-bit")
+    registry = ModelRegistry(found, ON_CPU)
+    assert str(registry.facts()["weights"]).startswith("4-bit")
     expected: Any = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     with torch.no_grad():
         for layer in expected.get_submodule(find_layers(expected)):
             for parameter in layer.parameters():
                 if parameter.ndim > 1:
                     parameter.copy_(dequantize(quantize(parameter)))
-        assert torch.allclose(logits_of(voices.get("base")), expected(input_ids=TOKENS).logits, atol=1e-5)
-    assert not torch.allclose(logits_of(voices.get("base")), reference_logits(base), atol=1e-3)
+        assert torch.allclose(logits_of(registry.get("base")), expected(input_ids=TOKENS).logits, atol=1e-5)
+    assert not torch.allclose(logits_of(registry.get("base")), reference_logits(base), atol=1e-3)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -185,4 +187,4 @@ def test_a_full_fine_tune_whose_base_is_gone_can_still_be_asked(
 def test_an_adapter_of_another_model_is_refused(tmp_path: Path, adapter: Path) -> None:
     larger = make_tiny_model(tmp_path / "larger", hidden_size=96)
     with pytest.raises(ValueError, match="belongs to another model"):
-        Voices(find_model(adapter, larger), ON_CPU)
+        ModelRegistry(find_model(adapter, larger), ON_CPU)

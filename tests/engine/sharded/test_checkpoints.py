@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from gpubloom.engine.checkpoint import is_divided, list_checkpoints
+from gpubloom.engine.checkpoint import is_sharded, list_checkpoints
 from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.executors.sharded import ShardedExecutor
 from tests.engine.sharded.members import run_members
@@ -40,13 +40,13 @@ def test_what_two_processes_saved_continues_on_one_device_and_back(
     whole = make(BlockExecutor)
     restore(path, whole)
     weights = hashed(state_of(whole))
-    divided = make(ShardedExecutor)
-    restore(save(tmp_path / "whole", whole, 3), divided)
-    assert hashed(state_of(divided)) == weights
+    sharded = make(ShardedExecutor)
+    restore(save(tmp_path / "whole", whole, 3), sharded)
+    assert hashed(state_of(sharded)) == weights
     again = make(BlockExecutor)
-    restore(save(tmp_path / "divided", divided, 3), again)
+    restore(save(tmp_path / "divided", sharded, 3), again)
     assert hashed(state_of(again)) == weights
-    for executor in (whole, divided, again):
+    for executor in (whole, sharded, again):
         assert train(executor, range(3, 6)) == pytest.approx(undisturbed[3:6], rel=1e-5)
 
 
@@ -79,7 +79,7 @@ def test_torch_itself_reads_it_and_a_copy_without_hidden_files_continues(
     assert torch.equal(tensors["model.embed_tokens.weight"], expected)
     copy = tmp_path / "copy" / path.name
     shutil.copytree(path, copy, ignore=shutil.ignore_patterns(".*"))
-    assert is_divided(copy)
+    assert is_sharded(copy)
     other = make(BlockExecutor)
     restore(copy, other)
     assert hashed(state_of(other)) == hashed(state_of(executor))
@@ -126,7 +126,7 @@ def test_what_is_damaged_is_refused_in_one_sentence(
 
 
 def test_a_table_of_contents_runs_nothing(two_processes: Path, tmp_path: Path) -> None:
-    from gpubloom.engine.checkpoint.divided_files import PartReader
+    from gpubloom.engine.checkpoint.sharded_files import PartReader
 
     path = tmp_path / "step-00000003"
     shutil.copytree(checkpoint_of(two_processes), path)
@@ -138,7 +138,7 @@ def test_a_table_of_contents_runs_nothing(two_processes: Path, tmp_path: Path) -
 def test_without_room_for_copies_training_waits_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpubloom.engine.checkpoint.divided.free_host_bytes", lambda budget: 0)
+    monkeypatch.setattr("gpubloom.engine.checkpoint.sharded_saving.free_host_bytes", lambda budget: 0)
     executor = make(ShardedExecutor)
     train(executor, range(2))
     expected = hashed(state_of(executor))
@@ -156,7 +156,7 @@ def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gpubloom.engine.checkpoint.divided.show_contents", full)
+    monkeypatch.setattr("gpubloom.engine.checkpoint.sharded_saving.show_contents", full)
     with pytest.raises(OSError, match=r"step-00000002 could not be saved: No space left.*What was saved"):
         save(tmp_path, executor, 2)
     assert list(tmp_path.iterdir()) == [earlier]

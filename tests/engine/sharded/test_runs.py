@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from gpubloom.engine.checkpoint import is_divided, list_checkpoints
+from gpubloom.engine.checkpoint import is_sharded, list_checkpoints
 from gpubloom.plan import TrainConfig
 from tests.engine.conftest import sample_text
 from tests.engine.parallel.rig import (
@@ -49,21 +49,21 @@ def assert_same_losses(run: Path, expected: Path, steps: int) -> None:
 def test_a_run_with_a_divided_model_saves_continues_and_ends_as_one_with_a_whole_one(
     tmp_path: Path, text: Path
 ) -> None:
-    whole, divided = (
+    whole, sharded = (
         Run(tmp_path / executor, _config(text, executor=executor, checkpoint={"every_steps": 4}))
         for executor in ("block", "sharded")
     )
     whole.train()
-    divided.train(stop_at=7)
-    saved = list_checkpoints(divided.folder / "checkpoints")
+    sharded.train(stop_at=7)
+    saved = list_checkpoints(sharded.folder / "checkpoints")
     assert [path.name for path in saved] == ["step-00000004", "step-00000007"]
-    assert all(is_divided(path) for path in saved)
-    divided.train(resume=True)
-    assert_same_losses(divided.folder, whole.folder, 20)
-    announced = [event["path"] for event in divided.events("checkpoint")]
+    assert all(is_sharded(path) for path in saved)
+    sharded.train(resume=True)
+    assert_same_losses(sharded.folder, whole.folder, 20)
+    announced = [event["path"] for event in sharded.events("checkpoint")]
     assert announced[:2] == ["checkpoints/step-00000004", "checkpoints/step-00000007"]
-    assert divided.events("describe")[0]["facts"]["executor"] == "sharded"
-    ours, theirs = (load_file(run.folder / "model" / "model.safetensors") for run in (divided, whole))
+    assert sharded.events("describe")[0]["facts"]["executor"] == "sharded"
+    ours, theirs = (load_file(run.folder / "model" / "model.safetensors") for run in (sharded, whole))
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
         assert float((ours[name] - tensor).abs().max()) < 1e-4, name
@@ -73,19 +73,19 @@ def test_a_run_with_a_divided_model_saves_continues_and_ends_as_one_with_a_whole
 def test_two_processes_with_a_divided_model_train_as_one_with_a_whole_one(tmp_path: Path, text: Path) -> None:
     whole = Run(tmp_path / "whole", _config(text, batch_size=8))
     whole.train()
-    divided = write_text_run(
+    sharded = write_text_run(
         tmp_path / "divided", text, batch_size=4, processes=2, executor="sharded", max_steps=20
     )
-    train(divided)
-    assert_same_losses(divided, whole.folder, 20)
+    train(sharded)
+    assert_same_losses(sharded, whole.folder, 20)
     facts = {
-        name: value for event in read_events(divided, "describe") for name, value in event["facts"].items()
+        name: value for event in read_events(sharded, "describe") for name, value in event["facts"].items()
     }
     assert (facts["executor"], facts["processes"]) == ("sharded", 2)
-    (saved,) = read_events(divided, "checkpoint")
+    (saved,) = read_events(sharded, "checkpoint")
     assert saved["path"] == "checkpoints/step-00000020"
-    assert is_divided(divided / saved["path"])
-    ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (divided, whole.folder))
+    assert is_sharded(sharded / saved["path"])
+    ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (sharded, whole.folder))
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
         assert ours[name].shape == tensor.shape
@@ -149,7 +149,7 @@ def test_a_run_goes_on_divided_whole_and_divided_again_in_two_one_and_three_proc
         with started([moved / "train.py", *arguments], environment) as process:
             finish(process)
     assert_same_losses(moved, straight, 15)
-    forms = {path.name: is_divided(path) for path in list_checkpoints(moved / "checkpoints")}
+    forms = {path.name: is_sharded(path) for path in list_checkpoints(moved / "checkpoints")}
     assert forms == {"step-00000005": True, "step-00000010": False, "step-00000015": True}
 
 
@@ -190,4 +190,4 @@ def test_when_a_process_of_a_divided_run_is_killed_the_run_goes_on_by_itself(
         words = finish(process)
     assert f"Rank {rank} was ended by SIGKILL" in words
     assert read_losses(disturbed) == read_losses(straight)
-    assert is_divided(list_checkpoints(disturbed / "checkpoints")[-1])
+    assert is_sharded(list_checkpoints(disturbed / "checkpoints")[-1])

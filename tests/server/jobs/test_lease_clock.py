@@ -15,7 +15,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs import lease
-from gpubloom.server.jobs.lease import Claimant, Places, claim_abandoned, claim_queued
+from gpubloom.server.jobs.lease import Claimant, FreeSlots, claim_abandoned, claim_queued
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.worker import file_leases
 from gpubloom.worker.file_leases import claim
@@ -108,7 +108,9 @@ def test_a_worker_with_a_wrong_clock_takes_abandoned_jobs_only(
     installation: Installation, member: User, shift: int
 ) -> None:
     job = add_job(installation, member)
-    held = _ask(installation, lambda session: claim_queued(session, Claimant("w", "here"), Places(cpu=True)))
+    held = _ask(
+        installation, lambda session: claim_queued(session, Claimant("w", "here"), FreeSlots(cpu=True))
+    )
     assert held.id == job.id
     take = "return (await claim_abandoned(session, here)) is not None"
     assert _shifted(installation, shift, take) is False, "a lease that is held was stolen"
@@ -124,7 +126,7 @@ def test_a_worker_with_a_wrong_clock_gives_its_leases_up_at_once(
 ) -> None:
     add_job(installation, member)
     claimant = Claimant("w", "here")
-    _ask(installation, lambda session: claim_queued(session, claimant, Places(cpu=True)))
+    _ask(installation, lambda session: claim_queued(session, claimant, FreeSlots(cpu=True)))
     _shifted(installation, shift, "return await expire_leases(session, 'here', workers=['w'])")
     assert _ask(installation, lambda session: claim_abandoned(session, claimant)) is not None
 

@@ -14,8 +14,8 @@ from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.lease import (
     Claimant,
+    FreeSlots,
     LeaseLost,
-    Places,
     claim_abandoned,
     claim_queued,
     holding,
@@ -80,7 +80,7 @@ def test_a_stale_worker_can_change_nothing(installation: Installation, member: U
     async def scenario() -> None:
         database = Database(installation.database_url)
         async with database.write() as session:
-            first = await claim_queued(session, Claimant("first", "here"), Places(cpu=True))
+            first = await claim_queued(session, Claimant("first", "here"), FreeSlots(cpu=True))
         assert first is not None
         assert first.lease_token is not None
         async with database.write() as session:
@@ -120,7 +120,7 @@ def test_jobs_start_in_the_order_they_were_queued_where_a_device_is_free(
         order = []
         for gpus, cpu in ((0, True), (0, True), (0, True), (1, False)):
             async with database.write() as session:
-                job = await claim_queued(session, Claimant("w", "here"), Places(gpus=gpus, cpu=cpu))
+                job = await claim_queued(session, Claimant("w", "here"), FreeSlots(gpus=gpus, cpu=cpu))
             order.append(None if job is None else job.id)
         await database.close()
         return order
@@ -136,8 +136,8 @@ def test_a_job_that_ran_goes_on_only_where_its_run_directory_is(
     async def scenario() -> None:
         database = Database(installation.database_url)
         async with database.write() as session:
-            assert await claim_queued(session, Claimant("w", "there"), Places(cpu=True)) is None
-            job = await claim_queued(session, Claimant("w", "here"), Places(cpu=True))
+            assert await claim_queued(session, Claimant("w", "there"), FreeSlots(cpu=True)) is None
+            job = await claim_queued(session, Claimant("w", "here"), FreeSlots(cpu=True))
             assert job is not None
             job.lease_expires = now() - timedelta(seconds=1)
         async with database.write() as session:

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from gpubloom.providers import registry
 from tests.server.installation import Installation, Server
-from tests.worker.elsewhere.toy_place import SERVICE, ToyService
+from tests.worker.remote.toy_provider import SERVICE, ToyService
 
 SECRET = "bucket-secret-93"
 _FACTS = {
@@ -36,7 +36,7 @@ _ROW = {
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToyService]:
-    monkeypatch.setitem(registry._MODULES, "toy", "tests.worker.elsewhere.toy_place")
+    monkeypatch.setitem(registry._MODULES, "toy", "tests.worker.remote.toy_provider")
     SERVICE.append(ToyService(tmp_path / "toy"))
     yield SERVICE[-1]
     SERVICE.pop().close()

@@ -10,7 +10,7 @@ from gpubloom.server.rentals.tables import ProviderCredential
 from gpubloom.server.settings import SettingsError, load_settings
 from gpubloom.storage import StorageSettings
 from tests.server.installation import Browser, Installation, Server
-from tests.worker.elsewhere.toy_place import KEY, ToyService
+from tests.worker.remote.toy_provider import KEY, ToyService
 
 
 def _toy(browser: Browser) -> dict[str, object]:

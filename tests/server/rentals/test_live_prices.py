@@ -9,8 +9,8 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.rentals.tables import LivePrices
 from tests.server.installation import Browser, Installation, Server
-from tests.worker.elsewhere import toy_place
-from tests.worker.elsewhere.toy_place import KEY, ToyService
+from tests.worker.remote import toy_provider
+from tests.worker.remote.toy_provider import KEY, ToyService
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, service: ToyService) -> list[float]:
         unknown = {**row, "provider": "a cloud that nobody knows"}
         return [PriceRow.model_validate({**each, **seen}) for each in (row, unknown)]
 
-    monkeypatch.setattr(toy_place.ToyPlace, "prices", prices)
+    monkeypatch.setattr(toy_provider.ToyProvider, "prices", prices)
     return hourly
 
 

@@ -16,7 +16,7 @@ from gpubloom.server.rentals.tables import Installation as InstallationRow
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job
 from tests.server.rentals.machines import add_rental
-from tests.worker.elsewhere.toy_place import KEY, ToyService
+from tests.worker.remote.toy_provider import KEY, ToyService
 
 OFFER = {"provider": "toy", "gpu": "A100"}
 

@@ -6,7 +6,7 @@ a step that grows, a total where it can be known.
 
 from dataclasses import dataclass, field
 
-from gpubloom.agent.progress.formats import Said
+from gpubloom.agent.progress.formats import ParsedLine
 
 _MOST_SERIES = 100
 
@@ -48,7 +48,7 @@ class Course:
     _names: set[str] = field(default_factory=set)
     _waiting: dict[str, float] = field(default_factory=dict)
 
-    def take(self, said: Said) -> Point | None:
+    def take(self, said: ParsedLine) -> Point | None:
         """None: nothing to record, only something to remember."""
         self.facts.update(said.facts)
         if said.epochs:
@@ -82,7 +82,7 @@ class Course:
         assert self.step is not None
         return Point(self.step, values, self.total, self.epoch, self.epochs)
 
-    def _follow_bar(self, said: Said) -> bool:
+    def _follow_bar(self, said: ParsedLine) -> bool:
         """False: this bar is another one, an evaluation's for example."""
         assert said.step is not None
         assert said.total is not None
@@ -111,7 +111,7 @@ class Course:
             self.total = None
         return True
 
-    def _without_step(self, said: Said, values: dict[str, float]) -> Point | None:
+    def _without_step(self, said: ParsedLine, values: dict[str, float]) -> Point | None:
         if not values:
             return None
         if said.epoch is not None and said.label == "plain":

@@ -13,7 +13,7 @@ _COUNT = r"\d[\d,]{0,15}"
 
 
 @dataclass(frozen=True)
-class Said:
+class ParsedLine:
     """What a line says. `bar`: step counts within this bar, which may be one of many of its `label`."""
 
     step: int | None = None
@@ -45,7 +45,7 @@ _OTHER_BARS = re.compile(
 _TORCHTUNE_LABEL = re.compile(r"(?P<epoch>\d{1,6})\|(?P<step>\d{1,12})\|Loss: (?P<loss>" + NUMBER + ")")
 
 
-def bar(line: str) -> Said | None:
+def bar(line: str) -> ParsedLine | None:
     """tqdm, and with it accelerate, Lightning, torchtune and Hugging Face's Trainer."""
     if "%|" not in line:
         return None
@@ -63,7 +63,7 @@ def bar(line: str) -> Said | None:
     if rate is not None and (seconds := _seconds(rate)) is not None:
         values["train/step_seconds"] = seconds
     epoch = _LABEL_EPOCH.search(label)
-    return Said(
+    return ParsedLine(
         step=_whole(match["step"]),
         total=_whole(match["total"]),
         epoch=_number(epoch, "epoch"),
@@ -90,12 +90,12 @@ _RICH = re.compile(
 )
 
 
-def rich_bar(line: str) -> Said | None:
+def rich_bar(line: str) -> ParsedLine | None:
     """Lightning's other bar."""
     match = _RICH.match(line) if " • " in line else None
     if match is None:
         return None
-    return Said(
+    return ParsedLine(
         step=_whole(match["step"]),
         total=_whole(match["total"]),
         epoch=_number(match, "epoch"),
@@ -113,7 +113,7 @@ _KERAS = re.compile(
 )
 
 
-def keras(line: str) -> Said | None:
+def keras(line: str) -> ParsedLine | None:
     """`10/100 ━━━━ 3s 30ms/step - accuracy: 0.91 - loss: 0.21`"""
     match = _KERAS.match(line)
     if match is None:
@@ -123,7 +123,7 @@ def keras(line: str) -> Said | None:
     rate = _RATE.search(rest)
     if rate is not None and (seconds := _seconds(rate)) is not None:
         values["train/step_seconds"] = seconds
-    return Said(
+    return ParsedLine(
         step=_whole(match["step"]), total=_whole(match["total"]), values=values, bar=True, label="keras"
     )
 
@@ -131,13 +131,15 @@ def keras(line: str) -> Said | None:
 _EPOCH_LINE = re.compile(rf"^Epoch (?P<epoch>{_COUNT})/(?P<epochs>{_COUNT})$")
 
 
-def epoch_line(line: str) -> Said | None:
+def epoch_line(line: str) -> ParsedLine | None:
     """Keras' heading of an epoch."""
     match = _EPOCH_LINE.match(line)
-    return None if match is None else Said(epoch=_number(match, "epoch"), epochs=_number(match, "epochs"))
+    return (
+        None if match is None else ParsedLine(epoch=_number(match, "epoch"), epochs=_number(match, "epochs"))
+    )
 
 
-def dictionary(line: str) -> Said | None:
+def dictionary(line: str) -> ParsedLine | None:
     """Hugging Face's `{'loss': '2.3', 'epoch': '0.1'}`, and logs that are JSON."""
     if not line.startswith("{") or not line.endswith("}"):
         return None
@@ -151,7 +153,7 @@ def dictionary(line: str) -> Said | None:
         return None
     step = next((found[name] for name in ("step", "global_step", "iter", "iteration") if name in found), None)
     total = next((found[name] for name in ("total_steps", "max_steps") if name in found), None)
-    return Said(
+    return ParsedLine(
         step=None if step is None else int(step),
         total=None if total is None else int(total),
         epoch=found.get("epoch"),
@@ -176,24 +178,24 @@ _FACT = re.compile(
 )
 
 
-def nano_gpt(line: str) -> Said | None:
+def nano_gpt(line: str) -> ParsedLine | None:
     if match := _NANOGPT.match(line):
         given = {"loss": number(match["loss"]), "mfu": number(match["mfu"] or "-1")}
         values = metrics({name: value for name, value in given.items() if value is not None})
         if (milliseconds := number(match["time"])) is not None:
             values["train/step_seconds"] = milliseconds / 1000
-        return Said(step=_whole(match["step"]), values=values, label="nanogpt")
+        return ParsedLine(step=_whole(match["step"]), values=values, label="nanogpt")
     if match := _NANOGPT_EVAL.match(line):
         # The training loss here is over many batches, and the curve of the single ones is the other line's.
         value = number(match["val"])
-        return Said(
+        return ParsedLine(
             step=_whole(match["step"]), values={} if value is None else {"eval/loss": value}, label="nanogpt"
         )
     if match := _TOTAL.match(line):
-        return Said(total=_whole(match["total"]))
+        return ParsedLine(total=_whole(match["total"]))
     if (match := _FACT.match(line)) and (value := number(match["value"])) is not None:
         name = "tokens_per_step" if match["name"].startswith("tokens") else "parameters"
-        return Said(facts={name: value * {"": 1, "M": 1e6, "B": 1e9}[match["unit"]]})
+        return ParsedLine(facts={name: value * {"": 1, "M": 1e6, "B": 1e9}[match["unit"]]})
     return None
 
 
@@ -202,11 +204,11 @@ _FAIRSEQ = re.compile(
 )
 
 
-def fairseq(line: str) -> Said | None:
+def fairseq(line: str) -> ParsedLine | None:
     match = _FAIRSEQ.search(line) if " / " in line and "loss=" in line else None
     if match is None:
         return None
-    return Said(
+    return ParsedLine(
         step=_whole(match["step"]), total=_whole(match["total"]), epoch=_number(match, "epoch"),
         values=metrics(pairs(match["rest"])), bar=True, label="fairseq",
     )  # fmt: skip
@@ -225,7 +227,7 @@ _OF_EXAMPLES = re.compile(rf"\[(?P<step>{_COUNT})/(?P<total>{_COUNT}) \(\d{{1,3}
 _BRACKET = re.compile(rf"^\[?(?P<step>{_COUNT})/(?P<total>{_COUNT})\]?[\s:,|-]")
 
 
-def plain(line: str) -> Said | None:
+def plain(line: str) -> ParsedLine | None:
     """`Epoch 3/10 … loss: 0.5`, `Step 1 | loss:2.08 lr:2e-05` and what people write like them."""
     folded = line.casefold()
     if line.startswith("{"):
@@ -243,7 +245,7 @@ def plain(line: str) -> Said | None:
         return None
     where = step or examples
     in_epoch = epoch is not None and where is not None and where["total"] is not None
-    return Said(
+    return ParsedLine(
         step=None if where is None else _whole(where["step"]),
         total=None if where is None else _whole(where["total"]),
         epoch=_number(epoch, "epoch"),
@@ -254,13 +256,13 @@ def plain(line: str) -> Said | None:
     )
 
 
-FORMATS: tuple[Callable[[str], Said | None], ...] = (
+FORMATS: tuple[Callable[[str], ParsedLine | None], ...] = (
     bar, rich_bar, keras, epoch_line, dictionary, nano_gpt, fairseq, plain,
 )  # fmt: skip
 _DIGIT = re.compile(r"\d")
 
 
-def read_line(line: str) -> Said | None:
+def read_line(line: str) -> ParsedLine | None:
     """What a line says; None: nothing about a training."""
     if _DIGIT.search(line) is None:
         return None

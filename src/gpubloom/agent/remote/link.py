@@ -14,11 +14,11 @@ _CHUNK_BYTES = 1 << 20
 _LATER = {408, 425, 429}
 
 
-class Away(Exception):
+class Unavailable(Exception):
     """The bucket does not answer, or asks to try later."""
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """The bucket does not accept this address (any more)."""
 
 
@@ -73,23 +73,23 @@ class HttpLink:
 
     def _open(self, request: urllib.request.Request) -> Any:
         if request.type not in {"http", "https"}:
-            raise Refused("the address is not one of http or https")
+            raise Rejected("the address is not one of http or https")
         try:
             return urllib.request.urlopen(request, timeout=self._seconds)  # noqa: S310 - checked above
         except urllib.error.HTTPError as problem:
             with problem:
                 code = problem.code
             if code >= 500 or code in _LATER:
-                raise Away(f"the bucket answers {code}") from None
-            raise Refused(f"the bucket refuses: {code}") from None
+                raise Unavailable(f"the bucket answers {code}") from None
+            raise Rejected(f"the bucket refuses: {code}") from None
         except (OSError, http.client.HTTPException) as problem:
             reason = getattr(problem, "reason", problem)
-            raise Away(f"the bucket cannot be reached ({type(reason).__name__})") from None
+            raise Unavailable(f"the bucket cannot be reached ({type(reason).__name__})") from None
 
 
 def _read(answer: Any, size: int = -1) -> bytes:
     try:
         content: bytes = answer.read() if size < 0 else answer.read(size)
     except (OSError, http.client.HTTPException) as problem:
-        raise Away(f"the connection broke ({type(problem).__name__})") from None
+        raise Unavailable(f"the connection broke ({type(problem).__name__})") from None
     return content

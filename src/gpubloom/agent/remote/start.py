@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from gpubloom.agent.files import AgentFiles
-from gpubloom.agent.remote.link import Away, DamagedError, Link
+from gpubloom.agent.remote.link import DamagedError, Link, Unavailable
 from gpubloom.agent.spec import JobSpec
-from gpubloom.traincard.whole_files import read_json_object, replace_file
+from gpubloom.traincard.atomic_write import read_json_object, replace_file
 
 logger = logging.getLogger("bloom-agent")
 
@@ -134,7 +134,7 @@ def _fetch(link: Link, file: StoredFile, target: Path, sleep: Callable[[float], 
     while True:
         try:
             link.fetch(file.address, target, file.sha256)
-        except Away as problem:
+        except Unavailable as problem:
             logger.warning("%s cannot be fetched now: %s. Trying again.", file.path, problem)
             sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)

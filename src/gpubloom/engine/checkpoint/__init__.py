@@ -10,7 +10,7 @@ from gpubloom.engine.checkpoint.folders import (
     checkpoint_folder,
     checkpoint_name,
     directory_size,
-    is_divided,
+    is_sharded,
     list_checkpoints,
     remove_leftovers,
 )
@@ -26,7 +26,7 @@ __all__ = [
     "checkpoint_folder",
     "checkpoint_name",
     "directory_size",
-    "is_divided",
+    "is_sharded",
     "list_checkpoints",
     "read_checkpoint",
     "remove_leftovers",

@@ -35,7 +35,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted((int(match[1]), path) for match, path in found)]
 
 
-def is_divided(folder: Path) -> bool:
+def is_sharded(folder: Path) -> bool:
     """Whether a folder holds parts that several processes wrote (torch's distributed checkpoint)."""
     return any((folder / name).is_file() for name in (CONTENTS_FILE, HIDDEN_CONTENTS_FILE))
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import safetensors.torch
 from torch import Tensor
 
-from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, CONTENTS_FILE, PROGRESS_FILE, is_divided
+from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, CONTENTS_FILE, PROGRESS_FILE, is_sharded
 from gpubloom.engine.checkpoint.progress import RANDOM_FILE, Progress
 from gpubloom.engine.checkpoint.saving import OPTIMIZER_STEM
 from gpubloom.engine.executors import Executor, KeepsBlocks
@@ -33,11 +33,11 @@ class Checkpoint:
 
     def restore(self, executor: Executor) -> None:
         """Brings weights and moments into the executor; ValueError names what is damaged."""
-        if executor.form == "sharded" or is_divided(self.path):
+        if executor.form == "sharded" or is_sharded(self.path):
             # Loaded here: it brings torch's sharding, which a run on one device seldom needs.
-            from gpubloom.engine.checkpoint.divided_restoring import restore_divided
+            from gpubloom.engine.checkpoint.sharded_restoring import restore_sharded
 
-            restore_divided(self.path, self._checksums, self._model_folder, executor, _ADVICE)
+            restore_sharded(self.path, self._checksums, self._model_folder, executor, _ADVICE)
         else:
             self._restore_blocks(cast(KeepsBlocks, executor))
         executor.continue_from(self.progress.updates, self.progress.loss_scale)

@@ -82,10 +82,10 @@ def start_save(
     path = folder / checkpoint_name(progress.step)
     if executor.form == "sharded":
         # Loaded here: it brings torch's sharding, which a run on one device never pays for.
-        from gpubloom.engine.checkpoint.divided import divided_save
+        from gpubloom.engine.checkpoint.sharded_saving import sharded_save
 
-        divided = cast("ShardedExecutor", executor)
-        write_part = divided_save(folder, model_folder, divided, progress, host_budget_gb=host_budget_gb)
+        sharded = cast("ShardedExecutor", executor)
+        write_part = sharded_save(folder, model_folder, sharded, progress, host_budget_gb=host_budget_gb)
         return Save(path, progress, write_part)
     random = safetensors.torch.save(random_state())
     moments = shard(moment_stretches(model_folder.model.blocks), OPTIMIZER_STEM, shard_bytes)
@@ -97,7 +97,7 @@ def start_save(
     def write() -> None:
         with complete_or_absent(path) as temporary:
             checksums = write_shards(temporary, snapshot, shardings)
-            model_folder.write_companions(temporary)
+            model_folder.write_auxiliary_files(temporary)
             (temporary / RANDOM_FILE).write_bytes(random)
             (temporary / PROGRESS_FILE).write_text(_json(asdict(progress)), encoding="utf-8")
             checksums = sync_files(temporary, checksums)

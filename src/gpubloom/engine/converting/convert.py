@@ -8,16 +8,16 @@ from typing import Literal, get_args
 
 import torch
 
-from gpubloom.engine.checkpoint.divided_files import link_contents
 from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE
 from gpubloom.engine.checkpoint.saving import OPTIMIZER_STEM
+from gpubloom.engine.checkpoint.sharded_files import link_contents
 from gpubloom.engine.converting.named_tensors import each
 from gpubloom.engine.converting.source import Source, open_source
 from gpubloom.engine.converting.writing import (
     must_be_small,
-    write_divided,
     write_json,
     write_safetensors,
+    write_sharded,
     write_torch,
 )
 from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
@@ -83,13 +83,13 @@ def _write(folder: Path, found: Source, form: Form) -> None:
                 write_json(folder / f"{OPTIMIZER_STEM}.json", moments)
         case "sharded":
             assert moments is not None
-            write_divided(folder, dict([*each(found.weights), *each(moments)]))
+            write_sharded(folder, dict([*each(found.weights), *each(moments)]))
         case _:
             write_safetensors(folder, found.stem, found.weights)
             if moments is not None:
                 write_safetensors(folder, OPTIMIZER_STEM, moments)
     state = [] if moments is None else found.state_files
-    for file in (*found.companions, *state):
+    for file in (*found.auxiliary_files, *state):
         shutil.copyfile(file, folder / file.name)
     checksums = sync_files(folder, {})
     if form != "safetensors":

@@ -8,11 +8,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from gpubloom.engine import adapters_on_disk
-from gpubloom.engine.checkpoint import checkpoint_folder, is_divided, list_checkpoints
-from gpubloom.engine.checkpoint.divided_files import PartReader
+from gpubloom.engine.checkpoint import checkpoint_folder, is_sharded, list_checkpoints
 from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, PROGRESS_FILE
 from gpubloom.engine.checkpoint.progress import RANDOM_FILE
 from gpubloom.engine.checkpoint.saving import OPTIMIZER_STEM
+from gpubloom.engine.checkpoint.sharded_files import PartReader
 from gpubloom.engine.converting.named_tensors import (
     JsonFile,
     NamedTensors,
@@ -46,7 +46,7 @@ class Source:
     weights: NamedTensors
     moments: NamedTensors | None
     # Files that mean the same beside weights of any form.
-    companions: tuple[Path, ...]
+    auxiliary_files: tuple[Path, ...]
 
     @property
     def is_checkpoint(self) -> bool:
@@ -70,7 +70,7 @@ def open_source(path: Path) -> Source:
     weights, moments = _tensors(folder, form, stem, saved=saved)
     if form == "safetensors" and moments is not None:
         form = "block"
-    return Source(folder, form, stem, weights, moments, tuple(_companions(folder)))
+    return Source(folder, form, stem, weights, moments, tuple(_auxiliary_files(folder)))
 
 
 def _tensors(folder: Path, form: str, stem: str, *, saved: bool) -> tuple[NamedTensors, NamedTensors | None]:
@@ -115,7 +115,7 @@ def _folder(path: Path) -> Path:
 
 
 def _form(folder: Path) -> str | None:
-    if is_divided(folder):
+    if is_sharded(folder):
         return "sharded"
     for stem in _STEMS:
         for ending, form in (
@@ -135,7 +135,7 @@ def _torch_file(folder: Path, stem: str) -> Path:
     return other if other.is_file() and not own.is_file() else own
 
 
-def _companions(folder: Path) -> list[Path]:
+def _auxiliary_files(folder: Path) -> list[Path]:
     return [
         file
         for file in sorted(folder.iterdir())

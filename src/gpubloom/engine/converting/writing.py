@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from gpubloom.engine.checkpoint.divided_files import show_contents
+from gpubloom.engine.checkpoint.sharded_files import show_contents
 from gpubloom.engine.converting.named_tensors import DTYPES, JSON_FORMAT, NamedTensors, each
 from gpubloom.engine.shards.sharding import SHARD_BYTES
 from gpubloom.engine.shards.tensor_file import TensorFileWriter, bytes_of, entries
@@ -82,7 +82,7 @@ def must_be_small(tensors: NamedTensors) -> None:
         )
 
 
-def write_divided(folder: Path, tensors: dict[str, Tensor]) -> None:
+def write_sharded(folder: Path, tensors: dict[str, Tensor]) -> None:
     """Torch's distributed checkpoint, of one part: however many processes continue, each takes its own."""
     with warnings.catch_warnings():
         # It says that one process writes alone, which is what is wanted.

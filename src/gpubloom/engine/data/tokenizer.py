@@ -18,7 +18,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 _CONFIG_FILE = "tokenizer_config.json"
 # What libraries read beside or instead of a tokenizer.json; it travels with whatever is trained.
-_COMPANIONS = (
+_AUXILIARY_FILES = (
     "tokenizer.json",
     _CONFIG_FILE,
     "chat_template.jinja",
@@ -35,14 +35,18 @@ class Tokenizer:
     """Text to token ids and back."""
 
     def __init__(
-        self, backend: tokenizers.Tokenizer, *, is_bytes: bool, companions: Mapping[str, bytes] | None = None
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        is_bytes: bool,
+        auxiliary_files: Mapping[str, bytes] | None = None,
     ) -> None:
         """`companions`: the files of a tokenizer from elsewhere, by name."""
         self._backend = backend
         self._is_bytes = is_bytes
-        self._companions = dict(companions or {})
+        self._auxiliary_files = dict(auxiliary_files or {})
         self.vocab_size: int = backend.get_vocab_size()
-        end = _named_end(self._companions.get(_CONFIG_FILE)) or END_OF_TEXT
+        end = _named_end(self._auxiliary_files.get(_CONFIG_FILE)) or END_OF_TEXT
         self.end_of_text: int | None = backend.token_to_id(end)
 
     @classmethod
@@ -65,14 +69,14 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as problem:  # noqa: BLE001 - the library raises bare Exception for a bad file
             raise ValueError(f"{path} is not a tokenizer.json: {problem}.") from None
-        companions = {
-            name: file.read_bytes() for name in _COMPANIONS if (file := path.with_name(name)).is_file()
+        auxiliary_files = {
+            name: file.read_bytes() for name in _AUXILIARY_FILES if (file := path.with_name(name)).is_file()
         } | {"tokenizer.json": path.read_bytes()}
         # A file may bring truncation and padding along; a text has the length it has.
         backend.no_truncation()
         backend.no_padding()
         is_bytes = backend.to_str() == _byte_backend().to_str()
-        return cls(backend, is_bytes=is_bytes, companions=companions)
+        return cls(backend, is_bytes=is_bytes, auxiliary_files=auxiliary_files)
 
     def encode(self, text: str) -> Tokens:
         dtype = np.uint16 if self.vocab_size <= 2**16 else np.uint32
@@ -107,9 +111,9 @@ class Tokenizer:
     def save(self, folder: Path, context_length: int) -> None:
         """tokenizer.json and what transformers' AutoTokenizer wants beside it."""
         self._backend.save(str(folder / "tokenizer.json"))
-        for name, content in self._companions.items():
+        for name, content in self._auxiliary_files.items():
             (folder / name).write_bytes(content)
-        if _CONFIG_FILE in self._companions:
+        if _CONFIG_FILE in self._auxiliary_files:
             return
         config = {
             "tokenizer_class": "PreTrainedTokenizerFast",

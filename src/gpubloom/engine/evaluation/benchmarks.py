@@ -12,9 +12,9 @@ from typing import Any
 
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
-from gpubloom.engine.serving.found import Found
 from gpubloom.engine.serving.low_rank import tuned
-from gpubloom.engine.serving.voices import Voices
+from gpubloom.engine.serving.model_registry import ModelRegistry
+from gpubloom.engine.serving.resolved_model import ResolvedModel
 
 OWN_TASKS = "BLOOM_LM_EVAL_TASKS"
 _NAME = re.compile(r"[\w-][\w.-]*")
@@ -37,7 +37,7 @@ def must_be_possible(tasks: Sequence[str]) -> None:
         ) from None
 
 
-def benchmark(voices: Voices, model: TextModel, tasks: Sequence[str]) -> dict[str, dict[str, float]]:
+def benchmark(registry: ModelRegistry, model: TextModel, tasks: Sequence[str]) -> dict[str, dict[str, float]]:
     """By task: its metrics. ValueError for tasks that are not known."""
     from lm_eval import simple_evaluate
     from lm_eval.models.huggingface import HFLM
@@ -47,8 +47,8 @@ def benchmark(voices: Voices, model: TextModel, tasks: Sequence[str]) -> dict[st
     known = TaskManager(include_path=os.environ.get(OWN_TASKS) or None)
     if unknown := [name for name in tasks if name not in known.all_tasks]:
         raise ValueError(f"lm-eval knows no task {', '.join(unknown)}.")
-    text = _of_transformers(voices, model)
-    tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(voices.found), local_files_only=True)
+    text = _of_transformers(registry, model)
+    tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(registry.found), local_files_only=True)
     with tuned(text.is_tuned):
         asked = HFLM(
             pretrained=text.module, tokenizer=tokenizer, batch_size=1, max_length=text.context_length
@@ -64,14 +64,14 @@ def benchmark(voices: Voices, model: TextModel, tasks: Sequence[str]) -> dict[st
     }
 
 
-def _of_transformers(voices: Voices, model: TextModel) -> PretrainedText:
+def _of_transformers(registry: ModelRegistry, model: TextModel) -> PretrainedText:
     """Our own presets are saved as a Llama that transformers reads as well."""
     if isinstance(model, PretrainedText):
         return model
-    return load_pretrained_text(voices.found.folder, compute=voices.compute)
+    return load_pretrained_text(registry.found.folder, compute=registry.compute)
 
 
-def _tokenizer_folder(found: Found) -> Path:
+def _tokenizer_folder(found: ResolvedModel) -> Path:
     file = found.file("tokenizer.json")
     assert file is not None, "speech would have refused it"
     return file.parent

@@ -8,7 +8,7 @@ from gpubloom.engine.checkpoint import checkpoint_folder, list_checkpoints
 from gpubloom.engine.checkpoint.folders import PROGRESS_FILE
 from gpubloom.engine.data import Dataset, Rows
 from gpubloom.engine.export import TOKENIZER_FILE
-from gpubloom.engine.serving.found import Found
+from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.plan import DataConfig, TokenizerConfig
 from gpubloom.plan.config import TrainConfig, read_json
 
@@ -27,7 +27,7 @@ class HeldOut:
     notes: tuple[str, ...]
 
 
-def open_held_out(found: Found, data_path: str | None, context_length: int) -> HeldOut | str:
+def open_held_out(found: ResolvedModel, data_path: str | None, context_length: int) -> HeldOut | str:
     """The rows to evaluate on, rendered and masked as in training; or a sentence: why there are none.
 
     `context_length` is the model's: rows are no longer.
@@ -39,7 +39,7 @@ def open_held_out(found: Found, data_path: str | None, context_length: int) -> H
     return _of_run(found, found.config, found.run_dir)
 
 
-def _of_run(found: Found, config: TrainConfig, run_dir: Path) -> HeldOut | str:
+def _of_run(found: ResolvedModel, config: TrainConfig, run_dir: Path) -> HeldOut | str:
     data = _with_own_tokenizer(found, config.data)
     try:
         dataset = Dataset.open(data, config.context_length)
@@ -56,7 +56,7 @@ def _of_run(found: Found, config: TrainConfig, run_dir: Path) -> HeldOut | str:
     return HeldOut(dataset.eval, config.batch_size, notes)
 
 
-def _of_file(found: Found, data_path: str, context_length: int) -> HeldOut:
+def _of_file(found: ResolvedModel, data_path: str, context_length: int) -> HeldOut:
     file, config = Path(data_path), found.config
     asked = DataConfig() if config is None else config.data
     is_table = file.suffix.lower() in {*_EXAMPLE_SUFFIXES, *plugged_suffixes()}
@@ -69,7 +69,7 @@ def _of_file(found: Found, data_path: str, context_length: int) -> HeldOut:
     return HeldOut(dataset.train, _BATCH_SIZE if config is None else config.batch_size, dataset.notes)
 
 
-def _with_own_tokenizer(found: Found, data: DataConfig) -> DataConfig:
+def _with_own_tokenizer(found: ResolvedModel, data: DataConfig) -> DataConfig:
     """The tokenizer that lies beside the weights; a BPE that the run trained need not be trained again."""
     named = data.tokenizer.path
     if named is not None and Path(named).is_file():

@@ -2,16 +2,18 @@
 
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.serving.answers import Answer, Wanted
-from gpubloom.engine.serving.speech import Speech
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 
 
 class NoRoom(ValueError):
     """A prompt that fills the model's context."""
 
 
-def replay(model: TextModel, speech: Speech, prompt: str, max_new_tokens: int, *, chats: bool) -> str:
+def replay(
+    model: TextModel, formatter: PromptFormatter, prompt: str, max_new_tokens: int, *, chats: bool
+) -> str:
     """`chats`: the prompt is a question in a conversation, otherwise a text to continue."""
-    ids = speech.chat([{"role": "user", "content": prompt}]) if chats else speech.completion(prompt)
+    ids = formatter.chat([{"role": "user", "content": prompt}]) if chats else formatter.completion(prompt)
     if len(ids) >= model.context_length:
         raise NoRoom(
             f"{prompt[:40]!r}… has {len(ids):,} tokens, which leaves no room for an answer: the model's "
@@ -19,5 +21,5 @@ def replay(model: TextModel, speech: Speech, prompt: str, max_new_tokens: int, *
         )
     wanted = Wanted(max_new_tokens)
     if chats:
-        wanted = Wanted(max_new_tokens, stop=speech.turn_ends, lead=speech.lead)
-    return "".join(Answer(model, speech, ids, wanted))
+        wanted = Wanted(max_new_tokens, stop=formatter.turn_ends, lead=formatter.lead)
+    return "".join(Answer(model, formatter, ids, wanted))

@@ -17,7 +17,7 @@ from torch import Tensor
 from gpubloom.engine.exporting.gguf_tokenizer import GgufTokenizer
 from gpubloom.engine.exporting.layouts import DTYPES, TEXT_FILES, Precision, merged_config
 from gpubloom.engine.exporting.weights import ExportWeights
-from gpubloom.engine.serving.found import Found
+from gpubloom.engine.serving.resolved_model import ResolvedModel
 
 # Family to architecture. llama.cpp turns pairs of neighbours in llama's heads, halves in the others'.
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
@@ -35,12 +35,12 @@ class GgufTensor:
     heads: int | None
 
 
-def can_write(found: Found) -> bool:
+def can_write(found: ResolvedModel) -> bool:
     config = merged_config(found, "fp32")
     return str(config.get("model_type")) in ARCHITECTURES and _scaling(config)[0] in _KNOWN_SCALING
 
 
-def what_differs(found: Found) -> list[str]:
+def what_differs(found: ResolvedModel) -> list[str]:
     """What llama.cpp computes otherwise than transformers does, for models that are written here."""
     config = merged_config(found, "fp32")
     window = config.get("sliding_window")
@@ -53,7 +53,7 @@ def what_differs(found: Found) -> list[str]:
 
 
 def write_gguf(
-    path: Path, found: Found, precision: Precision, keep_going: Callable[[], None] = lambda: None
+    path: Path, found: ResolvedModel, precision: Precision, keep_going: Callable[[], None] = lambda: None
 ) -> None:
     """Writes the file tensor by tensor; UnknownTokenizer when llama.cpp would read texts differently."""
     import gguf
@@ -150,7 +150,7 @@ def _kind(tensor: GgufTensor, precision: Precision) -> tuple[Any, int]:
     return (types.BF16 if precision == "bf16" else types.F16), 2
 
 
-def _tokenizer(found: Found, rows: int) -> GgufTokenizer:
+def _tokenizer(found: ResolvedModel, rows: int) -> GgufTokenizer:
     files = {name: file for name in TEXT_FILES if (file := found.file(name)) is not None}
     if "tokenizer.json" not in files:
         raise ValueError(f"{found.folder} has no tokenizer.json, which a GGUF file needs.")

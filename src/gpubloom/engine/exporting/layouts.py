@@ -17,7 +17,7 @@ from torch import Tensor
 from gpubloom.engine import adapters_on_disk
 from gpubloom.engine.export import CONFIG_FILE, WEIGHTS_STEM
 from gpubloom.engine.exporting.weights import ExportWeights
-from gpubloom.engine.serving.found import Found
+from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.engine.shards.sharding import SHARD_BYTES
 from gpubloom.engine.shards.tensor_file import TensorFileWriter, entries
 
@@ -44,7 +44,7 @@ Named = tuple[str, tuple[int, ...]]
 
 def write_merged(
     folder: Path,
-    found: Found,
+    found: ResolvedModel,
     precision: Precision,
     keep_going: Callable[[], None] = lambda: None,
     shard_bytes: int = SHARD_BYTES,
@@ -59,7 +59,7 @@ def write_merged(
     return checksums
 
 
-def write_adapter_form(folder: Path, found: Found, precision: Precision) -> tuple[str, ...]:
+def write_adapter_form(folder: Path, found: ResolvedModel, precision: Precision) -> tuple[str, ...]:
     """Writes an adapter's folder as PEFT reads it; what somebody should know about it."""
     if not found.is_adapter:
         raise ValueError(f"{found.folder} holds all weights and no adapter: export it merged, or as gguf.")
@@ -79,7 +79,7 @@ def write_adapter_form(folder: Path, found: Found, precision: Precision) -> tupl
     return () if note is None else (note,)
 
 
-def merged_config(found: Found, precision: Precision) -> dict[str, Any]:
+def merged_config(found: ResolvedModel, precision: Precision) -> dict[str, Any]:
     """The config.json of the whole model, in another precision and without code of its own."""
     home = found.base if found.is_adapter and found.base is not None else found.folder
     config = _read(home / CONFIG_FILE)
@@ -90,7 +90,7 @@ def merged_config(found: Found, precision: Precision) -> dict[str, Any]:
     return config
 
 
-def copy_text_files(folder: Path, found: Found, names: Sequence[str]) -> None:
+def copy_text_files(folder: Path, found: ResolvedModel, names: Sequence[str]) -> None:
     for name in names:
         if (file := found.file(name)) is not None:
             shutil.copyfile(file, folder / name)
@@ -152,7 +152,7 @@ def _shards(shapes: Sequence[Named], item_bytes: int, limit: int) -> Iterator[li
     yield group
 
 
-def _name_of_base(found: Found, named: Any) -> tuple[str | None, str | None, str | None]:
+def _name_of_base(found: ResolvedModel, named: Any) -> tuple[str | None, str | None, str | None]:
     """The base as others can find it: its id on the hub where it came from one, else where it lies here."""
     place = str(found.base) if found.base is not None else named
     if place is None:

@@ -19,9 +19,9 @@ from gpubloom.engine.memory.free import free_host_bytes
 from gpubloom.engine.models.hugging_face.structure import quiet_transformers
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
 from gpubloom.engine.serving.answers import Answer, Wanted
-from gpubloom.engine.serving.found import Found
-from gpubloom.engine.serving.speech import Speech
-from gpubloom.engine.serving.voices import count_weights, load_text
+from gpubloom.engine.serving.model_registry import count_weights, load_text
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
+from gpubloom.engine.serving.resolved_model import ResolvedModel
 
 _ANSWER_TOKENS = 48
 _LOGIT_TOKENS = 256
@@ -65,28 +65,32 @@ def compare(prompts: Sequence[str], before: Answers, after: Answers) -> Replay:
 
 
 def answers_before(
-    found: Found, prompts: Sequence[str], compute: Compute, keep_going: Callable[[], None]
+    found: ResolvedModel, prompts: Sequence[str], compute: Compute, keep_going: Callable[[], None]
 ) -> Answers:
     """What was trained says: an adapter over its base, in four bits if it was trained so."""
-    return _ask(load_text(found, compute), Speech.of(found), prompts, keep_going)
+    return _ask(load_text(found, compute), PromptFormatter.of(found), prompts, keep_going)
 
 
 def answers_after(
-    folder: Path, found: Found, prompts: Sequence[str], compute: Compute, keep_going: Callable[[], None]
+    folder: Path,
+    found: ResolvedModel,
+    prompts: Sequence[str],
+    compute: Compute,
+    keep_going: Callable[[], None],
 ) -> Answers:
     """What an exported folder says, read back from disk by transformers."""
-    exported = Found(folder, found.base if found.is_adapter else None, config=found.config)
-    alone = Found(folder, config=found.config) if not exported.is_adapter else exported
+    exported = ResolvedModel(folder, found.base if found.is_adapter else None, config=found.config)
+    alone = ResolvedModel(folder, config=found.config) if not exported.is_adapter else exported
     model = load_pretrained_text(
         folder, base=alone.base, compute=compute, four_bit=alone.is_adapter and found.four_bit
     )
-    return _ask(model, Speech.of(alone), prompts, keep_going)
+    return _ask(model, PromptFormatter.of(alone), prompts, keep_going)
 
 
 def answers_of_gguf(
     file: Path,
     planned: list[GgufTensor],
-    found: Found,
+    found: ResolvedModel,
     prompts: Sequence[str],
     compute: Compute,
     keep_going: Callable[[], None],
@@ -106,10 +110,10 @@ def answers_of_gguf(
             keep_going()
             cast(Tensor, model.get_parameter(name)).copy_(values)
     text = PretrainedText(model.to(compute.device, compute.dtype))
-    return _ask(text, Speech.of(found), prompts, keep_going)
+    return _ask(text, PromptFormatter.of(found), prompts, keep_going)
 
 
-def why_not_replayed(found: Found, compute: Compute) -> str | None:
+def why_not_replayed(found: ResolvedModel, compute: Compute) -> str | None:
     """A sentence when the memory that is free does not hold the model a second time."""
     home = found.base if found.is_adapter and found.base is not None else found.folder
     needed = count_weights(home) * compute.dtype.itemsize + _BESIDES_BYTES
@@ -126,12 +130,12 @@ def why_not_replayed(found: Found, compute: Compute) -> str | None:
     )
 
 
-def choose_prompts(asked: Sequence[str], found: Found) -> tuple[str, ...]:
+def choose_prompts(asked: Sequence[str], found: ResolvedModel) -> tuple[str, ...]:
     """Those asked for, else some of the data that was trained on, else a few of everyday."""
     return tuple(asked) or _from_data(found) or _USUAL
 
 
-def _from_data(found: Found) -> tuple[str, ...]:
+def _from_data(found: ResolvedModel) -> tuple[str, ...]:
     data = None if found.config is None else found.config.data
     if data is None or data.kind != "examples" or data.train_path is None:
         return ()
@@ -167,12 +171,14 @@ def _question(example: Any) -> str:
     return question[:_LONGEST_PROMPT].strip()
 
 
-def _ask(model: TextModel, speech: Speech, prompts: Sequence[str], keep_going: Callable[[], None]) -> Answers:
-    tokens = [_tokens(speech, prompt) for prompt in prompts]
+def _ask(
+    model: TextModel, formatter: PromptFormatter, prompts: Sequence[str], keep_going: Callable[[], None]
+) -> Answers:
+    tokens = [_tokens(formatter, prompt) for prompt in prompts]
     texts = []
     for prompt in tokens:
         keep_going()
-        texts.append("".join(Answer(model, speech, prompt, Wanted(_ANSWER_TOKENS))))
+        texts.append("".join(Answer(model, formatter, prompt, Wanted(_ANSWER_TOKENS))))
     first = torch.tensor([tokens[0][:_LOGIT_TOKENS]], device=next(model.parameters()).device)
     with torch.inference_mode():
         logits_TV = model(first, model.new_cache())[0].float().cpu()
@@ -184,7 +190,7 @@ def _ask(model: TextModel, speech: Speech, prompts: Sequence[str], keep_going: C
     return Answers(tuple(texts), logits_TV)
 
 
-def _tokens(speech: Speech, prompt: str) -> list[int]:
-    if speech.template is None:
-        return speech.completion(prompt)
-    return speech.chat([{"role": "user", "content": prompt}])
+def _tokens(formatter: PromptFormatter, prompt: str) -> list[int]:
+    if formatter.template is None:
+        return formatter.completion(prompt)
+    return formatter.chat([{"role": "user", "content": prompt}])

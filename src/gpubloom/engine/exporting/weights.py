@@ -13,7 +13,7 @@ from gpubloom.engine.adapters_on_disk import read_adapter
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, WeightSource
 from gpubloom.engine.models.lora import LoraBlocks, LoraWeights, with_lora
 from gpubloom.engine.models.sources import PretrainedWeights
-from gpubloom.engine.serving.found import Found
+from gpubloom.engine.serving.resolved_model import ResolvedModel
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ExportWeights:
     _source: WeightSource
 
     @classmethod
-    def of(cls, found: Found) -> "ExportWeights":
+    def of(cls, found: ResolvedModel) -> "ExportWeights":
         """The merged weights of an adapter and its base, or those of a model folder."""
         # transformers takes seconds to load.
         from gpubloom.engine.models.hugging_face import open_model

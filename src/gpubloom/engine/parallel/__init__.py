@@ -1,7 +1,7 @@
 """Several processes that train one model together: each computes its rows, all make the same update."""
 
-from gpubloom.engine.parallel.group import ALONE, CompanionFailed, Group, GroupLost
-from gpubloom.engine.parallel.meeting import PortInUse, join
-from gpubloom.engine.parallel.seat import Seat
+from gpubloom.engine.parallel.group import ALONE, Group, GroupLost, PeerFailed
+from gpubloom.engine.parallel.rank_env import RankEnv
+from gpubloom.engine.parallel.rendezvous import PortInUse, join
 
-__all__ = ["ALONE", "CompanionFailed", "Group", "GroupLost", "PortInUse", "Seat", "join"]
+__all__ = ["ALONE", "Group", "GroupLost", "PeerFailed", "PortInUse", "RankEnv", "join"]

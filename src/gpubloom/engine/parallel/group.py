@@ -24,7 +24,7 @@ class GroupLost(RuntimeError):
     """Another process of the group is gone, or silent: starting all again from a checkpoint helps."""
 
 
-class CompanionFailed(RuntimeError):
+class PeerFailed(RuntimeError):
     """Another process of the group ended by an error of its own, which would only come again."""
 
 
@@ -89,7 +89,7 @@ class Group:
             yield
         except RuntimeError as problem:
             if (failed := self._failed()) is not None:
-                raise CompanionFailed(failed) from problem
+                raise PeerFailed(failed) from problem
             if "timed out" in str(problem).lower():
                 raise GroupLost(
                     f"Rank {self.rank} waited {STEP_SECONDS:.0f} s for another of the {self.size} processes "

@@ -25,9 +25,9 @@ from ray.train.torch import TorchConfig
 from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.torch.torch_trainer import TorchTrainer
 
-from gpubloom.engine.parallel.meeting import join_seconds
+from gpubloom.engine.parallel.rank_env import LOST, end_with, write_exit_message
 from gpubloom.engine.parallel.ray_worker import REFUSED, Order, ProcessEnded, work
-from gpubloom.engine.parallel.seat import LOST, end_with, leave_last_words
+from gpubloom.engine.parallel.rendezvous import join_seconds
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import ControlFile
 
@@ -39,7 +39,7 @@ _PASSED_ON = ("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "BLOOM_
 _PASSED_ON_IF_SET = ("BLOOM_ATTEMPT", "BLOOM_RUN_DIR", "BLOOM_JOIN_SECONDS", "BLOOM_TRAINCARD")
 
 
-class Seats(Backend):
+class RankEnvBackend(Backend):
     """Gives every worker the variables of torchrun, and leaves joining to the process that it starts."""
 
     share_cuda_visible_devices = True
@@ -62,12 +62,12 @@ def _set_meeting_point(address: str, port: int) -> None:
 
 
 @dataclass
-class SeatConfig(TorchConfig):
+class RankEnvConfig(TorchConfig):
     """TorchTrainer without a process group of its own."""
 
     @property
     def backend_cls(self) -> type[Backend]:
-        return Seats
+        return RankEnvBackend
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("script", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
-    if conductor := os.environ.get("BLOOM_CONDUCTOR"):
-        end_with(int(conductor))
+    if launcher := os.environ.get("BLOOM_CONDUCTOR"):
+        end_with(int(launcher))
     home = options.script.parent
     config = TrainConfig.read(home / "config.json")
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
@@ -154,7 +154,7 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
 def _train(order: Order, processes: int, *, on_gpu: bool) -> int:
     trainer = TorchTrainer(
         partial(work, order),
-        torch_config=SeatConfig(),
+        torch_config=RankEnvConfig(),
         scaling_config=ScalingConfig(
             num_workers=processes,
             use_gpu=on_gpu,
@@ -219,7 +219,7 @@ def _pause_when_asked(run_dir: Path) -> None:
 
 
 def _end(sentence: str, code: int) -> int:
-    leave_last_words(sentence, os.environ)
+    write_exit_message(sentence, os.environ)
     if code != LOST:
         sys.stderr.write(f"{sentence}\n")
     return code

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpubloom.engine.parallel.seat import read_last_words
+from gpubloom.engine.parallel.rank_env import read_exit_message
 
 REFUSED = 2
 
@@ -66,4 +66,4 @@ def work(order: Order) -> None:
                 process.kill()
                 process.wait()
         if code != 0:
-            raise ProcessEnded(rank, code, read_last_words(last_words))
+            raise ProcessEnded(rank, code, read_exit_message(last_words))

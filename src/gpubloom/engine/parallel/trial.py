@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from gpubloom.engine.calibrate import cache_folder, write_whole
-from gpubloom.engine.parallel.companions import local_members
+from gpubloom.engine.parallel.launcher import local_members
 from gpubloom.plan import TrainConfig, detect_hardware, shape_of
 
 # Another way of measuring makes old figures worthless.
@@ -31,7 +31,7 @@ _WORTH = 1.05
 
 
 @dataclass(frozen=True)
-class Found:
+class TrialResult:
     """`rates`: tokens a second by "processes x threads"."""
 
     processes: int
@@ -57,15 +57,15 @@ def candidates(threads: int, rows: int) -> list[tuple[int, int]]:
     ]
 
 
-def fastest(config: TrainConfig, *, threads: int) -> Found:
+def fastest(config: TrainConfig, *, threads: int) -> TrialResult:
     """The fastest candidate for the config's model and rows; measured when nothing is remembered."""
     choices = candidates(threads, config.batch_size)
     if len(choices) == 1:
-        return Found(1, threads, {})
+        return TrialResult(1, threads, {})
     kept = _cache_file(config, threads)
     if kept is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):
-            return Found(**{**json.loads(kept.read_text(encoding="utf-8")), "is_remembered": True})
+            return TrialResult(**{**json.loads(kept.read_text(encoding="utf-8")), "is_remembered": True})
     found = choose(measure(config, choices), choices)
     if kept is not None:
         # A cache that cannot be written costs a measurement at the next start, nothing else.
@@ -74,13 +74,13 @@ def fastest(config: TrainConfig, *, threads: int) -> Found:
     return found
 
 
-def choose(rates: dict[str, float], choices: Sequence[tuple[int, int]]) -> Found:
+def choose(rates: dict[str, float], choices: Sequence[tuple[int, int]]) -> TrialResult:
     """The fastest, the one with fewer processes where it hardly matters."""
     best = choices[0]
     for candidate in choices[1:]:
         if rates.get(_name(*candidate), 0.0) > _WORTH * rates.get(_name(*best), 0.0):
             best = candidate
-    return Found(*best, rates)
+    return TrialResult(*best, rates)
 
 
 def measure(config: TrainConfig, choices: Sequence[tuple[int, int]]) -> dict[str, float]:

@@ -16,7 +16,7 @@ import torch
 from gpubloom.engine.data import Batch
 from gpubloom.engine.model import Model
 from gpubloom.engine.parallel import join
-from gpubloom.engine.parallel.crew import limit_threads, shared_out
+from gpubloom.engine.parallel.process_layout import limit_threads, shared_out
 from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig, shape_of
 

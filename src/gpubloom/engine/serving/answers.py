@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpubloom.engine.generate import GREEDY, Sampling, TextModel, Turn, generate_tokens
-from gpubloom.engine.serving.speech import Speech
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 
 FinishReason = Literal["stop", "length", "gone"]
 
@@ -32,7 +32,7 @@ class Answer:
     def __init__(
         self,
         model: TextModel,
-        speech: Speech,
+        formatter: PromptFormatter,
         prompt: Sequence[int],
         wanted: Wanted,
         *,
@@ -45,9 +45,9 @@ class Answer:
         self._gone = gone
         self._room = max(0, min(wanted.max_tokens, model.context_length - len(prompt)))
         tokens = generate_tokens(
-            model, prompt, wanted.sampling, max_tokens=self._room, ends=speech.ends, turn=turn
+            model, prompt, wanted.sampling, max_tokens=self._room, ends=formatter.ends, turn=turn
         )
-        text = speech.tokenizer.decode_stream(self._counted(tokens))
+        text = formatter.tokenizer.decode_stream(self._counted(tokens))
         self._pieces = self._until(wanted.stop, _without(wanted.lead, text))
 
     def __iter__(self) -> Iterator[str]:

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from gpubloom.engine.serving.protocol import Refused, Shape, usage
-from gpubloom.engine.serving.service import Asked, Service
+from gpubloom.engine.serving.protocol import Rejected, Shape, usage
+from gpubloom.engine.serving.service import ParsedRequest, Service
 
 _LARGEST_BODY = 8 << 20
 # So much of a body that is not wanted is still read, so that its sender gets to read the answer.
@@ -69,22 +69,22 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._must_be_allowed()
             respond()
-        except Refused as problem:
+        except Rejected as problem:
             self._refuse(problem)
         except _LOST:
             self.close_connection = True
         except torch.OutOfMemoryError:
             sentence = "The device ran out of memory while answering: ask for less, or end what else uses it."
-            self._refuse(Refused(sentence, status=503, code="not_enough_memory", kind="server_error"))
+            self._refuse(Rejected(sentence, status=503, code="not_enough_memory", kind="server_error"))
         except Exception as problem:  # noqa: BLE001 - whoever asked must hear of it, whatever it was
             traceback.print_exc()
             sentence = f"The model failed: {problem}"
-            self._refuse(Refused(sentence, status=500, code="failed", kind="server_error"))
+            self._refuse(Rejected(sentence, status=500, code="failed", kind="server_error"))
 
     def _must_be_allowed(self) -> None:
         given = self.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self.server.token}".encode()):
-            raise Refused(
+            raise Rejected(
                 "The token is missing or wrong: send the header Authorization: Bearer TOKEN with the token "
                 "of serve.json.",
                 status=401,
@@ -92,14 +92,15 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     def _get(self) -> None:
-        voices, speech = self.server.service.voices, self.server.service.speech
+        registry, formatter = self.server.service.registry, self.server.service.formatter
         if self.path == "/health":
-            facts = {"status": "ok", **voices.facts(), "context_length": voices.context_length}
-            facts |= {"chat_template": speech.template is not None, "chat_note": speech.note}
+            facts = {"status": "ok", **registry.facts(), "context_length": registry.context_length}
+            facts |= {"chat_template": formatter.template is not None, "chat_note": formatter.note}
             self._send(200, facts)
         elif self.path == "/v1/models":
             models = [
-                {"id": name, "object": "model", "created": 0, "owned_by": "gpubloom"} for name in voices.names
+                {"id": name, "object": "model", "created": 0, "owned_by": "gpubloom"}
+                for name in registry.names
             ]
             self._send(200, {"object": "list", "data": models})
         else:
@@ -117,13 +118,13 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._whole(asked, shape)
 
-    def _whole(self, asked: Asked, shape: Shape) -> None:
+    def _whole(self, asked: ParsedRequest, shape: Shape) -> None:
         text, answer = "".join(asked.answer), asked.answer
         self._must_be_finished(asked)
         used = usage(answer.prompt_tokens, answer.tokens)
         self._send(200, shape.whole(text, answer.finish_reason, used))
 
-    def _stream(self, asked: Asked, shape: Shape) -> None:
+    def _stream(self, asked: ParsedRequest, shape: Shape) -> None:
         pieces = iter(asked.answer)
         # Only then is it certain that the question can be answered, and so which status to send.
         first = next(pieces, None)
@@ -145,12 +146,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._chunk(b"data: [DONE]\n\n")
         self._chunk(b"")
 
-    def _must_be_finished(self, asked: Asked) -> None:
+    def _must_be_finished(self, asked: ParsedRequest) -> None:
         if asked.answer.finish_reason != "gone":
             return
         if self.server.service.is_closing:
             sentence = "The model is being unloaded; start it again to go on."
-            raise Refused(sentence, status=503, code="unloading", kind="server_error")
+            raise Rejected(sentence, status=503, code="unloading", kind="server_error")
         raise ConnectionAbortedError
 
     def _event(self, content: dict[str, Any]) -> None:
@@ -163,16 +164,16 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> Any:
         if not self.headers.get("Content-Length", "").isdecimal():
             self.close_connection = True
-            raise Refused("A request needs a body and its Content-Length.", status=411)
+            raise Rejected("A request needs a body and its Content-Length.", status=411)
         if self._unread > _LARGEST_BODY:
             sentence = f"The body has {self._unread:,} bytes; at most {_LARGEST_BODY:,} are read."
-            raise Refused(sentence, status=413, code="too_large")
+            raise Rejected(sentence, status=413, code="too_large")
         content = self.rfile.read(self._unread)
         self._unread = 0
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as problem:
-            raise Refused(f"The body is not JSON: {problem}.") from None
+            raise Rejected(f"The body is not JSON: {problem}.") from None
 
     def _discard_body(self) -> None:
         """What was not read would be taken for the next request."""
@@ -192,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             return True
 
-    def _refuse(self, problem: Refused) -> None:
+    def _refuse(self, problem: Rejected) -> None:
         try:
             if self._begun:
                 self._event(problem.body)
@@ -203,8 +204,8 @@ class _Handler(BaseHTTPRequestHandler):
         except _LOST:
             self.close_connection = True
 
-    def _no_such_path(self) -> Refused:
-        return Refused(
+    def _no_such_path(self) -> Rejected:
+        return Rejected(
             f"There is nothing at {self.command} {self.path}; there are GET /health, GET /v1/models, "
             "POST /v1/chat/completions and POST /v1/completions.",
             status=404,
@@ -225,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
         """What the library itself refuses, in the same form as all other errors."""
         self.close_connection = True
         sentence = message or HTTPStatus(code).phrase
-        self._send(code, Refused(f"{sentence}.", status=code).body)
+        self._send(code, Rejected(f"{sentence}.", status=code).body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
         """Nothing: what was asked is counted, what was said is nobody's business."""

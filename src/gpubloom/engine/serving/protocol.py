@@ -31,7 +31,7 @@ _UNKNOWN: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """A request that is answered with an error: the sentence, and what OpenAI's clients look at."""
 
     def __init__(
@@ -79,19 +79,19 @@ class Request(BaseModel):
     def stops(self) -> tuple[str, ...]:
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if len(stops) > _MOST_STOPS:
-            raise Refused(f"At most {_MOST_STOPS} stop texts can be given, not {len(stops)}.", param="stop")
+            raise Rejected(f"At most {_MOST_STOPS} stop texts can be given, not {len(stops)}.", param="stop")
         return tuple(stop for stop in stops if stop)
 
     def room(self, prompt_tokens: int, context_length: int) -> int:
         """How many tokens to write at most; refused when they, or the prompt, cannot fit."""
         wanted = self.max_completion_tokens or self.max_tokens
         if wanted is not None and wanted > context_length:
-            raise Refused(
+            raise Rejected(
                 f"max_tokens is {wanted:,}, but the model's context holds only {context_length:,} tokens.",
                 param="max_tokens",
             )
         if prompt_tokens >= context_length:
-            raise Refused(
+            raise Rejected(
                 f"The prompt has {prompt_tokens:,} tokens, which leaves no room for an answer: the model's "
                 f"context holds {context_length:,}.",
                 code="context_length_exceeded",
@@ -134,22 +134,22 @@ class CompletionRequest(Request):
     def text(self) -> str:
         prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
         if len(prompts) != 1:
-            raise Refused(f"One prompt can be completed at a time, not {len(prompts)}.", param="prompt")
+            raise Rejected(f"One prompt can be completed at a time, not {len(prompts)}.", param="prompt")
         return prompts[0]
 
 
 def parse(kind: type[Kind], body: Any) -> Kind:
     """Refused with a sentence that names each field that cannot be used."""
     if not isinstance(body, dict):
-        raise Refused("The body of a request is a JSON object.")
+        raise Rejected("The body of a request is a JSON object.")
     for name, harmless in _UNKNOWN.items():
         if body.get(name) is not None and body[name] not in harmless:
-            raise Refused(f"{name} is not supported here: leave it out.", param=name, code="unsupported")
+            raise Rejected(f"{name} is not supported here: leave it out.", param=name, code="unsupported")
     try:
         return kind.model_validate(body)
     except ValidationError as problem:
         where = problem.errors()[0]["loc"]
-        raise Refused(explain(problem, kind), param=str(where[0]) if where else None) from None
+        raise Rejected(explain(problem, kind), param=str(where[0]) if where else None) from None
 
 
 class Shape:

@@ -9,16 +9,16 @@ from typing import Any
 
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.serving.answers import Answer, Wanted
-from gpubloom.engine.serving.protocol import ChatRequest, CompletionRequest, Refused, parse
-from gpubloom.engine.serving.speech import Speech
-from gpubloom.engine.serving.turns import Turns
-from gpubloom.engine.serving.voices import NotEnoughMemory, Voices
+from gpubloom.engine.serving.fair_lock import FairLock
+from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
+from gpubloom.engine.serving.protocol import ChatRequest, CompletionRequest, Rejected, parse
 
 _MOST_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedRequest:
     """A request that was understood."""
 
     request: ChatRequest | CompletionRequest
@@ -44,12 +44,15 @@ class Service:
     """Answers that advance together. `on_answer` hears of each that ended, with its tokens per second."""
 
     def __init__(
-        self, voices: Voices, speech: Speech, on_answer: Callable[[Counts, float], None] = lambda *_: None
+        self,
+        registry: ModelRegistry,
+        formatter: PromptFormatter,
+        on_answer: Callable[[Counts, float], None] = lambda *_: None,
     ) -> None:
-        self.voices = voices
-        self.speech = speech
+        self.registry = registry
+        self.formatter = formatter
         self.counts = Counts()
-        self._turns = Turns()
+        self._turns = FairLock()
         self._on_answer = on_answer
         self._guard = threading.Lock()
         self._at_once = 0
@@ -66,30 +69,30 @@ class Service:
     def is_closing(self) -> bool:
         return self._closing.is_set()
 
-    def close(self, patience: float = 5.0) -> None:
+    def close(self, grace_period: float = 5.0) -> None:
         """Ends the answers that are being written, each after its present token."""
         self._closing.set()
-        until = time.monotonic() + patience
+        until = time.monotonic() + grace_period
         while self._at_once and time.monotonic() < until:
             time.sleep(0.01)
 
     @contextmanager
-    def asked(self, *, chat: bool, body: Any, gone: Callable[[], bool]) -> Iterator[Asked]:
+    def asked(self, *, chat: bool, body: Any, gone: Callable[[], bool]) -> Iterator[ParsedRequest]:
         """An answer that can be iterated; within it, the process is not idle. Raises Refused."""
         with self._place():
             request = parse(ChatRequest, body) if chat else parse(CompletionRequest, body)
-            name = request.model or self.voices.default
+            name = request.model or self.registry.default
             model = self._model(name)
             prompt = self._prompt(request)
             wanted = Wanted(
                 request.room(len(prompt), model.context_length),
                 request.sampling(),
-                request.stops() + (self.speech.turn_ends if chat else ()),
-                self.speech.lead if chat else "",
+                request.stops() + (self.formatter.turn_ends if chat else ()),
+                self.formatter.lead if chat else "",
             )
             answer = Answer(
                 model,
-                self.speech,
+                self.formatter,
                 prompt,
                 wanted,
                 turn=self._turns.one,
@@ -97,39 +100,39 @@ class Service:
             )
             started = time.perf_counter()
             try:
-                yield Asked(request, name, answer)
+                yield ParsedRequest(request, name, answer)
             finally:
                 self._count(answer, time.perf_counter() - started)
 
     def _model(self, name: str) -> TextModel:
         try:
-            return self.voices.get(name)
+            return self.registry.get(name)
         except KeyError:
-            there = ", ".join(self.voices.names)
-            raise Refused(
+            there = ", ".join(self.registry.names)
+            raise Rejected(
                 f"There is no model {name!r} here; there is {there}.",
                 status=404,
                 code="model_not_found",
                 param="model",
             ) from None
         except NotEnoughMemory as problem:
-            raise Refused(str(problem), status=503, code="not_enough_memory", kind="server_error") from None
+            raise Rejected(str(problem), status=503, code="not_enough_memory", kind="server_error") from None
         except ValueError as problem:
-            raise Refused(str(problem), status=503, code="not_loadable", kind="server_error") from None
+            raise Rejected(str(problem), status=503, code="not_loadable", kind="server_error") from None
 
     def _prompt(self, request: ChatRequest | CompletionRequest) -> list[int]:
         if isinstance(request, CompletionRequest):
-            return self.speech.completion(request.text())
+            return self.formatter.completion(request.text())
         try:
-            return self.speech.chat([message.fields() for message in request.messages])
+            return self.formatter.chat([message.fields() for message in request.messages])
         except ValueError as problem:
-            raise Refused(str(problem), param="messages") from None
+            raise Rejected(str(problem), param="messages") from None
 
     @contextmanager
     def _place(self) -> Iterator[None]:
         with self._guard:
             if self._at_once >= _MOST_AT_ONCE:
-                raise Refused(
+                raise Rejected(
                     f"{_MOST_AT_ONCE} answers are being written already; ask again when one is finished.",
                     status=429,
                     code="too_many_requests",

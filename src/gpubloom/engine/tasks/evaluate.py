@@ -12,9 +12,9 @@ from gpubloom.engine.evaluation.perplexity import Perplexity, perplexity
 from gpubloom.engine.evaluation.replay import NoRoom, replay
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.hardware import choose_compute
-from gpubloom.engine.serving.found import Found, find_model
-from gpubloom.engine.serving.speech import Speech
-from gpubloom.engine.serving.voices import BASE, TUNED, NotEnoughMemory, Voices
+from gpubloom.engine.serving.model_registry import BASE, TUNED, ModelRegistry, NotEnoughMemory
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
+from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.engine.tasks.session import TaskSession
 from gpubloom.plan.tasks import EvaluateTask
 
@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 600.0
 
 
 @dataclass
-class _OfVoice:
+class _OfModel:
     """What one of the two models gave."""
 
     perplexity: Perplexity | None = None
@@ -40,29 +40,29 @@ def run(task: EvaluateTask, session: TaskSession) -> dict[str, Any]:
 
 
 class _Evaluation:
-    def __init__(self, task: EvaluateTask, session: TaskSession, found: Found) -> None:
+    def __init__(self, task: EvaluateTask, session: TaskSession, found: ResolvedModel) -> None:
         self._task = task
         self._session = session
         self._notes: list[str] = list(found.notes)
         session.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
-        self._speech = Speech.of(found)
+        self._formatter = PromptFormatter.of(found)
         # A text that is continued is what such a run was trained on.
-        self._chats = self._speech.template is not None and not found.trained_on_text
+        self._chats = self._formatter.template is not None and not found.trained_on_text
         try:
-            self._voices = Voices(found, choose_compute(task.device, "auto"))
+            self._registry = ModelRegistry(found, choose_compute(task.device, "auto"))
         except NotEnoughMemory as problem:
             raise ValueError(str(problem)) from None
-        session.reporter.describe({"model": str(found.folder), **self._voices.facts()})
+        session.reporter.describe({"model": str(found.folder), **self._registry.facts()})
         self._held_out = self._open_held_out(found)
         self._done = 0
-        self._total = len(self._voices.names) * (self._batch_count() + len(task.prompts))
+        self._total = len(self._registry.names) * (self._batch_count() + len(task.prompts))
 
     def run(self) -> dict[str, Any]:
         self._session.reporter.phase("eval")
-        names = self._voices.names
+        names = self._registry.names
         # What was tuned is loaded already; its base may have to take its place.
-        tuned = self._of(self._voices.default)
-        base = self._of(BASE) if BASE in names else _OfVoice(answers=[None] * len(tuned.answers))
+        tuned = self._of(self._registry.default)
+        base = self._of(BASE) if BASE in names else _OfModel(answers=[None] * len(tuned.answers))
         self._report(base, tuned)
         return {
             "perplexity": {BASE: _record(base), TUNED: _record(tuned)},
@@ -74,36 +74,36 @@ class _Evaluation:
             "notes": self._notes,
         }
 
-    def _of(self, name: str) -> _OfVoice:
+    def _of(self, name: str) -> _OfModel:
         self._session.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
         try:
-            model = self._voices.get_alone(name)
+            model = self._registry.get_alone(name)
         except (NotEnoughMemory, ValueError) as problem:
             self._notes.append(f"{name} was not evaluated: {problem}")
-            return _OfVoice(answers=[None] * len(self._task.prompts))
-        found = _OfVoice()
+            return _OfModel(answers=[None] * len(self._task.prompts))
+        found = _OfModel()
         if self._held_out is not None:
             found.perplexity = perplexity(
-                model, self._batches(), self._speech.tokenizer.vocab_size, self._advance
+                model, self._batches(), self._formatter.tokenizer.vocab_size, self._advance
             )
         for prompt in self._task.prompts:
             found.answers.append(self._answer(model, prompt))
             self._advance()
         if self._task.lm_eval_tasks:
             self._session.reporter.heartbeat(expect_next_in=24 * 3_600)
-            found.benchmarks = benchmark(self._voices, model, self._task.lm_eval_tasks)
+            found.benchmarks = benchmark(self._registry, model, self._task.lm_eval_tasks)
         return found
 
     def _answer(self, model: TextModel, prompt: str) -> str | None:
         try:
-            return replay(model, self._speech, prompt, self._task.max_new_tokens, chats=self._chats)
+            return replay(model, self._formatter, prompt, self._task.max_new_tokens, chats=self._chats)
         except NoRoom as problem:
             if str(problem) not in self._notes:
                 self._notes.append(str(problem))
             return None
 
-    def _open_held_out(self, found: Found) -> HeldOut | None:
-        held_out = open_held_out(found, self._task.data_path, self._voices.context_length)
+    def _open_held_out(self, found: ResolvedModel) -> HeldOut | None:
+        held_out = open_held_out(found, self._task.data_path, self._registry.context_length)
         if isinstance(held_out, str):
             self._notes.append(held_out)
             return None
@@ -129,7 +129,7 @@ class _Evaluation:
         self._session.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
         self._session.keep_going()
 
-    def _report(self, base: _OfVoice, tuned: _OfVoice) -> None:
+    def _report(self, base: _OfModel, tuned: _OfModel) -> None:
         values = {
             f"evaluate/{name}_{measure}": getattr(found.perplexity, measure)
             for name, found in ((BASE, base), (TUNED, tuned))
@@ -140,5 +140,5 @@ class _Evaluation:
             self._session.reporter.metrics(values, step=self._done)
 
 
-def _record(found: _OfVoice) -> dict[str, Any] | None:
+def _record(found: _OfModel) -> dict[str, Any] | None:
     return None if found.perplexity is None else found.perplexity.record()

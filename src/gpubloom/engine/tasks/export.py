@@ -29,7 +29,7 @@ from gpubloom.engine.exporting.replaying import (
 )
 from gpubloom.engine.exporting.weights import ExportWeights
 from gpubloom.engine.hardware import Compute, choose_compute
-from gpubloom.engine.serving.found import Found, find_model
+from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
 from gpubloom.engine.tasks.session import TaskSession
 from gpubloom.plan.tasks import ExportTask, Task
@@ -87,7 +87,7 @@ def take_token(home: Path) -> str | None:
     return token or None
 
 
-def _write(folder: Path, task: ExportTask, found: Found, session: TaskSession) -> list[str]:
+def _write(folder: Path, task: ExportTask, found: ResolvedModel, session: TaskSession) -> list[str]:
     if task.form == "adapter":
         return list(write_adapter_form(folder, found, task.dtype))
     notes = [_QLORA_NOTE] if found.four_bit else []
@@ -98,7 +98,7 @@ def _write(folder: Path, task: ExportTask, found: Found, session: TaskSession) -
     return notes + _write_gguf(folder, task, found, session)
 
 
-def _write_gguf(folder: Path, task: ExportTask, found: Found, session: TaskSession) -> list[str]:
+def _write_gguf(folder: Path, task: ExportTask, found: ResolvedModel, session: TaskSession) -> list[str]:
     reason = None
     family = merged_config(found, task.dtype).get("model_type")
     if can_write(found):
@@ -123,7 +123,9 @@ def _write_gguf(folder: Path, task: ExportTask, found: Found, session: TaskSessi
     return [f"{converter.name} wrote the file."]
 
 
-def _replay(folder: Path, task: ExportTask, found: Found, compute: Compute, session: TaskSession) -> Replay:
+def _replay(
+    folder: Path, task: ExportTask, found: ResolvedModel, compute: Compute, session: TaskSession
+) -> Replay:
     prompts = choose_prompts(task.prompts, found)
     if (reason := why_not_replayed(found, compute)) is not None:
         return Replay(notes=[reason])

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.engine.hardware import choose_compute
-from gpubloom.engine.serving.found import find_model
 from gpubloom.engine.serving.listening import Listener
+from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory
+from gpubloom.engine.serving.prompt_formatter import PromptFormatter
+from gpubloom.engine.serving.resolved_model import find_model
 from gpubloom.engine.serving.service import Counts, Service
-from gpubloom.engine.serving.speech import Speech
-from gpubloom.engine.serving.voices import NotEnoughMemory, Voices
 from gpubloom.engine.tasks.session import Stopped, TaskSession
 from gpubloom.plan.tasks import ServeTask
 
@@ -49,20 +49,20 @@ def run(task: ServeTask, session: TaskSession) -> dict[str, Any]:
 def _load(task: ServeTask, session: TaskSession) -> Service:
     session.reporter.heartbeat(expect_next_in=600)
     found = find_model(Path(task.model), Path(task.base) if task.base else None)
-    speech = Speech.of(found)
+    formatter = PromptFormatter.of(found)
     try:
-        voices = Voices(found, choose_compute(task.device, "auto"))
+        registry = ModelRegistry(found, choose_compute(task.device, "auto"))
     except NotEnoughMemory as problem:
         raise ValueError(str(problem)) from None
-    session.reporter.describe({"model": str(found.folder), **voices.facts()})
-    for note in (*found.notes, *([speech.note] if speech.note else [])):
+    session.reporter.describe({"model": str(found.folder), **registry.facts()})
+    for note in (*found.notes, *([formatter.note] if formatter.note else [])):
         session.reporter.log(note, level="warning")
 
     def report(counts: Counts, tokens_per_second: float) -> None:
         values = {"serve/tokens_per_second": tokens_per_second, "serve/tokens": counts.tokens}
         session.reporter.metrics(values | {"serve/requests": counts.requests}, step=counts.requests)
 
-    return Service(voices, speech, report)
+    return Service(registry, formatter, report)
 
 
 def _wait(task: ServeTask, session: TaskSession, service: Service) -> None:
@@ -84,9 +84,9 @@ def _tell(file: Path, listener: Listener) -> None:
         "v": 1,
         "port": listener.port,
         "token": listener.token,
-        "models": list(service.voices.names),
-        "context_length": service.voices.context_length,
-        "chat_template": service.speech.template is not None,
+        "models": list(service.registry.names),
+        "context_length": service.registry.context_length,
+        "chat_template": service.formatter.template is not None,
     }
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

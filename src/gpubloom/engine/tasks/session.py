@@ -11,8 +11,8 @@ from typing import Any
 from gpubloom.engine.session import Signals
 from gpubloom.plan.tasks import RESULT_FILE, Task, read_task
 from gpubloom.traincard import Reporter, RunInUseError, RunLock
+from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.lines import PrintingReporter
-from gpubloom.traincard.whole_files import replace_file
 
 
 class Stopped(Exception):

@@ -19,14 +19,14 @@ from gpubloom.providers.cloud import (
     KEY_PREFIX,
     Capabilities,
     Capability,
+    CloudProvider,
     Fault,
     Instance,
     Launch,
     LogChunk,
-    RentedPlace,
 )
 from gpubloom.providers.colab.program import ColabProgram
-from gpubloom.providers.registry import PlaceKind
+from gpubloom.providers.registry import ProviderSpec
 
 _NEW_SECONDS = 600.0
 _LONGEST_SECONDS = 24 * 3600.0
@@ -194,19 +194,19 @@ def _command() -> str | None:
 
 
 @dataclass(frozen=True)
-class _Colab(PlaceKind):
+class _Colab(ProviderSpec):
     def why_not(self) -> str | None:
         return None if _command() else _NOT_UNATTENDED
 
-    def open(self, credentials: Mapping[str, str]) -> RentedPlace:
+    def open(self, credentials: Mapping[str, str]) -> CloudProvider:
         command = _command()
         if command is None:
             raise Fault("refused", _NOT_UNATTENDED)
         return ColabSessions(ColabProgram(command))
 
 
-def __getattr__(name: str) -> PlaceKind:
+def __getattr__(name: str) -> ProviderSpec:
     """PLACE is made when it is asked for: what it can do depends on what the operator has set up."""
-    if name != "PLACE":
+    if name != "PROVIDER":
         raise AttributeError(name)
     return _Colab("colab", "Colab", (), capabilities(set_up=_command() is not None), _PAGE)

@@ -15,18 +15,18 @@ from gpubloom.providers.cloud import (
     KEY_PREFIX,
     Capabilities,
     Capability,
+    CloudProvider,
     CredentialField,
     Fault,
     FaultKind,
     Instance,
     Launch,
     LogChunk,
-    RentedPlace,
     first_with_room,
     look_for,
 )
-from gpubloom.providers.cloud_init import boot_script
-from gpubloom.providers.http_client import ServiceHttp, shared_pace
+from gpubloom.providers.cloud_init import user_data_script
+from gpubloom.providers.http_client import ServiceHttp, shared_rate_limit
 from gpubloom.providers.lambda_cloud.machine_types import (
     BILLED,
     Answer,
@@ -39,7 +39,7 @@ from gpubloom.providers.lambda_cloud.machine_types import (
     price_rows,
     state_of,
 )
-from gpubloom.providers.registry import PlaceKind
+from gpubloom.providers.registry import ProviderSpec
 
 ADDRESS = "https://cloud.lambda.ai"
 _PAGE = "https://cloud.lambda.ai/instances"
@@ -148,7 +148,7 @@ class LambdaCloud:
             "instance_type_name": type_name,
             "ssh_key_names": [ssh_key],
             "name": launch.key,
-            "user_data": boot_script(launch),
+            "user_data": user_data_script(launch),
             "tags": [{"key": _TAG, "value": launch.key}],
         }
         try:
@@ -167,7 +167,7 @@ class LambdaCloud:
         else:
             return Instance(identifier, launch.key, "starting", region=region, hourly=hourly, page=_PAGE)
         return await look_for(
-            lambda: self._find(launch.key), lambda: self._http.pace.sleep(self._pause_seconds), lost
+            lambda: self._find(launch.key), lambda: self._http.rate_limit.sleep(self._pause_seconds), lost
         )
 
     async def _find(self, key: str) -> Instance | None:
@@ -255,18 +255,18 @@ def _explain(status: int, found: object) -> tuple[FaultKind | None, str]:
 
 
 @dataclass(frozen=True)
-class _Lambda(PlaceKind):
-    def open(self, credentials: Mapping[str, str]) -> RentedPlace:
+class _Lambda(ProviderSpec):
+    def open(self, credentials: Mapping[str, str]) -> CloudProvider:
         address = os.environ.get("BLOOM_LAMBDA_URL") or ADDRESS
         key = credentials.get("api_key", "").strip()
         if not key:
             raise Fault("bad_credentials", "Lambda needs an API key. Enter one under Providers.")
-        pace = shared_pace(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
-        http = ServiceHttp(self.title, address, key, pace, _explain)
+        rate_limit = shared_rate_limit(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
+        http = ServiceHttp(self.title, address, key, rate_limit, _explain)
         return LambdaCloud(http, credentials.get("ssh_key", "").strip())
 
 
-PLACE = _Lambda(
+PROVIDER = _Lambda(
     name="lambda",
     title="Lambda",
     fields=(

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gpubloom.agent.held_files import hold
+from gpubloom.agent.file_lock import hold
 from gpubloom.plan.nvml import opened_nvml
 from gpubloom.providers.base import ProviderError, Reservation
 

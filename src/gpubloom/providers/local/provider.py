@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.agent import AgentFiles, AgentRecord, JobSpec
-from gpubloom.agent.held_files import is_held
+from gpubloom.agent.file_lock import is_held
 from gpubloom.agent.processes import group_has
-from gpubloom.providers.base import AgentStatus, Patience, ProviderError, Reservation
+from gpubloom.providers.base import AgentStatus, GracePeriod, ProviderError, Reservation
 from gpubloom.providers.local.agent_process import NotWarm, WarmParent, start_plainly, why_not_warm
 from gpubloom.providers.local.devices import Devices
 
@@ -47,7 +47,7 @@ class LocalProvider:
     ) -> None:
         if not sys.platform.startswith("linux"):
             raise ProviderError("Jobs run in the background on Linux only; use `bloom train` here.")
-        self.patience = Patience()
+        self.grace_period = GracePeriod()
         self._folder = home / "agents"
         self._devices = devices or Devices(home)
         self._warm = WarmParent(warm_modules) if warm else None

@@ -1,4 +1,4 @@
-"""One person's connection to Modal: a client of their own, calls with a time limit, Modal's errors as faults."""
+"""A connection to Modal of one person: its own client, calls with a time limit, errors as faults."""
 
 import asyncio
 import contextlib

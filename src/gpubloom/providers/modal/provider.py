@@ -31,7 +31,7 @@ from gpubloom.providers.modal.connection import (
     raised_by_calls,
 )
 from gpubloom.providers.modal.logs import read_logs
-from gpubloom.providers.registry import PlaceKind
+from gpubloom.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:
     import modal
@@ -76,19 +76,19 @@ _CAPABILITIES = Capabilities(
 
 
 @dataclass(frozen=True)
-class _ModalKind(PlaceKind):
+class _ModalKind(ProviderSpec):
     def why_not(self) -> str | None:
         if find_spec("modal") is None:
             return "Modal's client is not installed here. Install it with: pip install 'gpubloom[modal]'"
         return None
 
-    def open(self, credentials: Mapping[str, str]) -> "ModalPlace":
-        return ModalPlace(
+    def open(self, credentials: Mapping[str, str]) -> "ModalProvider":
+        return ModalProvider(
             credentials["token_id"], credentials["token_secret"], credentials.get("environment") or None
         )
 
 
-PLACE = _ModalKind(
+PROVIDER = _ModalKind(
     name="modal",
     title="Modal",
     fields=(
@@ -103,7 +103,7 @@ PLACE = _ModalKind(
 )
 
 
-class ModalPlace:
+class ModalProvider:
     """One person's Modal. Keep it open: a client is a connection."""
 
     name = "modal"

@@ -81,7 +81,7 @@ class PaperspaceApi:
         return self._http.by_our_clock(moment)
 
     async def pause(self, seconds: float) -> None:
-        await self._http.pace.sleep(seconds)
+        await self._http.rate_limit.sleep(seconds)
 
     async def close(self) -> None:
         await self._http.close()

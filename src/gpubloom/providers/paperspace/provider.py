@@ -15,17 +15,17 @@ from gpubloom.offers import PriceRow
 from gpubloom.providers.cloud import (
     Capabilities,
     Capability,
+    CloudProvider,
     CredentialField,
     Fault,
     Instance,
     Launch,
     LogChunk,
-    RentedPlace,
     first_with_room,
     look_for,
 )
-from gpubloom.providers.cloud_init import boot_script
-from gpubloom.providers.http_client import ServiceHttp, shared_pace
+from gpubloom.providers.cloud_init import user_data_script
+from gpubloom.providers.http_client import ServiceHttp, shared_rate_limit
 from gpubloom.providers.paperspace.api_client import PaperspaceApi, explain
 from gpubloom.providers.paperspace.machine_types import (
     Machine,
@@ -37,7 +37,7 @@ from gpubloom.providers.paperspace.machine_types import (
     state_of,
     type_of,
 )
-from gpubloom.providers.registry import PlaceKind
+from gpubloom.providers.registry import ProviderSpec
 
 ADDRESS = "https://api.paperspace.com/v1"
 _PAGE = "https://console.paperspace.com/machines"
@@ -161,7 +161,7 @@ class Paperspace:
 
     async def _new_script(self, launch: Launch) -> str:
         try:
-            made = await self._api.make_script(launch.key, boot_script(launch), launch.start_address)
+            made = await self._api.make_script(launch.key, user_data_script(launch), launch.start_address)
         except Fault as fault:
             if not fault.uncertain:
                 raise
@@ -235,18 +235,18 @@ def _wanted(launch: Launch) -> tuple[str, Sequence[str]]:
 
 
 @dataclass(frozen=True)
-class _Paperspace(PlaceKind):
-    def open(self, credentials: Mapping[str, str]) -> RentedPlace:
+class _Paperspace(ProviderSpec):
+    def open(self, credentials: Mapping[str, str]) -> CloudProvider:
         address = os.environ.get("BLOOM_PAPERSPACE_URL") or ADDRESS
         key = credentials.get("api_key", "").strip()
         if not key:
             raise Fault("bad_credentials", "Paperspace needs an API key. Enter one under Providers.")
-        pace = shared_pace(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
-        http = ServiceHttp(self.title, address, key, pace, explain)
+        rate_limit = shared_rate_limit(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
+        http = ServiceHttp(self.title, address, key, rate_limit, explain)
         return Paperspace(PaperspaceApi(http), credentials.get("template", "").strip())
 
 
-PLACE = _Paperspace(
+PROVIDER = _Paperspace(
     name="paperspace",
     title="Paperspace",
     fields=(

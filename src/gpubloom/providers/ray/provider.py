@@ -30,7 +30,7 @@ from gpubloom.providers.cloud import (
     Launch,
     LogChunk,
 )
-from gpubloom.providers.registry import PlaceKind
+from gpubloom.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient
@@ -66,18 +66,18 @@ _CAPABILITIES = Capabilities(
 
 
 @dataclass(frozen=True)
-class _RayKind(PlaceKind):
+class _RayKind(ProviderSpec):
     def why_not(self) -> str | None:
         if find_spec("ray") is None:
             return "Ray is not installed here. Install it with: pip install 'gpubloom[ray]'"
         return None
 
-    def open(self, credentials: Mapping[str, str]) -> "RayPlace":
+    def open(self, credentials: Mapping[str, str]) -> "RayProvider":
         address = credentials.get("address") or os.environ.get("RAY_ADDRESS", "")
-        return RayPlace(address, credentials.get("token") or None)
+        return RayProvider(address, credentials.get("token") or None)
 
 
-PLACE = _RayKind(
+PROVIDER = _RayKind(
     name="ray",
     title="Ray cluster",
     fields=(
@@ -95,7 +95,7 @@ PLACE = _RayKind(
 )
 
 
-class RayPlace:
+class RayProvider:
     """One cluster. Every call has a limit of time; the client's own have none."""
 
     name = "ray"

@@ -21,6 +21,7 @@ from gpubloom.providers.cloud import (
     KEY_PREFIX,
     Capabilities,
     Capability,
+    CloudProvider,
     CredentialField,
     Fault,
     FaultKind,
@@ -28,11 +29,10 @@ from gpubloom.providers.cloud import (
     InstanceState,
     Launch,
     LogChunk,
-    RentedPlace,
     look_for,
 )
-from gpubloom.providers.http_client import ServiceHttp, shared_pace
-from gpubloom.providers.registry import PlaceKind
+from gpubloom.providers.http_client import ServiceHttp, shared_rate_limit
+from gpubloom.providers.registry import ProviderSpec
 
 ADDRESS = "https://api.replicate.com"
 _PAGE = "https://replicate.com/p/"
@@ -229,7 +229,7 @@ class Replicate:
                 raise
             lost = fault
         return await look_for(
-            lambda: self._find(launch.key), lambda: self._http.pace.sleep(self._pause_seconds), lost
+            lambda: self._find(launch.key), lambda: self._http.rate_limit.sleep(self._pause_seconds), lost
         )
 
     async def _find(self, key: str) -> Instance | None:
@@ -286,8 +286,8 @@ def _explain(status: int, found: object) -> tuple[FaultKind | None, str]:
 
 
 @dataclass(frozen=True)
-class _Replicate(PlaceKind):
-    def open(self, credentials: Mapping[str, str]) -> RentedPlace:
+class _Replicate(ProviderSpec):
+    def open(self, credentials: Mapping[str, str]) -> CloudProvider:
         given = {name: value.strip() for name, value in credentials.items()}
         key = given.get("api_key", "")
         if not key:
@@ -300,12 +300,12 @@ class _Replicate(PlaceKind):
         if not _DESTINATION.fullmatch(destination):
             raise Fault("bad_credentials", "Replicate needs a destination model, as OWNER/NAME.")
         address = os.environ.get("BLOOM_REPLICATE_URL") or ADDRESS
-        pace = shared_pace(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
-        http = ServiceHttp(self.title, address, key, pace, _explain)
+        rate_limit = shared_rate_limit(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
+        http = ServiceHttp(self.title, address, key, rate_limit, _explain)
         return Replicate(http, model, destination, given.get("gpu", ""))
 
 
-PLACE = _Replicate(
+PROVIDER = _Replicate(
     name="replicate",
     title="Replicate",
     fields=(

@@ -24,7 +24,7 @@ from gpubloom.providers.cloud import (
     Launch,
     LogChunk,
 )
-from gpubloom.providers.registry import PlaceKind
+from gpubloom.providers.registry import ProviderSpec
 from gpubloom.providers.skypilot.process import PYTHON_VARIABLE, SkyPilotProcess, TimeLimits, skypilot_fault
 from gpubloom.providers.skypilot.task import price_rows, task_of
 
@@ -44,7 +44,7 @@ _OVER = {"SUCCEEDED", "FAILED", "FAILED_SETUP", "FAILED_DRIVER", "CANCELLED"}
 
 
 @dataclass(frozen=True)
-class _SkyPilotKind(PlaceKind):
+class _SkyPilotKind(ProviderSpec):
     def why_not(self) -> str | None:
         if os.environ.get(PYTHON_VARIABLE):
             return None
@@ -59,11 +59,11 @@ class _SkyPilotKind(PlaceKind):
             f"skypilot/bin/pip install 'skypilot[aws,gcp]'; then set {PYTHON_VARIABLE} to its Python."
         )
 
-    def open(self, credentials: Mapping[str, str]) -> "SkyPilotPlace":
-        return SkyPilotPlace(os.environ.get(PYTHON_VARIABLE, ""), credentials.get("token") or None)
+    def open(self, credentials: Mapping[str, str]) -> "SkyPilotProvider":
+        return SkyPilotProvider(os.environ.get(PYTHON_VARIABLE, ""), credentials.get("token") or None)
 
 
-PLACE = _SkyPilotKind(
+PROVIDER = _SkyPilotKind(
     name="skypilot",
     title="SkyPilot",
     fields=(
@@ -92,7 +92,7 @@ class Chosen:
     hourly: float
 
 
-class SkyPilotPlace:
+class SkyPilotProvider:
     """An instance is named by its cluster, the request that launched it, and `spot` for a spot machine."""
 
     name = "skypilot"

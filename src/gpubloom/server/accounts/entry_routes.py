@@ -31,7 +31,7 @@ from gpubloom.server.security.rates import Rate
 router = APIRouter(prefix="/auth", tags=["accounts"])
 
 _ENTRY = Rate("entry", limit=60, seconds=15 * 60)
-_LETTERS = Rate("letters", limit=5, seconds=60 * 60)
+_EMAILS = Rate("letters", limit=5, seconds=60 * 60)
 
 
 async def _count_entry(request: Request, database: CurrentDatabase) -> None:
@@ -41,9 +41,9 @@ async def _count_entry(request: Request, database: CurrentDatabase) -> None:
 RATED = [Depends(_count_entry)]
 
 
-async def _count_letter(database: Database, email: str) -> None:
+async def _count_email(database: Database, email: str) -> None:
     """Called before anything is looked up: a limit that only real accounts met would tell who has one."""
-    await _LETTERS.count(database, email)
+    await _EMAILS.count(database, email)
 
 
 def _signed_in(request: Request, user: User, opened: OpenedSession) -> SignedIn:
@@ -102,7 +102,7 @@ async def sign_up(
     after: BackgroundTasks,
 ) -> SignedUp:
     """Create an account. The reply does not tell whether the address already has one."""
-    await _count_letter(database, body.email)
+    await _count_email(database, body.email)
     password_hash = await hash_password(body.password.get_secret_value())
     async with database.write() as session:
         result = await registration.sign_up(
@@ -114,8 +114,8 @@ async def sign_up(
             invitation=body.invitation,
             ip_address=client_address(request),
         )
-    if result.letter is not None:
-        after.add_task(mailer.send, result.letter)
+    if result.mail is not None:
+        after.add_task(mailer.send, result.mail)
     return SignedUp(
         detail="Open the link that was sent to your email address to finish."
         if result.verification_required
@@ -142,11 +142,11 @@ async def resend_verification(
     after: BackgroundTasks,
 ) -> Message:
     """Send the confirmation letter again."""
-    await _count_letter(database, body.email)
+    await _count_email(database, body.email)
     async with database.write() as session:
-        letter = await registration.resend_verification(session, settings, body.email)
-    if letter is not None:
-        after.add_task(mailer.send, letter)
+        mail = await registration.resend_verification(session, settings, body.email)
+    if mail is not None:
+        after.add_task(mailer.send, mail)
     return Message(detail="If this address waits to be confirmed, a new link was sent to it.")
 
 
@@ -174,11 +174,11 @@ async def forgot_password(
     after: BackgroundTasks,
 ) -> Message:
     """Send a link to choose a new password."""
-    await _count_letter(database, body.email)
+    await _count_email(database, body.email)
     async with database.write() as session:
-        letter = await passwords.forgot_password(session, settings, body.email)
-    if letter is not None:
-        after.add_task(mailer.send, letter)
+        mail = await passwords.forgot_password(session, settings, body.email)
+    if mail is not None:
+        after.add_task(mailer.send, mail)
     return Message(detail="If this address has an account, a link to choose a new password was sent to it.")
 
 
@@ -194,11 +194,11 @@ async def reset_password(
     """Choose a new password with the link of a letter; every browser is signed out."""
     password_hash = await hash_password(body.password.get_secret_value())
     async with database.write() as session:
-        letter = await passwords.reset_password(
+        mail = await passwords.reset_password(
             session,
             settings,
             token=body.token,
             password_hash=password_hash,
             ip_address=client_address(request),
         )
-    after.add_task(mailer.send, letter)
+    after.add_task(mailer.send, mail)

@@ -2,6 +2,8 @@
 
 Letters are sent after the transaction that caused them, never inside it. One that cannot be sent is kept in
 the outbox, so nothing is lost when the mail server is away.
+
+The words of every letter. Links carry their secret in the fragment, which browsers never send.
 """
 
 import smtplib
@@ -27,7 +29,7 @@ SMTP_TIMEOUT_SECONDS = 20
 
 
 @dataclass(frozen=True)
-class Letter:
+class Email:
     """What one person is told; `link` is the address the letter is about, if any."""
 
     to: str
@@ -47,9 +49,9 @@ class Mailer:
     def kind(self) -> Literal["smtp", "outbox"]:
         return "outbox" if self._settings.smtp_url is None else "smtp"
 
-    async def send(self, letter: Letter) -> None:
+    async def send(self, mail: Email) -> None:
         """Send one letter; a failure is logged and the letter kept, never raised into a request."""
-        message = self._compose(letter)
+        message = self._compose(mail)
         if self._settings.smtp_url is not None:
             try:
                 await anyio.to_thread.run_sync(
@@ -57,27 +59,27 @@ class Mailer:
                 )
             except (OSError, smtplib.SMTPException) as error:
                 path = await anyio.to_thread.run_sync(self._keep, message)
-                log.error("mail could not be sent", to=letter.to, kept_as=str(path), reason=str(error))
+                log.error("mail could not be sent", to=mail.to, kept_as=str(path), reason=str(error))
             else:
-                log.info("mail sent", to=letter.to, subject=letter.subject)
+                log.info("mail sent", to=mail.to, subject=mail.subject)
             return
         path = await anyio.to_thread.run_sync(self._keep, message)
         log.info(
             "no mail server is configured (BLOOM_SMTP_URL): mail kept",
-            to=letter.to,
-            subject=letter.subject,
-            link=letter.link,
+            to=mail.to,
+            subject=mail.subject,
+            link=mail.link,
             kept_as=str(path),
         )
 
-    def _compose(self, letter: Letter) -> EmailMessage:
+    def _compose(self, mail: Email) -> EmailMessage:
         message = EmailMessage()
         message["From"] = self._settings.mail_from
-        message["To"] = letter.to
-        message["Subject"] = letter.subject
+        message["To"] = mail.to
+        message["Subject"] = mail.subject
         message["Date"] = format_datetime(now())
         message["Message-ID"] = make_msgid(domain="gpubloom.invalid")
-        message.set_content(letter.text)
+        message.set_content(mail.text)
         return message
 
     def _keep(self, message: EmailMessage) -> Path:
@@ -117,3 +119,61 @@ def _send_smtp(address: str, message: EmailMessage) -> None:
         if parts.username:
             client.login(unquote(parts.username), unquote(parts.password or ""))
         client.send_message(message)
+
+
+def page_link(address: str, page: str, parameter: str, secret: str) -> str:
+    """A link to a page of the web app with a secret for it."""
+    return f"{address}{page}#{parameter}={secret}"
+
+
+def verification(address: str, to: str, name: str, secret: str) -> Email:
+    link = page_link(address, "/auth/verify", "token", secret)
+    return Email(
+        to=to,
+        subject="Confirm your email address for GPU Bloom",
+        text=f"Hello {name},\n\n"
+        f"open this link within 24 hours to confirm your address and sign in:\n\n{link}\n\n"
+        "If you did not sign up, ignore this letter: no account will be usable.\n",
+        link=link,
+    )
+
+
+def already_registered(address: str, to: str) -> Email:
+    return Email(
+        to=to,
+        subject="You already have a GPU Bloom account",
+        text="Hello,\n\nsomebody, perhaps you, tried to sign up with this address. "
+        f"You already have an account: sign in at {address}/auth, or choose a new password at "
+        f"{address}/auth/forgot if you forgot yours.\n",
+    )
+
+
+def password_reset(address: str, to: str, name: str, secret: str) -> Email:
+    link = page_link(address, "/auth/reset", "token", secret)
+    return Email(
+        to=to,
+        subject="Choose a new GPU Bloom password",
+        text=f"Hello {name},\n\nopen this link within an hour to choose a new password:\n\n{link}\n\n"
+        "If you did not ask for it, ignore this letter: your password stays as it is.\n",
+        link=link,
+    )
+
+
+def password_changed(address: str, to: str, name: str) -> Email:
+    return Email(
+        to=to,
+        subject="Your GPU Bloom password was changed",
+        text=f"Hello {name},\n\nyour password was just changed, and other browsers were signed out. "
+        f"If that was not you, choose a new one now: {address}/auth/forgot\n",
+    )
+
+
+def invitation(address: str, to: str, inviter: str, secret: str) -> Email:
+    link = page_link(address, "/auth", "invite", secret)
+    return Email(
+        to=to,
+        subject=f"{inviter} invites you to GPU Bloom",
+        text=f"Hello,\n\n{inviter} invites you to train models with GPU Bloom. "
+        f"Open this link within 7 days to create your account:\n\n{link}\n",
+        link=link,
+    )

@@ -77,7 +77,7 @@ async def change_password(
     after: BackgroundTasks,
 ) -> None:
     """Change one's password; other browsers are signed out."""
-    letter = await passwords.change_password(
+    mail = await passwords.change_password(
         database,
         settings,
         principal.user,
@@ -86,7 +86,7 @@ async def change_password(
         session_id=principal.session_id,
         ip_address=principal.ip_address,
     )
-    after.add_task(mailer.send, letter)
+    after.add_task(mailer.send, mail)
 
 
 @router.get("/me/sessions")

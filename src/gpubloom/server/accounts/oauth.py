@@ -148,5 +148,5 @@ def _read_profile(provider: Provider, profile: Mapping[str, Any], emails: Any) -
         raise OAuthFailed("oauth_email_unverified")
     email = _EMAIL.validate_python(confirmed[0])
     # Names are free text elsewhere; here they stand on one line.
-    name = "".join(letter for letter in str(profile.get("name") or "") if letter.isprintable()).strip()
+    name = "".join(mail for mail in str(profile.get("name") or "") if mail.isprintable()).strip()
     return Profile(account_id=account_id, email=email, name=(name or email.partition("@")[0])[:120])

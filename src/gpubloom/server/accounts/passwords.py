@@ -5,9 +5,9 @@ from uuid import UUID
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.accounts import letters
+from gpubloom.server.accounts import mail
 from gpubloom.server.accounts.links import LinkRefused, issue_link, use_link
-from gpubloom.server.accounts.mail import Letter
+from gpubloom.server.accounts.mail import Email
 from gpubloom.server.accounts.registration import find_by_email
 from gpubloom.server.accounts.sessions import end_all_sessions
 from gpubloom.server.accounts.tables import User
@@ -59,18 +59,18 @@ async def check_credentials(database: Database, *, email: str, password: str, ip
     return user
 
 
-async def forgot_password(session: AsyncSession, settings: Settings, email: str) -> Letter | None:
+async def forgot_password(session: AsyncSession, settings: Settings, email: str) -> Email | None:
     """The letter that lets somebody choose a new password; None for an unknown address."""
     user = await find_by_email(session, email)
     if user is None or user.disabled:
         return None
     secret, _ = await issue_link(session, "reset", email)
-    return letters.password_reset(settings.address, email, user.name, secret)
+    return mail.password_reset(settings.address, email, user.name, secret)
 
 
 async def reset_password(
     session: AsyncSession, settings: Settings, *, token: str, password_hash: str, ip_address: str | None
-) -> Letter:
+) -> Email:
     """A new password by letter. It proves the mailbox too, and signs every browser out."""
     link = await use_link(session, "reset", token)
     user = await find_by_email(session, link.identifier)
@@ -80,7 +80,7 @@ async def reset_password(
     user.email_verified = user.email_verified or now()
     await end_all_sessions(session, user.id)
     record(session, "user.password_reset", actor=user.id, subject=f"user:{user.id}", ip_address=ip_address)
-    return letters.password_changed(settings.address, user.email, user.name)
+    return mail.password_changed(settings.address, user.email, user.name)
 
 
 _CHANGE = Rate("change-password", limit=10, seconds=15 * 60)
@@ -95,7 +95,7 @@ async def change_password(
     new: str,
     session_id: UUID | None,
     ip_address: str | None,
-) -> Letter:
+) -> Email:
     """A new password for somebody who knows the old one; other browsers are signed out."""
     await _CHANGE.count(database, str(user.id))
     right, _ = await check_password(current, user.password_hash)
@@ -113,4 +113,4 @@ async def change_password(
         record(
             session, "user.password_changed", actor=user.id, subject=f"user:{user.id}", ip_address=ip_address
         )
-    return letters.password_changed(settings.address, user.email, user.name)
+    return mail.password_changed(settings.address, user.email, user.name)

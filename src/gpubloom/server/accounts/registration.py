@@ -9,9 +9,9 @@ from uuid import uuid4
 from sqlalchemy import exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.accounts import letters
+from gpubloom.server.accounts import mail
 from gpubloom.server.accounts.links import LinkRefused, issue_link, use_link
-from gpubloom.server.accounts.mail import Letter
+from gpubloom.server.accounts.mail import Email
 from gpubloom.server.accounts.tables import OneTimeLink, User
 from gpubloom.server.audit.service import record
 from gpubloom.server.clock import now
@@ -26,7 +26,7 @@ class SignUpResult:
     """What a sign-up led to; the letter is to be sent once it is committed."""
 
     verification_required: bool
-    letter: Letter | None
+    mail: Email | None
 
 
 async def has_users(session: AsyncSession) -> bool:
@@ -50,7 +50,7 @@ async def issue_setup_link(session: AsyncSession, address: str) -> str | None:
     if await has_users(session):
         return None
     secret, _ = await issue_link(session, "setup", FIRST_RUN)
-    return letters.page_link(address, "/setup", "token", secret)
+    return mail.page_link(address, "/setup", "token", secret)
 
 
 async def create_first_admin(
@@ -99,7 +99,7 @@ async def sign_up(
     if await find_by_email(session, email) is not None:
         if link is not None:
             raise Conflict("You already have an account. Sign in instead.", code="already_registered")
-        return SignUpResult(True, letters.already_registered(settings.address, email))
+        return SignUpResult(True, mail.already_registered(settings.address, email))
     user = User(
         id=uuid4(),
         name=name,
@@ -114,16 +114,16 @@ async def sign_up(
     if link is not None:
         return SignUpResult(False, None)
     secret, _ = await issue_link(session, "verify", email)
-    return SignUpResult(True, letters.verification(settings.address, email, name, secret))
+    return SignUpResult(True, mail.verification(settings.address, email, name, secret))
 
 
-async def resend_verification(session: AsyncSession, settings: Settings, email: str) -> Letter | None:
+async def resend_verification(session: AsyncSession, settings: Settings, email: str) -> Email | None:
     """A fresh confirmation letter for an unconfirmed account."""
     user = await find_by_email(session, email)
     if user is None or user.email_verified is not None or user.disabled:
         return None
     secret, _ = await issue_link(session, "verify", email)
-    return letters.verification(settings.address, email, user.name, secret)
+    return mail.verification(settings.address, email, user.name, secret)
 
 
 async def verify_email(session: AsyncSession, token: str, ip_address: str | None) -> User:

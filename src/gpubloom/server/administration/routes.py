@@ -68,12 +68,10 @@ async def invite(
     after: BackgroundTasks,
 ) -> InvitationOut:
     """Invite somebody by a one-time link."""
-    letter, link = await service.invite(
-        session, principal, settings.address, email=body.email, role=body.role
-    )
-    assert letter.link is not None
-    after.add_task(mailer.send, letter)
-    return InvitationOut(email=body.email, role=body.role, link=letter.link, expires_at=link.expires)
+    mail, link = await service.invite(session, principal, settings.address, email=body.email, role=body.role)
+    assert mail.link is not None
+    after.add_task(mailer.send, mail)
+    return InvitationOut(email=body.email, role=body.role, link=mail.link, expires_at=link.expires)
 
 
 @router.get("/audit-events")

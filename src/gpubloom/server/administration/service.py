@@ -6,9 +6,9 @@ from uuid import UUID
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.accounts import letters
+from gpubloom.server.accounts import mail
 from gpubloom.server.accounts.links import issue_link
-from gpubloom.server.accounts.mail import Letter
+from gpubloom.server.accounts.mail import Email
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.accounts.registration import find_by_email
 from gpubloom.server.accounts.sessions import end_all_sessions
@@ -70,7 +70,7 @@ async def change_person(
 
 async def invite(
     session: AsyncSession, principal: Principal, address: str, *, email: str, role: Role
-) -> tuple[Letter, OneTimeLink]:
+) -> tuple[Email, OneTimeLink]:
     """A link with which one person can create an account, even while sign-up is closed."""
     if await find_by_email(session, email) is not None:
         raise InvalidInput.for_field("email", "This address already has an account.")
@@ -83,7 +83,7 @@ async def invite(
         ip_address=principal.ip_address,
         role=role,
     )
-    return letters.invitation(address, email, principal.user.name, secret), link
+    return mail.invitation(address, email, principal.user.name, secret), link
 
 
 async def list_audit_events(

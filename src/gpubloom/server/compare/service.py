@@ -10,7 +10,7 @@ from gpubloom.server.compare.schemas import Difference, Outcome
 from gpubloom.server.jobs.buckets import LEVELS
 from gpubloom.server.jobs.schemas import JobOut
 from gpubloom.server.jobs.tables import MetricBucket, MetricPoint, MetricSeries
-from gpubloom.traincard.numbers_on_disk import NON_FINITE
+from gpubloom.traincard.number_encoding import NON_FINITE
 
 _FINAL = ("train/loss", "eval/loss", "eval/perplexity", "eval/accuracy")
 

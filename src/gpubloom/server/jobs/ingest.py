@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.server.jobs.buckets import LEVELS, bucket_of
 from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricBucket, MetricPoint, MetricSeries, TrainingJob
 from gpubloom.traincard import RunEvent
-from gpubloom.traincard.numbers_on_disk import encode_number
+from gpubloom.traincard.number_encoding import encode_number
 
 # More than a browser should be sent at once: it is told to load the charts anew instead.
 MOST_LIVE_POINTS = 5_000

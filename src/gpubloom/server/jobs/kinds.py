@@ -10,9 +10,9 @@ Kind = Literal["train", "find_learning_rate", "evaluate", "export", "serve", "sc
 
 ALL: tuple[Kind, ...] = get_args(Kind)
 # What people come to see; the others are tasks about one of these, or about a model.
-SHOWN: tuple[Kind, ...] = ("train", "script")
+TOP_LEVEL_KINDS: tuple[Kind, ...] = ("train", "script")
 # They read a model that is there; on a machine without GPUs they do not stand in a training's way.
-ABOUT_A_MODEL: tuple[Kind, ...] = ("evaluate", "export", "serve")
+MODEL_TASK_KINDS: tuple[Kind, ...] = ("evaluate", "export", "serve")
 
 # How often a task is begun anew when something from outside ended it.
 MAX_ATTEMPTS: dict[Kind, int] = {"evaluate": 3, "export": 3, "serve": 2}

@@ -16,7 +16,6 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, Principal
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs import service
-from gpubloom.server.jobs.elsewhere import CurrentDesk, TakesOffers, hardware_of, with_estimate
 from gpubloom.server.jobs.inputs import Inputs, find_inputs
 from gpubloom.server.jobs.launch import (
     CannotRun,
@@ -30,6 +29,7 @@ from gpubloom.server.jobs.launch import (
     read_config,
 )
 from gpubloom.server.jobs.present import job_out
+from gpubloom.server.jobs.remote_offers import CurrentOfferService, TakesOffers, hardware_of, with_estimate
 from gpubloom.server.jobs.schemas import (
     Finder,
     Machine,
@@ -186,7 +186,7 @@ async def create_job(
     principal: CurrentPrincipal,
     database: CurrentDatabase,
     settings: CurrentSettings,
-    desk: CurrentDesk,
+    offer_service: CurrentOfferService,
 ) -> QueuedJob:
     """Queue a job for a project, or for a new project that is created in the same transaction."""
     if (body.project_id is None) == (body.project is None):
@@ -199,7 +199,7 @@ async def create_job(
     name = (
         body.name or str(body.config.get("name") or (body.project.name if body.project else "Training"))[:120]
     )
-    place = await _take(body, principal, database, desk)
+    place = await _take(body, principal, database, offer_service)
     launch = await _decide(body, principal, database, settings, name=name, data_path=data_path, place=place)
     finder = _finder(body.finder or Finder(), launch) if body.kind == "find_learning_rate" else None
     async with database.write() as session:
@@ -230,7 +230,7 @@ async def create_job(
 
 
 async def _take(
-    body: NewJob, principal: Principal, database: Database, desk: TakesOffers
+    body: NewJob, principal: Principal, database: Database, offer_service: TakesOffers
 ) -> dict[str, Any] | None:
     """Where the job goes, if somebody rents a machine for it."""
     if body.offer is None:
@@ -240,7 +240,7 @@ async def _take(
     if body.gpu_type is not None or body.host_memory is not None:
         raise InvalidInput.for_field("offer", "The offer says which GPU: leave gpuType and hostMemory empty.")
     async with database.read() as session:
-        return await desk.take(session, principal, body.offer)
+        return await offer_service.take(session, principal, body.offer)
 
 
 def _finder(wanted: Finder, launch: Launch) -> FindLearningRateTask:

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, and_, exists, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.db.clock import database_time
-from gpubloom.server.jobs.kinds import ABOUT_A_MODEL
+from gpubloom.server.jobs.kinds import MODEL_TASK_KINDS
 from gpubloom.server.jobs.states import ACTIVE
 from gpubloom.server.jobs.tables import Machine, TrainingJob
 
@@ -46,7 +46,7 @@ async def claim_abandoned(session: AsyncSession, claimant: Claimant) -> Training
 
 
 @dataclass(frozen=True)
-class Places:
+class FreeSlots:
     """Devices of a machine: GPUs and their names, the CPU slot of trainings, the one beside it."""
 
     gpus: int = 0
@@ -55,7 +55,7 @@ class Places:
     gpu_names: Sequence[str] = ()
 
 
-def waiting_for(claimant: Claimant, places: Places) -> list[ColumnElement[bool]]:
+def waiting_for(claimant: Claimant, places: FreeSlots) -> list[ColumnElement[bool]]:
     """The jobs that wait and that such devices of this machine can take."""
     right_kind = [literal(name).icontains(TrainingJob.gpu_type) for name in places.gpu_names]
     fits = [
@@ -65,7 +65,7 @@ def waiting_for(claimant: Claimant, places: Places) -> list[ColumnElement[bool]]
             or_(TrainingJob.gpu_type.is_(None), *right_kind),
         )
     ]
-    about_a_model = TrainingJob.kind.in_(ABOUT_A_MODEL)
+    about_a_model = TrainingJob.kind.in_(MODEL_TASK_KINDS)
     if places.cpu:
         fits.append(and_(TrainingJob.gpus == 0, ~about_a_model))
     if places.beside:
@@ -79,17 +79,17 @@ def waiting_for(claimant: Claimant, places: Places) -> list[ColumnElement[bool]]
     ]
 
 
-async def claim_queued(session: AsyncSession, claimant: Claimant, free: Places) -> TrainingJob | None:
+async def claim_queued(session: AsyncSession, claimant: Claimant, free: FreeSlots) -> TrainingJob | None:
     """The job that waits longest among those that the free devices can take."""
     return await _claim(session, claimant, *waiting_for(claimant, free))
 
 
-async def claim_elsewhere(session: AsyncSession, claimant: Claimant) -> TrainingJob | None:
+async def claim_remote(session: AsyncSession, claimant: Claimant) -> TrainingJob | None:
     """The job that waits longest among those for rented machines: they need no device of this one."""
-    return await _claim(session, claimant, *waiting_for_elsewhere(claimant))
+    return await _claim(session, claimant, *waiting_for_remote(claimant))
 
 
-def waiting_for_elsewhere(claimant: Claimant) -> list[ColumnElement[bool]]:
+def waiting_for_remote(claimant: Claimant) -> list[ColumnElement[bool]]:
     """The jobs for rented machines that wait and whose run directory is here, or is to be."""
     return [
         TrainingJob.status == "queued",

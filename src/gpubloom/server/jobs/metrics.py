@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.jobs.buckets import LEVELS, WIDTHS, level_for
 from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries, TrainingJob
-from gpubloom.traincard.numbers_on_disk import NON_FINITE
+from gpubloom.traincard.number_encoding import NON_FINITE
 
 # x, low, high, total, count
 Sample = tuple[float, float, float, float, int]

@@ -18,7 +18,7 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, still_valid
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.kinds import SHOWN, Kind
+from gpubloom.server.jobs.kinds import TOP_LEVEL_KINDS, Kind
 from gpubloom.server.jobs.logs import read_output, search_output
 from gpubloom.server.jobs.metrics import read_curves, read_rows
 from gpubloom.server.jobs.present import job_out
@@ -70,7 +70,7 @@ async def list_jobs(
     rows, total = await service.list_jobs(
         session,
         principal,
-        kinds=kind or (() if parent_id is not None else SHOWN),
+        kinds=kind or (() if parent_id is not None else TOP_LEVEL_KINDS),
         parent_id=parent_id,
         project_id=project_id,
         statuses=status or (),

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from gpubloom.scripts.task import WORK_FOLDER, checked_path
 from gpubloom.server.jobs.files import FoundFile
+from gpubloom.traincard.atomic_write import read_json_object, replace_file
 from gpubloom.traincard.beneath import open_beneath
-from gpubloom.traincard.whole_files import read_json_object, replace_file
 
 MOST_ARTIFACTS = 5_000
 _BROUGHT_FILE = "brought.json"

@@ -14,7 +14,7 @@ from gpubloom.server.audit.service import record
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.inputs import Inputs
-from gpubloom.server.jobs.kinds import ABOUT_A_MODEL, SHOWN, Kind, check_can_be_asked, name_of
+from gpubloom.server.jobs.kinds import MODEL_TASK_KINDS, TOP_LEVEL_KINDS, Kind, check_can_be_asked, name_of
 from gpubloom.server.jobs.launch import Launch
 from gpubloom.server.jobs.machines import is_lost, let_go
 from gpubloom.server.jobs.run_report import read_run_report
@@ -102,8 +102,8 @@ async def queue_position(session: AsyncSession, job: TrainingJob) -> int | None:
     if job.gpus > 0:
         same_device = TrainingJob.gpus > 0
     else:
-        beside = job.kind in ABOUT_A_MODEL
-        same_device = and_(TrainingJob.gpus == 0, TrainingJob.kind.in_(ABOUT_A_MODEL) == beside)
+        beside = job.kind in MODEL_TASK_KINDS
+        same_device = and_(TrainingJob.gpus == 0, TrainingJob.kind.in_(MODEL_TASK_KINDS) == beside)
     before = await session.scalar(
         select(func.count())
         .select_from(TrainingJob)
@@ -351,13 +351,13 @@ async def count_jobs(session: AsyncSession, principal: Principal) -> tuple[dict[
     """How many trainings are in each state, and how long all of them trained together."""
     counts = await session.execute(
         select(TrainingJob.status, func.count())
-        .where(TrainingJob.user_id == principal.id, TrainingJob.kind.in_(SHOWN))
+        .where(TrainingJob.user_id == principal.id, TrainingJob.kind.in_(TOP_LEVEL_KINDS))
         .group_by(TrainingJob.status)
     )
     started = await session.scalars(
         select(TrainingJob).where(
             TrainingJob.user_id == principal.id,
-            TrainingJob.kind.in_(SHOWN),
+            TrainingJob.kind.in_(TOP_LEVEL_KINDS),
             TrainingJob.start_time.is_not(None),
         )
     )

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Query
 from sqlalchemy import delete, select
 
 from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.letters import page_link
+from gpubloom.server.accounts.mail import page_link
 from gpubloom.server.accounts.principal import CurrentPrincipal
 from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.jobs import service

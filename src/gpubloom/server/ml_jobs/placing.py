@@ -11,13 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import Constraints, Need, Offer, PriceTable, Span, offers
 from gpubloom.plan import Hardware
-from gpubloom.providers.registry import place, place_names
-from gpubloom.scripts import Found, Requirements
+from gpubloom.providers.registry import place, provider_names
+from gpubloom.scripts import Detected, Requirements
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
-from gpubloom.server.jobs.elsewhere import TakesOffers
+from gpubloom.server.jobs.remote_offers import TakesOffers
 from gpubloom.server.jobs.schemas import OfferTaken
-from gpubloom.server.ml_jobs.schemas import NewMlJob, Overruled
+from gpubloom.server.ml_jobs.schemas import NewMlJob, Overrides
 from gpubloom.server.problems import InvalidInput
 
 _FREE = Span.of(0.0)
@@ -51,16 +51,16 @@ class Asked:
     found: Requirements
     principal: Principal
     prices: PriceTable
-    desk: TakesOffers
+    offer_service: TakesOffers
     machines: Sequence[Hardware] = field(default=())
 
 
-def overrule(found: Requirements, said: Overruled | None) -> Requirements:
+def apply_overrides(found: Requirements, said: Overrides | None) -> Requirements:
     """What a person says counts; it is stated then."""
     if said is None:
         return found
     values: dict[str, Any] = {
-        name: Found(value=value, confidence="stated", reason="You said so.")
+        name: Detected(value=value, confidence="stated", reason="You said so.")
         for name, value in said.model_dump(
             exclude_none=True, exclude={"framework", "timeout_seconds"}
         ).items()
@@ -169,7 +169,7 @@ async def _take(
     session: AsyncSession, request: Asked, wanted: dict[str, Any], offer: Offer | None = None
 ) -> Placed:
     taken = OfferTaken.model_validate(wanted)
-    place = await request.desk.take(session, request.principal, taken)
+    place = await request.offer_service.take(session, request.principal, taken)
     if offer is None:
         made = await anyio.to_thread.run_sync(_offers, request, taken.provider)
         same = [each for each in made if _is(each, taken)]
@@ -184,7 +184,7 @@ async def _take(
 
 def _engines() -> frozenset[str]:
     """Those by which further services are reached, where they are set up."""
-    through = {name for name in place_names() if name == "skypilot"}
+    through = {name for name in provider_names() if name == "skypilot"}
     return frozenset(name for name in through if place(name).why_not() is None)
 
 

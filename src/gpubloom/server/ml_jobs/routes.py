@@ -14,15 +14,15 @@ from gpubloom.scripts.templates import templates
 from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
-from gpubloom.server.jobs.elsewhere import CurrentDesk
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.launch import live_machines
 from gpubloom.server.jobs.logs import read_output
+from gpubloom.server.jobs.remote_offers import CurrentOfferService
 from gpubloom.server.jobs.service import get_job
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.ml_jobs import service
 from gpubloom.server.ml_jobs.folder import Folder, read_folder, read_requirements
-from gpubloom.server.ml_jobs.placing import Asked, Placed, decide, overrule
+from gpubloom.server.ml_jobs.placing import Asked, Placed, apply_overrides, decide
 from gpubloom.server.ml_jobs.schemas import (
     MlJobStatus,
     NewMlJob,
@@ -33,7 +33,7 @@ from gpubloom.server.ml_jobs.schemas import (
     TakenOffer,
     TemplateOut,
 )
-from gpubloom.server.ml_jobs.service import Walls
+from gpubloom.server.ml_jobs.service import SandboxChoice
 from gpubloom.server.offers.routes import CurrentPrices
 from gpubloom.server.problems import MalformedRequest, invalid_fields
 
@@ -79,7 +79,7 @@ class Prepared:
     folder: Folder
     found: Requirements
     placed: Placed
-    walls: Walls
+    sandbox_choice: SandboxChoice
     task: ScriptTask
 
     @property
@@ -92,18 +92,20 @@ async def _prepare(
     principal: CurrentPrincipal,
     database: CurrentDatabase,
     prices: CurrentPrices,
-    desk: CurrentDesk,
+    offer_service: CurrentOfferService,
 ) -> Prepared:
     body, folder = await anyio.to_thread.run_sync(_read, await request.body())
     found = await anyio.to_thread.run_sync(
         read_requirements, folder, body.arguments, limiter=request.app.state.script_readers
     )
-    found = overrule(found, body.requirements)
+    found = apply_overrides(found, body.requirements)
     async with database.read() as session:
         machines = [hardware for hardware, _ in await live_machines(session)]
-        placed = await decide(session, Asked(body, found, principal, prices, desk, machines))
-    walls = await service.check_walls(body, principal, placed)
-    return Prepared(body, folder, found, placed, walls, service.task_of(body, folder, found, walls))
+        placed = await decide(session, Asked(body, found, principal, prices, offer_service, machines))
+    sandbox_choice = await service.choose_sandbox(body, principal, placed)
+    return Prepared(
+        body, folder, found, placed, sandbox_choice, service.task_of(body, folder, found, sandbox_choice)
+    )
 
 
 CheckedJob = Annotated[Prepared, Depends(_prepare)]
@@ -138,7 +140,7 @@ async def submit(
             prepared.folder,
             prepared.task,
             prepared.placed,
-            prepared.walls,
+            prepared.sandbox_choice,
             prepared.found,
         )
         return StartedMlJob(

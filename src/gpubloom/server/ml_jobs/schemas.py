@@ -45,7 +45,7 @@ class TakenOffer(SnakeSchema):
     region: _Name | None = None
 
 
-class Wishes(SnakeSchema):
+class Preferences(SnakeSchema):
     """What must hold of a place, and what is weighed."""
 
     gpus: list[_Name] = Field([], max_length=100, description="Kinds of GPU; empty: any.")
@@ -72,7 +72,7 @@ class Wishes(SnakeSchema):
         )
 
 
-class Overruled(SnakeSchema):
+class Overrides(SnakeSchema):
     """What a person knows better than what was read from the script."""
 
     gpu_memory_gb: Annotated[Number, Field(ge=0, le=100_000, allow_inf_nan=False)] | None = Field(
@@ -109,8 +109,8 @@ class NewMlJob(SnakeSchema):
         None, description="A service, `local` for this server's machine; null: the recommended place."
     )
     offer: TakenOffer | None = None
-    constraints: Wishes = Wishes()
-    requirements: Overruled | None = None
+    constraints: Preferences = Preferences()
+    requirements: Overrides | None = None
     packages: Annotated[list[_Name], Field(max_length=200)] | None = Field(
         None, description="What pip installs on a rented machine; null: what the script seems to need."
     )

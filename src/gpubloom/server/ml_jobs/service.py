@@ -30,17 +30,17 @@ _PROJECT = "Scripts"
 
 
 @dataclass(frozen=True)
-class Walls:
+class SandboxChoice:
     """How a script runs on this server's machine. `confirmed`: an admin runs it without a sandbox."""
 
     sandboxed: bool = True
     confirmed: bool = False
 
 
-async def check_walls(body: NewMlJob, principal: Principal, placed: Placed) -> Walls:
+async def choose_sandbox(body: NewMlJob, principal: Principal, placed: Placed) -> SandboxChoice:
     """Refuses what only admins may do here, and scripts where no sandbox can be built."""
     if placed.place is not None:
-        return Walls()
+        return SandboxChoice()
     is_admin = "admin" in principal.scopes
     if body.network and not is_admin:
         raise Forbidden(
@@ -50,9 +50,9 @@ async def check_walls(body: NewMlJob, principal: Principal, placed: Placed) -> W
         )
     reason = await anyio.to_thread.run_sync(why_no_sandbox)
     if reason is None:
-        return Walls()
+        return SandboxChoice()
     if is_admin and body.confirmed:
-        return Walls(sandboxed=False, confirmed=True)
+        return SandboxChoice(sandboxed=False, confirmed=True)
     confirming = "Or confirm" if is_admin else "An admin can confirm"
     raise Forbidden(
         f"People's own scripts run on this server's machine in a sandbox only. {reason} {confirming} that "
@@ -61,7 +61,7 @@ async def check_walls(body: NewMlJob, principal: Principal, placed: Placed) -> W
     )
 
 
-def task_of(body: NewMlJob, folder: Folder, found: Requirements, walls: Walls) -> ScriptTask:
+def task_of(body: NewMlJob, folder: Folder, found: Requirements, sandbox_choice: SandboxChoice) -> ScriptTask:
     """What the job's row keeps. InvalidInput: which field cannot be."""
     for name in body.datasets:
         try:
@@ -76,7 +76,7 @@ def task_of(body: NewMlJob, folder: Folder, found: Requirements, walls: Walls) -
         "packages": packages,
         "environment": body.environment,
         "network": body.network,
-        "sandboxed": walls.sandboxed,
+        "sandboxed": sandbox_choice.sandboxed,
         "datasets": body.datasets,
         "total_steps": _steps(found),
         "resumes": saves is not None and saves.resumes_with is not None,
@@ -133,7 +133,7 @@ async def create(
     folder: Folder,
     task: ScriptTask,
     placed: Placed,
-    walls: Walls,
+    sandbox_choice: SandboxChoice,
     found: Requirements,
 ) -> TrainingJob:
     """The row and the files. Files first: a worker may take the job as soon as the row is there."""
@@ -159,7 +159,7 @@ async def create(
     except BaseException:
         shutil.rmtree(run_dir, ignore_errors=True)
         raise
-    if walls.confirmed or task.network:
+    if sandbox_choice.confirmed or task.network:
         record(
             session,
             "script.confirmed",

@@ -8,7 +8,7 @@ from pydantic import Field
 from gpubloom.offers import Constraints, Need
 from gpubloom.offers.offer import Priority
 from gpubloom.offers.prices import Availability, Granularity, PriceKind
-from gpubloom.scripts import Checkpoints, Found, Requirements
+from gpubloom.scripts import Checkpoints, Detected, Requirements
 from gpubloom.server.schema import Flag, Line, Number, Schema, Whole
 
 _Name = Annotated[Line, Field(min_length=1, max_length=100)]
@@ -77,7 +77,7 @@ class ScriptCheckpoints(Checkpoints):
 class ScriptRequirements(Requirements):
     """What was found in a script, in the words of `gpubloom.scripts`."""
 
-    checkpoints: Found[ScriptCheckpoints] | None = None  # type: ignore[assignment]
+    checkpoints: Detected[ScriptCheckpoints] | None = None  # type: ignore[assignment]
 
 
 class AskForOffers(Schema):

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.providers import registry
 from gpubloom.providers.base import ProviderError
-from gpubloom.providers.cloud import Fault, RentedPlace
-from gpubloom.providers.registry import PlaceKind
+from gpubloom.providers.cloud import CloudProvider, Fault
+from gpubloom.providers.registry import ProviderSpec
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.audit.service import record
 from gpubloom.server.clock import now
@@ -37,7 +37,7 @@ class Checked:
         return None if self.fault is None else str(self.fault)
 
 
-def find_kind(name: str) -> PlaceKind:
+def find_kind(name: str) -> ProviderSpec:
     """Imports the service's module. NotFound: there is no such service."""
     try:
         return registry.place(name)
@@ -59,7 +59,7 @@ def storage_state(settings: Settings) -> StorageReady:
     )
 
 
-def connection_out(kind: PlaceKind, credential: ProviderCredential | None) -> ConnectionOut:
+def connection_out(kind: ProviderSpec, credential: ProviderCredential | None) -> ConnectionOut:
     reason = kind.why_not()
     return ConnectionOut.model_validate(
         {
@@ -83,7 +83,7 @@ async def credentials_of(session: AsyncSession, user_id: UUID) -> Mapping[str, P
     return {row.provider: row for row in rows}
 
 
-async def check(place: RentedPlace) -> Checked:
+async def check(place: CloudProvider) -> Checked:
     """Ask a service whose credentials these are. Starts nothing, and never raises a Fault."""
     try:
         async with asyncio.timeout(_LONGEST_SECONDS):

@@ -8,8 +8,8 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.providers import registry
-from gpubloom.providers.cloud import Fault, RentedPlace
-from gpubloom.providers.registry import PlaceKind
+from gpubloom.providers.cloud import CloudProvider, Fault
+from gpubloom.providers.registry import ProviderSpec
 from gpubloom.server.problems import FieldError, InvalidInput
 from gpubloom.server.rentals.tables import ProviderCredential
 from gpubloom.server.security.sealed import CannotOpen, Vault
@@ -25,7 +25,7 @@ def seal(settings: Settings, user_id: UUID, provider: str, values: Mapping[str, 
     return Vault.of(settings.home).seal(json.dumps(dict(values)), _context(user_id, provider))
 
 
-def usable(kind: PlaceKind, values: Mapping[str, str]) -> dict[str, str]:
+def usable(kind: ProviderSpec, values: Mapping[str, str]) -> dict[str, str]:
     """What was entered, without blanks around it. InvalidInput: a sentence for each field that is wrong."""
     known = {field.name: field for field in kind.fields}
     entered = {name: value.strip() for name, value in values.items() if value.strip()}
@@ -58,7 +58,7 @@ async def find_sealed(session: AsyncSession, user_id: UUID, provider: str) -> st
     return sealed
 
 
-def open_place(settings: Settings, user_id: UUID, provider: str, sealed: str | None) -> RentedPlace:
+def open_place(settings: Settings, user_id: UUID, provider: str, sealed: str | None) -> CloudProvider:
     """A connection for one person; nothing is called yet. Fault: it is not connected, or cannot be."""
     kind = registry.place(provider)
     if (reason := kind.why_not()) is not None:

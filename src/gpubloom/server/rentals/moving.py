@@ -11,10 +11,10 @@ from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.principal import CurrentPrincipal, Principal
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.session import CurrentDatabase
-from gpubloom.server.jobs.elsewhere import CurrentDesk, hardware_of, with_estimate
-from gpubloom.server.jobs.kinds import SHOWN, name_of
+from gpubloom.server.jobs.kinds import TOP_LEVEL_KINDS, name_of
 from gpubloom.server.jobs.launch import decide, live_machines
 from gpubloom.server.jobs.present import job_out
+from gpubloom.server.jobs.remote_offers import CurrentOfferService, hardware_of, with_estimate
 from gpubloom.server.jobs.schemas import Dollars, Hours, JobOut, OfferTaken
 from gpubloom.server.jobs.service import get_job, lock_own_job, queue_again, tell_of_change
 from gpubloom.server.jobs.states import after
@@ -40,13 +40,13 @@ async def move_job(
     principal: CurrentPrincipal,
     database: CurrentDatabase,
     settings: CurrentSettings,
-    desk: CurrentDesk,
+    offer_service: CurrentOfferService,
 ) -> JobOut:
     """Let a job that waits, was paused or was ended go on elsewhere: same job, one timeline."""
     async with database.read() as session:
         job, _ = await get_job(session, principal, job_id)
         _check_can_move(job)
-        place = None if body.offer is None else await desk.take(session, principal, body.offer)
+        place = None if body.offer is None else await offer_service.take(session, principal, body.offer)
     changes = await _changes(database, principal, job, place)
     async with database.write() as session:
         job, project = await lock_own_job(session, principal, job_id)
@@ -67,7 +67,7 @@ async def move_job(
 
 
 def _check_can_move(job: TrainingJob) -> None:
-    if job.kind not in SHOWN:
+    if job.kind not in TOP_LEVEL_KINDS:
         raise Conflict(f"A {name_of(job.kind)} runs where its files lie.", code="not_for_this_kind")
     if job.status != "queued":
         after("resume", job.status)

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import PriceRow, PriceTable
 from gpubloom.offers.prices import PricesProblem
-from gpubloom.providers.cloud import RentedPlace
+from gpubloom.providers.cloud import CloudProvider
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.rentals.tables import LivePrices
@@ -25,7 +25,7 @@ _READ_AGAIN_AFTER = timedelta(hours=1)
 _FORGOTTEN_AFTER = timedelta(days=1)
 
 
-async def read_prices(database: Database, place: RentedPlace) -> None:
+async def read_prices(database: Database, place: CloudProvider) -> None:
     """Ask a service for its prices, unless somebody did lately. Raises its Faults."""
     if not place.capabilities.live_prices.can:
         return

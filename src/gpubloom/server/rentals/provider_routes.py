@@ -39,7 +39,9 @@ async def list_providers(
 ) -> Connections:
     """The services that rent out GPUs, what each can do, and whether you are connected."""
     # In a thread: a service's own library may take a while to import.
-    kinds = await anyio.to_thread.run_sync(lambda: [registry.place(name) for name in registry.place_names()])
+    kinds = await anyio.to_thread.run_sync(
+        lambda: [registry.place(name) for name in registry.provider_names()]
+    )
     known = await connections.credentials_of(session, principal.id)
     return Connections(
         items=[connections.connection_out(kind, known.get(kind.name)) for kind in kinds],

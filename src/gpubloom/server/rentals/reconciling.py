@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy import select
 
 from gpubloom.providers.base import ProviderError
-from gpubloom.providers.cloud import Instance, RentedPlace
+from gpubloom.providers.cloud import CloudProvider, Instance
 from gpubloom.server.audit.service import record
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
@@ -97,7 +97,7 @@ class _Look:
     """One person's account at one service."""
 
     def __init__(
-        self, database: Database, user_id: UUID, provider: str, installation: str, place: RentedPlace
+        self, database: Database, user_id: UUID, provider: str, installation: str, place: CloudProvider
     ) -> None:
         self._database, self._user_id = database, user_id
         self._provider, self._installation, self._place = provider, installation, place

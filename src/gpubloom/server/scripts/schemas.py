@@ -4,7 +4,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from gpubloom.scripts.found import Confidence
+from gpubloom.scripts.requirements import Confidence
 from gpubloom.server.schema import Schema, Storable
 
 Value = TypeVar("Value")
@@ -52,7 +52,7 @@ class EvidenceOut(Schema):
     file: str | None
 
 
-class FoundOut(Schema, Generic[Value]):
+class DetectedOut(Schema, Generic[Value]):
     """A value: stated by the script, derived from what it says, or assumed; and the lines it rests on."""
 
     value: Value
@@ -73,28 +73,28 @@ class CheckpointsOut(Schema):
 class RequirementsOut(Schema):
     """What a script needs. Memory is per GPU; hours are with `gpus` GPUs of `referenceGpu`."""
 
-    purpose: FoundOut[Literal["train", "infer", "other"]]
-    frameworks: list[FoundOut[str]]
-    packages: list[FoundOut[str]]
-    models: list[FoundOut[str]]
-    datasets: list[FoundOut[str]]
-    trackers: list[FoundOut[str]]
-    parallelism: list[FoundOut[str]]
-    method: FoundOut[Literal["full", "lora", "qlora"]] | None
-    parameters: FoundOut[int] | None
-    batch: FoundOut[int] | None
-    accumulation: FoundOut[int] | None
-    sequence: FoundOut[int] | None
-    dtype: FoundOut[str] | None
-    iterations: FoundOut[int] | None
-    epochs: FoundOut[int] | None
-    gpus: FoundOut[int]
-    multi_node: FoundOut[bool]
-    interactive: FoundOut[bool]
-    gpu_memory_gb: FoundOut[float]
-    duration_hours: FoundOut[float]
+    purpose: DetectedOut[Literal["train", "infer", "other"]]
+    frameworks: list[DetectedOut[str]]
+    packages: list[DetectedOut[str]]
+    models: list[DetectedOut[str]]
+    datasets: list[DetectedOut[str]]
+    trackers: list[DetectedOut[str]]
+    parallelism: list[DetectedOut[str]]
+    method: DetectedOut[Literal["full", "lora", "qlora"]] | None
+    parameters: DetectedOut[int] | None
+    batch: DetectedOut[int] | None
+    accumulation: DetectedOut[int] | None
+    sequence: DetectedOut[int] | None
+    dtype: DetectedOut[str] | None
+    iterations: DetectedOut[int] | None
+    epochs: DetectedOut[int] | None
+    gpus: DetectedOut[int]
+    multi_node: DetectedOut[bool]
+    interactive: DetectedOut[bool]
+    gpu_memory_gb: DetectedOut[float]
+    duration_hours: DetectedOut[float]
     reference_gpu: str | None
-    operations: FoundOut[float] | None
-    checkpoints: FoundOut[CheckpointsOut] | None
-    writes_tensorboard: FoundOut[bool]
+    operations: DetectedOut[float] | None
+    checkpoints: DetectedOut[CheckpointsOut] | None
+    writes_tensorboard: DetectedOut[bool]
     notes: list[str]

@@ -13,9 +13,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from gpubloom.traincard.adapters.control_handler import Setters, interval, not_negative
 from gpubloom.traincard.adapters.session import Session, facts_of, numbers
 from gpubloom.traincard.adapters.speed import size_of
-from gpubloom.traincard.adapters.steering import Setters, interval, not_negative
 from gpubloom.traincard.reporter import Reporter
 
 # With `include_num_input_tokens_seen` every log has these: elapsed time, and the mean speed since the start.
@@ -63,15 +63,15 @@ class HFTrainCardCallback(TrainerCallback):
         self._session.begin({**facts_of(others["model"]), **facts}, state.global_step)
         self.reporter.progress(state.global_step, state.max_steps, state.epoch, state.num_train_epochs)
         self._hook = others["model"].register_forward_pre_hook(self._count_tokens, with_kwargs=True)
-        self._session.steering.obey(self._setters(args, state, **others))
+        self._session.control_handler.apply_commands(self._setters(args, state, **others))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
         training, step = self._training, state.global_step
         training.step_done(step, state.max_steps, state.epoch, state.num_train_epochs, _samples(args))
-        training.steering.obey(self._setters(args, state, **others))
+        training.control_handler.apply_commands(self._setters(args, state, **others))
         control.should_evaluate |= training.is_due("eval", step)
         control.should_save |= training.save_is_due(step)
-        control.should_training_stop |= training.steering.status is not None
+        control.should_training_stop |= training.control_handler.status is not None
         self._announce(control)
         return control
 

@@ -14,9 +14,9 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers.logger import Logger
 
 from gpubloom.traincard.adapters import optimizer_settings
+from gpubloom.traincard.adapters.control_handler import Setters, interval, not_negative
 from gpubloom.traincard.adapters.session import Session, facts_of, numbers
 from gpubloom.traincard.adapters.speed import size_of
-from gpubloom.traincard.adapters.steering import Setters, interval, not_negative
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.reporter import Reporter
 
@@ -46,7 +46,7 @@ class LightningTrainCardCallback(Callback):
         self._step = trainer.global_step
         facts = {"precision": trainer.precision, "accumulate_grad_batches": trainer.accumulate_grad_batches}
         self._session.begin({**facts_of(pl_module), **dict(pl_module.hparams), **facts}, self._step)
-        self._session.steering.obey(self._setters(trainer))
+        self._session.control_handler.apply_commands(self._setters(trainer))
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         step = trainer.global_step + 1
@@ -70,12 +70,12 @@ class LightningTrainCardCallback(Callback):
             training.report(numbers(outputs if isinstance(outputs, dict) else {"loss": outputs}), step)
         if step % trainer.log_every_n_steps == 0:
             training.report(training.speed.take(), step)
-        training.steering.obey(self._setters(trainer))
+        training.control_handler.apply_commands(self._setters(trainer))
         if training.save_is_due(step):
             path = training.checkpoints / f"step-{step:08d}.ckpt"
             trainer.save_checkpoint(path)
             training.saved(path, step)
-        if training.steering.status is not None:
+        if training.control_handler.status is not None:
             # A minimum that was asked for before gives way to somebody who says stop now.
             trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
             trainer.should_stop = True

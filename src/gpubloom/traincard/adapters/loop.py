@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.traincard.adapters import optimizer_settings, saved_state
+from gpubloom.traincard.adapters.control_handler import Setters
 from gpubloom.traincard.adapters.session import Session
 from gpubloom.traincard.adapters.speed import size_of
-from gpubloom.traincard.adapters.steering import Setters
 from gpubloom.traincard.layout import find_world_size
 from gpubloom.traincard.reporter import Reporter
 
@@ -62,7 +62,7 @@ class Track:
     @property
     def stopped(self) -> str | None:
         """Why no more batches come: paused or cancelled; None while the training goes on."""
-        return self._session.steering.status
+        return self._session.control_handler.status
 
     @property
     def _report_is_due(self) -> bool:
@@ -80,7 +80,7 @@ class Track:
         if not self._begun:
             self._begun = True
             self._session.begin({"epochs": self.epochs}, self._done)
-            self._session.steering.obey(self._settings)
+            self._session.control_handler.apply_commands(self._settings)
         if self.stopped or self.epoch >= self.epochs:
             return
         self._session.speed.resume()
@@ -95,7 +95,7 @@ class Track:
             self._batches_of_step += 1
             if self._updates or (self._optimizer is None and self._batches_of_step == self._accumulation):
                 self._after_step()
-            if self._session.steering.status is not None:
+            if self._session.control_handler.status is not None:
                 self._session.end()
                 return
         self.epoch, self._batch, self._skip = self.epoch + 1, 0, 0
@@ -125,7 +125,9 @@ class Track:
         self._session.saving()
         path = self._session.checkpoints / f"step-{self._done:08d}"
         position = {"step": self._done, "epoch": self.epoch, "batch": self._batch}
-        saved_state.write(path, self._save, position, self.reporter.rank, self._session.steering.wait_for_all)
+        saved_state.write(
+            path, self._save, position, self.reporter.rank, self._session.control_handler.wait_for_all
+        )
         self._session.saved(path, self._done)
 
     def _before_update(self, *_: object) -> None:
@@ -144,6 +146,6 @@ class Track:
         self._session.step_done(self._done, total, epoch, self.epochs)
         if self._report_is_due:
             self._session.report(self._session.speed.take(), self._done)
-        self._session.steering.obey(self._settings)
+        self._session.control_handler.apply_commands(self._settings)
         if self._session.save_is_due(self._done):
             self.save_checkpoint()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from gpubloom.traincard.adapters.steering import not_negative, positive
+from gpubloom.traincard.adapters.control_handler import not_negative, positive
 
 _decaying: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()
 _RATES = ("initial_lr", "max_lr", "min_lr")

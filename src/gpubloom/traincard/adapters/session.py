@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpubloom.traincard.adapters.control_handler import ControlHandler, interval
 from gpubloom.traincard.adapters.optimizer_settings import optimizer_setters
 from gpubloom.traincard.adapters.speed import Speed
-from gpubloom.traincard.adapters.steering import Steering, interval
 from gpubloom.traincard.reporter import Reporter
 
 # Evaluating or saving a large model is silent for a while; observers are told to be patient.
@@ -23,7 +23,7 @@ class Session:
 
     def __init__(self, reporter: Reporter) -> None:
         self.reporter = reporter
-        self.steering = Steering(reporter)
+        self.control_handler = ControlHandler(reporter)
         self.speed = Speed()
         self.every: dict[str, int | None] = {}
         self._evaluated: tuple[int, dict[str, Any]] = (-1, {})
@@ -83,7 +83,7 @@ class Session:
 
     def save_is_due(self, step: int) -> bool:
         """Whether to save after this step: asked for, needed before a pause, or by an interval."""
-        return self.steering.take_save() | self.is_due("save", step)
+        return self.control_handler.take_save() | self.is_due("save", step)
 
     def saved(self, path: Path, step: int, best: bool | None = None) -> None:
         """A checkpoint is written. Those that the framework deletes to make room are noticed soon after."""
@@ -97,7 +97,7 @@ class Session:
         """Training is over: completed, or whatever the run was told."""
         self.is_over = True
         self._go_on()
-        self.reporter.finish(self.steering.status or "completed")
+        self.reporter.finish(self.control_handler.status or "completed")
 
     def _go_on(self) -> None:
         for gone in [path for path in self._saved if not path.exists()]:

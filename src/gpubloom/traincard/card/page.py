@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.card.content import card_content, run_content
-from gpubloom.traincard.whole_files import replace_file
 
 STATIC = Path(__file__).parent / "static"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpubloom.traincard.numbers_on_disk import decode_number
+from gpubloom.traincard.number_encoding import decode_number
 from gpubloom.traincard.reading import Reading
 
 WINDOW_SECONDS = 120.0

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.layout import RunFiles
-from gpubloom.traincard.numbers_on_disk import decode_number
-from gpubloom.traincard.whole_files import replace_file
+from gpubloom.traincard.number_encoding import decode_number
 
 FILE_NAME = "metrics.prom"
 _STATUSES = ("running", "completed", "failed", "cancelled", "paused", "preempted", "interrupted", "ended")

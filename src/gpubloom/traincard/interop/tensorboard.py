@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.interop.event_files import Scalars, read_scalars, write_scalars, write_version
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
-from gpubloom.traincard.numbers_on_disk import encode_number, to_json
+from gpubloom.traincard.number_encoding import encode_number, to_json
 from gpubloom.traincard.reader import RunEvent, read_all
 from gpubloom.traincard.state import RunState
-from gpubloom.traincard.whole_files import replace_file
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 

@@ -10,7 +10,7 @@ import re
 import secrets
 import socket
 
-from gpubloom.traincard.live.http import Refused, Request
+from gpubloom.traincard.live.http import Rejected, Request
 from gpubloom.traincard.live.websocket import offered
 
 # The page's content policy repeats it, so nothing else may stand in it.
@@ -36,20 +36,22 @@ class Guard:
         """The address in the request is one of ours, and no page of another origin sent it."""
         host = request.headers.get("host", "")
         if _HOST.fullmatch(host) is None or not self._is_ours(_name_of(host)):
-            raise Refused(
+            raise Rejected(
                 421, f"{host[:100] or 'A request without a host'} is not an address of this server."
             )
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() not in {f"http://{host}".lower(), f"https://{host}".lower()}:
-            raise Refused(403, f"A page of {origin[:100]} may not talk to this server.")
+            raise Rejected(403, f"A page of {origin[:100]} may not talk to this server.")
 
     def check_reading(self, request: Request) -> None:
         if not self._only_here and not self._has_token(request):
-            raise Refused(401, "This server listens on the network: send the token that it printed at start.")
+            raise Rejected(
+                401, "This server listens on the network: send the token that it printed at start."
+            )
 
     def check_steering(self, request: Request) -> None:
         if not self._has_token(request):
-            raise Refused(401, "Changing the run takes the token that was printed when the server started.")
+            raise Rejected(401, "Changing the run takes the token that was printed when the server started.")
 
     def _is_ours(self, name: str) -> bool:
         if is_loopback(name):

@@ -23,7 +23,7 @@ _ALWAYS = {
 }
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """A request that is not answered as asked; the sentence is for the person behind it."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -51,7 +51,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
             request = _parse(head.decode("latin-1"))
             body = await reader.readexactly(_body_bytes(request))
     except asyncio.LimitOverrunError:
-        raise Refused(431, "The request's headers are too long.") from None
+        raise Rejected(431, "The request's headers are too long.") from None
     except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
         return None
     return Request(request.method, request.path, request.query, request.headers, body)
@@ -61,13 +61,13 @@ def _parse(head: str) -> Request:
     first, *lines = head[:-4].split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or words[2] not in {"HTTP/1.1", "HTTP/1.0"} or not words[1].startswith("/"):
-        raise Refused(400, "This is no HTTP request.")
+        raise Rejected(400, "This is no HTTP request.")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         name = name.lower()
         if not colon or not name or name != name.strip() or (name in headers and name in _ONCE):
-            raise Refused(400, "A header of the request cannot be read.")
+            raise Rejected(400, "A header of the request cannot be read.")
         headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
     address = urlsplit(words[1])
     return Request(words[0], address.path, dict(parse_qsl(address.query)), headers)
@@ -75,12 +75,12 @@ def _parse(head: str) -> Request:
 
 def _body_bytes(request: Request) -> int:
     if "transfer-encoding" in request.headers:
-        raise Refused(411, "Say how long the request is: Content-Length.")
+        raise Rejected(411, "Say how long the request is: Content-Length.")
     length = request.headers.get("content-length", "0")
     if not (length.isascii() and length.isdecimal()):
-        raise Refused(400, "Content-Length is no number.")
+        raise Rejected(400, "Content-Length is no number.")
     if len(length) > 9 or int(length) > _MOST_BODY_BYTES:
-        raise Refused(413, f"A request may have {_MOST_BODY_BYTES:,} bytes.")
+        raise Rejected(413, f"A request may have {_MOST_BODY_BYTES:,} bytes.")
     return int(length)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from gpubloom.traincard.card.page import CardNotBuiltError, live_page
 from gpubloom.traincard.live import websocket
+from gpubloom.traincard.live.commands import apply_commands
 from gpubloom.traincard.live.feed import Feed
 from gpubloom.traincard.live.guard import Guard
-from gpubloom.traincard.live.http import MOST_HEADER_BYTES, Refused, Request, answer, read_request
-from gpubloom.traincard.live.steering import obey
+from gpubloom.traincard.live.http import MOST_HEADER_BYTES, Rejected, Request, answer, read_request
 from gpubloom.traincard.live.viewers import Viewer
 from gpubloom.traincard.reader import NewerProtocolError
 
@@ -99,7 +99,7 @@ class RunServer:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if len(self._connections) > _MOST_CONNECTIONS:
-                raise Refused(503, f"More than {_MOST_CONNECTIONS} viewers are too many.")
+                raise Rejected(503, f"More than {_MOST_CONNECTIONS} viewers are too many.")
             request = await read_request(reader)
             if request is None:
                 return
@@ -111,7 +111,7 @@ class RunServer:
                 await self._show(reader, writer)
                 return
             response = self._respond(request)
-        except Refused as refusal:
+        except Rejected as refusal:
             response = _problem(refusal.status, refusal.sentence)
         except (CardNotBuiltError, NewerProtocolError, OSError) as problem:
             response = _problem(500, str(problem))
@@ -124,9 +124,9 @@ class RunServer:
         self._guard.check_place(request)
         method = _METHODS.get(request.path)
         if method is None:
-            raise Refused(404, f"There are {', '.join(_METHODS)}.")
+            raise Rejected(404, f"There are {', '.join(_METHODS)}.")
         if request.method != method:
-            raise Refused(405, f"{request.path} takes {method}.")
+            raise Rejected(405, f"{request.path} takes {method}.")
         # The page itself says nothing of the run.
         if method == "POST":
             self._guard.check_steering(request)
@@ -137,7 +137,7 @@ class RunServer:
         if request.path == "/":
             return answer(live_page(request.headers["host"]).encode(), "text/html; charset=utf-8")
         if request.path == "/api/control":
-            obey(self._feed, request.body)
+            apply_commands(self._feed, request.body)
             self._look()
             return _json(self._feed.control())
         self._look_if_due()
@@ -159,7 +159,7 @@ def _revision(text: str | None) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise Refused(422, "after is the revision of an earlier answer.")
+        raise Rejected(422, "after is the revision of an earlier answer.")
     return int(text)
 
 

@@ -7,7 +7,7 @@ import hashlib
 import struct
 from collections.abc import Mapping
 
-from gpubloom.traincard.live.http import Refused, Request
+from gpubloom.traincard.live.http import Rejected, Request
 
 TEXT, CLOSE, PING, PONG = 0x1, 0x8, 0x9, 0xA
 GOING_AWAY = 1001
@@ -25,14 +25,14 @@ def handshake(request: Request) -> bytes:
     """The answer that turns a request into a WebSocket."""
     headers = request.headers
     if headers.get("upgrade", "").lower() != "websocket" or headers.get("sec-websocket-version") != "13":
-        raise Refused(426, "This address speaks WebSocket, version 13.")
+        raise Rejected(426, "This address speaks WebSocket, version 13.")
     key = headers.get("sec-websocket-key", "")
     try:
         is_key = len(base64.b64decode(key, validate=True)) == 16
     except (binascii.Error, ValueError):
         is_key = False
     if not is_key:
-        raise Refused(400, "Sec-WebSocket-Key is not 16 bytes in base64.")
+        raise Rejected(400, "Sec-WebSocket-Key is not 16 bytes in base64.")
     # Named by the standard; not a matter of secrecy.
     digest = hashlib.sha1((key + _STANDARD).encode(), usedforsecurity=False).digest()
     lines = [

@@ -34,7 +34,7 @@ from gpubloom.plan.placement import Placement
 
 
 @dataclass
-class DividedTensor:
+class ShardedTensor:
     """A trained tensor of which this process has the rows from `start` on: its master and both moments."""
 
     block: int
@@ -91,10 +91,10 @@ class ShardedExecutor:
         self.checkpoint_processes = dist.new_group(backend="gloo")
         self._modules = self._make_modules(compute.dtype, options)
         self._layers = self._modules[1 : 1 + len(placement.layers)]
-        self._root = _divided(self._modules, mesh, compute.dtype)
+        self._root = _sharded(self._modules, mesh, compute.dtype)
         self._root.to_empty(device=compute.device)
         self._fill(source)
-        self.tensors = list(self._divided_tensors())
+        self.tensors = list(self._sharded_tensors())
 
     @property
     def optimizer_description(self) -> str:
@@ -227,14 +227,14 @@ class ShardedExecutor:
                 start = self._start(spec)
                 place.copy_(whole[spec.name][start : start + len(place)])
 
-    def _divided_tensors(self) -> Iterator[DividedTensor]:
+    def _sharded_tensors(self) -> Iterator[ShardedTensor]:
         for block, module in enumerate(self._modules):
             for spec in module.trained:
                 parameter = module.parameter(spec.name)
                 master = _local(parameter.detach())
                 assert master is not None
                 first, second = torch.zeros_like(master), torch.zeros_like(master)
-                yield DividedTensor(block, spec, parameter, master, first, second, self._start(spec))
+                yield ShardedTensor(block, spec, parameter, master, first, second, self._start(spec))
 
     def _start(self, spec: TensorSpec) -> int:
         """The first row that is this process's own; all have equally many but for the last ones."""
@@ -266,7 +266,7 @@ class _Root(nn.Module):
         return (self.head or self.embedding)(part, x_ABTD, *targets)
 
 
-def _divided(modules: list[BlockModule], mesh: DeviceMesh, dtype: torch.dtype) -> nn.Module:
+def _sharded(modules: list[BlockModule], mesh: DeviceMesh, dtype: torch.dtype) -> nn.Module:
     root = _Root(modules)
     # Masters stay FP32 and are rounded before they are gathered; gradients are summed in FP32.
     rounded = MixedPrecisionPolicy(

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from gpubloom.engine.parallel import Group
-from gpubloom.engine.parallel.group import CompanionFailed, GroupLost
+from gpubloom.engine.parallel.group import GroupLost, PeerFailed
 
 # How gloo and NCCL name a process that is gone.
 _SIGNS = ("connection", "gloo", "nccl", "socket", "timed out", "peer")
@@ -28,7 +28,7 @@ def connected(group: Group) -> Iterator[None]:
     """Around what FSDP sends by itself: a connection that breaks means that a process is gone."""
     try:
         yield
-    except (GroupLost, CompanionFailed, torch.OutOfMemoryError):
+    except (GroupLost, PeerFailed, torch.OutOfMemoryError):
         raise
     except RuntimeError as problem:
         if group.size == 1 or not any(sign in str(problem).lower() for sign in _SIGNS):

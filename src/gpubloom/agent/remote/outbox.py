@@ -1,0 +1,142 @@
+"""The post office of one attempt: the mailbox with its slots, and parcels that leave in order.
+
+A slot is only ever written with the same bytes: a parcel lies on disk, with what is known once it is
+delivered, before it is sent. An agent that was killed in between sends that one again first.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpubloom.agent.remote.link import Link, Rejected, Unavailable
+from gpubloom.agent.remote.upload_batch import UploadBatch
+from gpubloom.traincard.atomic_write import read_json_object, replace_file
+
+
+class NoSlot(Exception):
+    """There is no address to send the next parcel to, until the mailbox is rewritten."""
+
+
+class Outbox:
+    """`folder` keeps what must survive this process: the mailbox, the state, the parcel on its way."""
+
+    def __init__(
+        self,
+        folder: Path,
+        link: Link,
+        mailbox_address: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder, self._link, self._clock = folder, link, clock
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._mailbox = read_json_object(folder / "mailbox.json") or {}
+        self._bootstrap = mailbox_address
+        self._read_at: float | None = None
+        kept = read_json_object(folder / "state.json") or {"next": 1, "state": {}, "ended": False}
+        self._next, self.state, self.is_over = int(kept["next"]), kept["state"], bool(kept["ended"])
+        # Delivered by an agent that was killed before it could tidy up.
+        (folder / f"parcel-{self._next - 1:08d}").unlink(missing_ok=True)
+
+    @property
+    def next_number(self) -> int:
+        return self._next
+
+    @property
+    def size(self) -> int:
+        return len(self._mailbox.get("slots", ()))
+
+    @property
+    def slots_left(self) -> int:
+        """How many addresses for parcels there are; some may have expired."""
+        return max(0, int(self._mailbox.get("first", 1)) + self.size - self._next)
+
+    @property
+    def is_short(self) -> bool:
+        """Less than half of the slots are left: the other side has been away for a while."""
+        return self.slots_left * 2 < self.size
+
+    def wants_mail(self) -> bool:
+        """Whether it is time to look for a newer mailbox."""
+        if self._read_at is None or self.is_short:
+            return True
+        return self._clock() - self._read_at > float(self._mailbox.get("life_seconds", 0)) / 3
+
+    def read_mailbox(self) -> None:
+        """Away or Refused when it cannot be read; the one at hand stays then."""
+        addresses = [*([self._mailbox["mailbox"]] if self._mailbox else []), self._bootstrap]
+        for last, address in enumerate(addresses, start=1):
+            try:
+                found = json.loads(self._link.get(address))
+                break
+            except Rejected:
+                if last == len(addresses):
+                    raise
+            except ValueError:
+                raise Unavailable("the mailbox is damaged") from None
+        self._read_at = self._clock()
+        if found["serial"] != self._mailbox.get("serial"):
+            self._mailbox = found
+            replace_file(self._folder / "mailbox.json", json.dumps(found))
+            (self._folder / "mailbox.json").chmod(0o600)
+
+    def read_control(self) -> Mapping[str, Any] | None:
+        """What the run is told; None when the mailbox was never read."""
+        if not self._mailbox:
+            return None
+        try:
+            content = json.loads(self._link.get(self._mailbox["control"]))
+        except ValueError:
+            return None
+        return content if isinstance(content, dict) else None
+
+    def begin(self, state: Mapping[str, Any]) -> None:
+        """What is known before the first parcel."""
+        replace_file(self._folder / "state.json", json.dumps({"next": 1, "state": state, "ended": False}))
+        self.state = dict(state)
+
+    def has_batch(self) -> bool:
+        return self._outgoing().exists()
+
+    def pack(self, batch: UploadBatch, state: Mapping[str, Any]) -> None:
+        """Puts a parcel on its way. `state`: what `self.state` is once it is delivered."""
+        assert batch.number == self._next
+        after = json.dumps({"next": self._next + 1, "state": state, "ended": batch.ended})
+        replace_file(self._folder / "state-after.json", after)
+        temporary = self._folder / ".outgoing.tmp"
+        temporary.write_bytes(batch.to_bytes())
+        temporary.replace(self._outgoing())
+
+    def send(self) -> None:
+        """Delivers the parcel on its way. NoSlot, Away: it stays there."""
+        outgoing, after = self._outgoing(), read_json_object(self._folder / "state-after.json")
+        assert after is not None
+        self._deliver(outgoing.read_bytes())
+        replace_file(self._folder / "state.json", json.dumps(after))
+        self._next, self.state, self.is_over = after["next"], after["state"], after["ended"]
+        outgoing.unlink()
+
+    def _deliver(self, body: bytes) -> None:
+        try:
+            self._link.put(self._slot(), body)
+        except Rejected:
+            # Expired, most likely. A newer mailbox has newer addresses; without one, wait.
+            serial = self._mailbox.get("serial")
+            self.read_mailbox()
+            if self._mailbox.get("serial") == serial:
+                raise NoSlot("the upload addresses are not accepted any more") from None
+            try:
+                self._link.put(self._slot(), body)
+            except Rejected:
+                raise NoSlot("the upload addresses are not accepted") from None
+
+    def _slot(self) -> str:
+        place = self._next - int(self._mailbox.get("first", 1))
+        slots = self._mailbox.get("slots", ())
+        if not 0 <= place < len(slots):
+            raise NoSlot("all upload addresses are used")
+        return str(slots[place])
+
+    def _outgoing(self) -> Path:
+        return self._folder / f"parcel-{self._next:08d}"

@@ -1,0 +1,144 @@
+"""Voices: the models that can be asked by name, held in memory once.
+
+An adapter's base and tuned voice are one set of weights. A full fine-tune and its base are two: the base is
+loaded when somebody asks for it, if there is room.
+"""
+
+import json
+import math
+import struct
+import threading
+from pathlib import Path
+
+import torch
+
+from gpubloom.engine.export import load_model
+from gpubloom.engine.generate import TextModel
+from gpubloom.engine.hardware import Compute
+from gpubloom.engine.memory.free import free_host_bytes
+from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
+from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
+
+BASE, TUNED, ONLY = "base", "tuned", "model"
+
+# What computing needs besides weights: activations, the cache of a conversation, kernels.
+_BESIDES_BYTES = 300_000_000
+_NF4_BYTES = 0.55
+
+
+class NotEnoughMemory(Exception):
+    """A model does not fit into the memory that is free now."""
+
+
+class ModelRegistry:
+    """Models by name: base and tuned where the base is known, otherwise one that is called model."""
+
+    def __init__(self, found: ResolvedModel, compute: Compute) -> None:
+        self.found = found
+        self.compute = compute
+        self.names = (ONLY,) if found.base is None else (BASE, TUNED)
+        self._loading = threading.Lock()
+        _must_fit(found.base if found.is_adapter and found.base else found.folder, compute, found.four_bit)
+        model = load_text(found, compute)
+        self._models: dict[str, TextModel] = {self.default: model}
+        if found.is_adapter and isinstance(model, PretrainedText):
+            self._models[BASE] = model.without_adapter()
+        self.context_length = model.context_length
+
+    @property
+    def default(self) -> str:
+        """Who answers when nobody is named."""
+        return self.names[-1]
+
+    def get(self, name: str) -> TextModel:
+        """KeyError for a name that is none; NotEnoughMemory when it cannot be loaded beside the others."""
+        if name not in self.names:
+            raise KeyError(name)
+        with self._loading:
+            if name not in self._models:
+                found = self.found
+                if name == BASE:
+                    assert found.base is not None
+                    found = find_model(found.base)
+                _must_fit(found.folder, self.compute, four_bit=False)
+                self._models[name] = load_text(found, self.compute)
+            return self._models[name]
+
+    def get_alone(self, name: str) -> TextModel:
+        """As `get`, but gives up other sets of weights first, so that one at a time is in memory."""
+        with self._loading:
+            if name not in self._models and name in self.names:
+                self._models.clear()
+                if self.compute.device.type == "cuda":
+                    torch.cuda.empty_cache()
+        return self.get(name)
+
+    def facts(self) -> dict[str, object]:
+        """What is loaded, where, and why it is the way it is."""
+        return {
+            "models": list(self.names),
+            "loaded": [name for name in self.names if name in self._models],
+            "device": str(self.compute.device),
+            "precision": self.compute.reason,
+            "weights": self._weights(),
+            "notes": list(self.found.notes),
+        }
+
+    def _weights(self) -> str:
+        found = self.found
+        if not found.is_adapter:
+            return "full" if found.base is None else "full: base and tuned are two sets of weights"
+        if not found.four_bit:
+            return "full: nothing says that the adapter was trained on a base in four bits"
+        if self.compute.device.type == "cpu":
+            return "4-bit values in full size: the adapter was trained on them; a CPU decodes too slowly"
+        return "4-bit: the adapter was trained on a base in four bits"
+
+
+def load_text(found: ResolvedModel, compute: Compute) -> TextModel:
+    """The model that a path means, ready to generate."""
+    if not found.is_own:
+        return load_pretrained_text(
+            found.folder,
+            base=found.base if found.is_adapter else None,
+            compute=compute,
+            four_bit=found.four_bit,
+        )
+    model, _ = load_model(found.folder)
+    return model.to(compute.device, compute.dtype).eval()
+
+
+def count_weights(folder: Path) -> int:
+    """How many numbers the safetensors files of a model folder hold, by their headers."""
+    count = 0
+    for file in sorted(folder.glob("model*.safetensors")):
+        with file.open("rb") as opened:
+            (length,) = struct.unpack("<Q", opened.read(8))
+            header = json.loads(opened.read(length))
+        header.pop("__metadata__", None)
+        count += sum(math.prod(tensor["shape"]) for tensor in header.values())
+    return count
+
+
+def _must_fit(folder: Path, compute: Compute, four_bit: bool) -> None:
+    """Raises NotEnoughMemory before memory is taken, not after."""
+    try:
+        weights = count_weights(folder)
+    except (OSError, ValueError, KeyError, TypeError, struct.error):
+        # What is wrong with the files is said by whoever reads them.
+        return
+    packed = four_bit and compute.device.type == "cuda"
+    needed = int(weights * (_NF4_BYTES if packed else compute.dtype.itemsize)) + _BESIDES_BYTES
+    free = _free_bytes(compute.device)
+    if needed > free:
+        where = "The GPU" if compute.device.type == "cuda" else "This machine"
+        raise NotEnoughMemory(
+            f"{where} has {free / 1e9:.1f} GB of memory free, but {folder.name} needs {needed / 1e9:.1f} GB "
+            f"in {compute.precision}: end what else uses it, or choose another device."
+        )
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return free_host_bytes()

@@ -1,0 +1,153 @@
+"""Speech: how text becomes tokens for a model, and where its answer ends.
+
+Conversations are rendered and tokenized by the code that rendered and tokenized what was trained
+(`gpubloom.datasets`), so a question looks to the model like those it learned from.
+"""
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpubloom.datasets import ChatTemplate, Rendered, RowProblem, RowTokenizer
+from gpubloom.datasets.template import PLAIN
+from gpubloom.engine.data import Tokenizer
+from gpubloom.engine.export import TOKENIZER_FILE
+from gpubloom.engine.serving.resolved_model import ResolvedModel
+
+_WORD = f"answer{secrets.token_hex(8)}"
+
+
+@dataclass(frozen=True)
+class PromptFormatter:
+    """The tokenizer and chat template of a model, and the tokens and texts that end an answer."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    ends: frozenset[int]
+    # Where a turn ends without a token of its own.
+    turn_ends: tuple[str, ...]
+    # The space that a question ends with, where a token of the answer brings it along.
+    lead: str
+    note: str | None
+    _rows: RowTokenizer
+    _adds_special_tokens: bool
+
+    @classmethod
+    def of(cls, found: ResolvedModel) -> "PromptFormatter":
+        file = found.file(TOKENIZER_FILE)
+        if file is None:
+            raise ValueError(f"{found.folder} has no {TOKENIZER_FILE}, without which nobody can talk to it.")
+        tokenizer = Tokenizer.load(file)
+        template = _template(found)
+        rows = RowTokenizer.load(file, template.eos)
+        ends = set(_named_ends(found))
+        if tokenizer.end_of_text is not None:
+            ends.add(tokenizer.end_of_text)
+        token, text = _turn_end(template, tokenizer, rows)
+        if token is not None:
+            ends.add(token)
+        # Without a template of its own, a model knows the plain one only if it was trained with it.
+        can_chat = template.source != PLAIN or found.trained_on_examples
+        return cls(
+            tokenizer=tokenizer,
+            template=template if can_chat else None,
+            ends=frozenset(ends),
+            turn_ends=(text,) if text and token is None else (),
+            lead=_lead(template, rows),
+            note=template.note if can_chat else None,
+            _rows=rows,
+            _adds_special_tokens=not found.trained_on_text,
+        )
+
+    def chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+        """The tokens that ask for the next answer; ValueError when there is no way to ask."""
+        if self.template is None:
+            raise ValueError(
+                "This model has no chat template and was not trained on conversations: ask it to complete a "
+                "text instead (/v1/completions)."
+            )
+        try:
+            text = self.template.render(messages, add_generation_prompt=True)
+        except RowProblem as problem:
+            raise ValueError(f"The conversation {problem}.") from None
+        return _tokens(text.removesuffix(self.lead), self._rows)
+
+    def completion(self, text: str) -> list[int]:
+        """The tokens of a text that is to be continued, begun as the texts that were trained."""
+        row = Rendered(text, (), is_plain=self._adds_special_tokens)
+        ids = list(self._rows.encode(row).ids)
+        if self._adds_special_tokens:
+            ids = ids[: len(ids) - _added_behind(self._rows)]
+        # A document begins after the end of the one before it.
+        return ids or [self.tokenizer.end_of_text or 0]
+
+
+def _tokens(text: str, rows: RowTokenizer) -> list[int]:
+    return list(rows.encode(Rendered(text, (), is_plain=False)).ids)
+
+
+def _lead(template: ChatTemplate, rows: RowTokenizer) -> str:
+    """The space at the end of a question, unless it is a token of its own in front of an answer as well."""
+    try:
+        question = template.render([{"role": "user", "content": "."}], add_generation_prompt=True)
+    except RowProblem:
+        return ""
+    alone, answered = _tokens(question, rows), _tokens(f"{question}The", rows)
+    return "" if answered[: len(alone)] == alone else question[len(question.rstrip(" ")) :]
+
+
+def _added_behind(rows: RowTokenizer) -> int:
+    """How many tokens the tokenizer ends every text with; what is to be continued has no end yet."""
+    whole, bare = (rows.encode(Rendered("a", (), is_plain=plain)).ids for plain in (True, False))
+    return max(0, len(whole) - 1 - max(place for place, token in enumerate(whole) if token == bare[-1]))
+
+
+def _template(found: ResolvedModel) -> ChatTemplate:
+    template = ChatTemplate.from_folder(found.folder)
+    if template.source == PLAIN and found.base is not None and found.is_adapter:
+        of_base = ChatTemplate.from_folder(found.base)
+        if of_base.source != PLAIN or not template.eos:
+            return of_base
+    return template
+
+
+def _named_ends(found: ResolvedModel) -> Iterator[int]:
+    """The ends that generation_config.json and config.json name, of the model and of its base."""
+    folders = [found.folder] if found.base is None else [found.folder, found.base]
+    for folder in folders:
+        for name in ("generation_config.json", "config.json"):
+            ends = _read(folder / name).get("eos_token_id")
+            for end in ends if isinstance(ends, list) else [ends]:
+                if isinstance(end, int) and not isinstance(end, bool) and end >= 0:
+                    yield end
+
+
+def _turn_end(
+    template: ChatTemplate, tokenizer: Tokenizer, rows: RowTokenizer
+) -> tuple[int | None, str | None]:
+    """What a template writes behind an answer: a token of its own, or else the text before the next turn.
+
+    A base model's own end of text is often another than the one that its turns are trained to end with.
+    """
+    turns = [{"role": "user", "content": "."}, {"role": "assistant", "content": _WORD}]
+    question = {"role": "user", "content": f"next{_WORD}"}
+    try:
+        whole = template.render([*turns, question])
+    except RowProblem:
+        return None, None
+    closing = whole.partition(_WORD)[2].partition(question["content"])[0]
+    for token in _tokens(closing, rows):
+        if tokenizer.decode([token]) == "":
+            return token, None
+    return None, closing if closing.strip() else None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

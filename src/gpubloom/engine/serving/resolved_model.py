@@ -1,0 +1,149 @@
+"""What a path means: a run's final model or newest checkpoint, a checkpoint, a model folder; and its base."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gpubloom.engine import adapters_on_disk
+from gpubloom.engine.checkpoint import checkpoint_folder, is_sharded, list_checkpoints
+from gpubloom.engine.export import CONFIG_FILE, has_weights, is_own
+from gpubloom.plan import TrainConfig
+from gpubloom.plan.config import read_json
+
+
+@dataclass(frozen=True)
+class ResolvedModel:
+    """A folder with weights or with an adapter, what it was tuned from, and the run it came from."""
+
+    folder: Path
+    base: Path | None = None
+    run_dir: Path | None = None
+    config: TrainConfig | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_adapter(self) -> bool:
+        return not has_weights(self.folder)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the engine's own model computes it."""
+        return not self.is_adapter and is_own(self.folder)
+
+    @property
+    def four_bit(self) -> bool:
+        """Whether the adapter was trained on a base in four bits."""
+        return self.is_adapter and self.config is not None and self.config.method == "qlora"
+
+    @property
+    def trained_on_examples(self) -> bool:
+        return self.config is not None and self.config.data.kind == "examples"
+
+    @property
+    def trained_on_text(self) -> bool:
+        return self.config is not None and self.config.data.kind == "text"
+
+    def file(self, name: str) -> Path | None:
+        """A file beside the weights; an adapter's folder may leave it to its base."""
+        folders = [self.folder] if self.base is None else [self.folder, self.base]
+        return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
+def find_model(path: Path, base: Path | None = None) -> ResolvedModel:
+    """ValueError with a sentence when there is nothing to load. `base` overrides what the run says.
+
+    What an adapter's own file says about its base is not used: a folder from anybody could name any other.
+    """
+    run_dir, config = _run_of(path)
+    folder = _folder(path, run_dir, config)
+    found = ResolvedModel(folder, run_dir=run_dir, config=config)
+    if base is not None:
+        if not base.is_dir():
+            raise ValueError(f"There is no model folder {base}, which was named as the base.")
+        return ResolvedModel(folder, base, run_dir, config)
+    if found.is_adapter:
+        return ResolvedModel(folder, _base_of_adapter(folder, config), run_dir, config)
+    started_from = _start_of(config)
+    if started_from is not None and not started_from.is_dir():
+        note = f"{started_from}, which this was tuned from, is gone: there is no base to compare with."
+        return ResolvedModel(folder, None, run_dir, config, (note,))
+    return ResolvedModel(folder, started_from, run_dir, config)
+
+
+def _folder(path: Path, run_dir: Path | None, config: TrainConfig | None) -> Path:
+    is_run = run_dir is not None and run_dir == path.resolve()
+    # A checkpoint is what it holds itself: its folders may have come from another machine.
+    is_checkpoint = path.resolve().parent.name == "checkpoints"
+    for folder in (path,) if is_checkpoint else (path, path / "model"):
+        if _holds_weights(folder):
+            return folder
+        _must_be_safetensors(folder)
+    if not is_run or config is None:
+        raise ValueError(f"{path} is neither a run directory nor a model folder.")
+    checkpoints = list_checkpoints(checkpoint_folder(config, path.resolve()))
+    if not checkpoints:
+        raise ValueError(f"{path} has no checkpoint yet; wait for the first one.")
+    _must_be_safetensors(checkpoints[-1])
+    return checkpoints[-1]
+
+
+def _holds_weights(folder: Path) -> bool:
+    return has_weights(folder) or (folder / adapters_on_disk.WEIGHTS_FILE).is_file()
+
+
+def _must_be_safetensors(folder: Path) -> None:
+    """Other forms of a model are known, but only one is loaded."""
+    names = (f"{stem}.{ending}" for stem in ("model", "adapter_model") for ending in ("pt", "json"))
+    if is_sharded(folder) or any((folder / name).is_file() for name in names):
+        raise ValueError(
+            f"{folder} is in a form that is not loaded as it is: "
+            f"`bloom convert {folder} NEW --to safetensors` makes a model folder of it."
+        )
+
+
+def _run_of(path: Path) -> tuple[Path | None, TrainConfig | None]:
+    """The run that a path belongs to: a run directory, its final model, or one of its checkpoints.
+
+    Never a config.json beside weights or among checkpoints: those files may have come with them.
+    """
+    whole = path.resolve()
+    if whole.name == "model":
+        place = whole.parent
+    elif whole.parent.name == "checkpoints":
+        place = whole.parent.parent
+    elif not _holds_weights(whole):
+        place = whole
+    else:
+        return None, None
+    config = _train_config(place)
+    return (None, None) if config is None else (place, config)
+
+
+def _train_config(folder: Path) -> TrainConfig | None:
+    file = folder / CONFIG_FILE
+    if not file.is_file():
+        return None
+    try:
+        # A model folder has a config.json as well.
+        return None if "model_type" in read_json(file) else TrainConfig.read(file)
+    except ValidationError:
+        return None
+
+
+def _start_of(config: TrainConfig | None) -> Path | None:
+    if config is None or config.model.path is None or config.model.random_weights:
+        return None
+    return Path(config.model.path).expanduser()
+
+
+def _base_of_adapter(folder: Path, config: TrainConfig | None) -> Path:
+    started_from = _start_of(config)
+    if started_from is None:
+        raise adapters_on_disk.BaseNeeded(adapters_on_disk.read_adapter(folder).base_model)
+    if not started_from.is_dir():
+        raise ValueError(
+            f"There is no model folder {started_from}: put it back to use what was trained on it, or name "
+            "another place of it as the base."
+        )
+    return started_from

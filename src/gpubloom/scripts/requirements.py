@@ -1,0 +1,82 @@
+"""What a script needs, value by value: each says where it stands in the script and how sure it is."""
+
+from typing import Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+# stated: the script says so. derived: it follows from what the script says. assumed: a rule of thumb, because
+# the script says nothing about it.
+Confidence = Literal["stated", "derived", "assumed"]
+
+Value = TypeVar("Value")
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ScriptProblem(ValueError):
+    """A script that cannot be read; the message is a sentence, `line` where it stops making sense."""
+
+    def __init__(self, sentence: str, line: int | None = None) -> None:
+        super().__init__(sentence)
+        self.line = line
+
+
+class Evidence(_Answer):
+    """A line of the script, or of a file beside it."""
+
+    line: int
+    text: str
+    file: str | None = None
+
+
+class Detected(_Answer, Generic[Value]):
+    """One value, the lines it comes from, and why where that is not plain."""
+
+    value: Value
+    confidence: Confidence
+    evidence: tuple[Evidence, ...] = ()
+    reason: str | None = None
+
+
+class Checkpoints(_Answer):
+    """How a script saves what it has learned, and how it goes on from there."""
+
+    saves_with: str | None = None
+    folder: str | None = None
+    resumes_with: str | None = None
+    # What to add to the command line so that it resumes; empty when it does so by itself, or cannot.
+    resume_arguments: tuple[str, ...] = ()
+
+
+class Requirements(_Answer):
+    """What a script needs of a machine. Memory is per GPU; hours are with `gpus` GPUs of `reference_gpu`."""
+
+    purpose: Detected[Literal["train", "infer", "other"]]
+    frameworks: tuple[Detected[str], ...] = ()
+    packages: tuple[Detected[str], ...] = ()
+    models: tuple[Detected[str], ...] = ()
+    datasets: tuple[Detected[str], ...] = ()
+    trackers: tuple[Detected[str], ...] = ()
+    parallelism: tuple[Detected[str], ...] = ()
+    method: Detected[Literal["full", "lora", "qlora"]] | None = None
+    parameters: Detected[int] | None = None
+    batch: Detected[int] | None = None
+    accumulation: Detected[int] | None = None
+    sequence: Detected[int] | None = None
+    dtype: Detected[str] | None = None
+    iterations: Detected[int] | None = None
+    epochs: Detected[int] | None = None
+    gpus: Detected[int]
+    multi_node: Detected[bool]
+    interactive: Detected[bool]
+    gpu_memory_gb: Detected[float]
+    duration_hours: Detected[float]
+    # None: no GPU is needed.
+    reference_gpu: str | None = None
+    # Floating-point operations of the whole run, where they can be told.
+    operations: Detected[float] | None = None
+    checkpoints: Detected[Checkpoints] | None = None
+    writes_tensorboard: Detected[bool]
+    notes: tuple[str, ...] = ()

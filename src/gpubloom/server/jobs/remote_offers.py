@@ -1,0 +1,59 @@
+"""What a job needs to know of rented machines; who rents them out stands above (`rentals`)."""
+
+from typing import Annotated, Any, Protocol, cast
+
+from fastapi import Depends, Request
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.plan import Hardware
+from gpubloom.plan.gpus import GIBIBYTE, kind_of, peak_flops
+from gpubloom.plan.hardware import Gpu
+from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.jobs.schemas import OfferTaken
+
+# Of the printed memory, what a program can use.
+_USABLE = 0.93
+# Beside one GPU; services say too little about it to know more.
+_HOST_GIBIBYTES, _CORES = 32, 4
+_SPREAD = {"low": 0.7, "likely": 1.0, "high": 1.6}
+
+
+class TakesOffers(Protocol):
+    """Somebody who can rent machines."""
+
+    async def take(self, session: AsyncSession, principal: Principal, offer: OfferTaken) -> dict[str, Any]:
+        """The place that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
+
+
+def offer_service_of(request: Request) -> TakesOffers:
+    return cast("TakesOffers", request.app.state.offer_service)
+
+
+CurrentOfferService = Annotated[TakesOffers, Depends(offer_service_of)]
+
+
+def hardware_of(place: dict[str, Any]) -> Hardware:
+    """The machine behind an offer, as the planner sees it."""
+    name, count = str(place["gpu"]), int(place["gpus"])
+    kind = kind_of(name)
+    gpu = Gpu(
+        name=name,
+        memory_bytes=int(place["memory_gb"] * GIBIBYTE * _USABLE),
+        flops=peak_flops(name),
+        bf16=kind is None or kind.bf16,
+    )
+    return Hardware(
+        name=f"{place['gpu']} at {place['title']}",
+        host_memory_bytes=_HOST_GIBIBYTES * count * GIBIBYTE,
+        cpu_cores=_CORES * count,
+        gpus=(gpu,) * count,
+    )
+
+
+def with_estimate(place: dict[str, Any], seconds: float | None) -> dict[str, Any]:
+    """What a training that is planned to take so long would cost there."""
+    if seconds is None:
+        return place
+    hours = seconds / 3600 + place["start_up_seconds"] / 3600
+    likely = {name: round(hours * spread * place["hourly"], 4) for name, spread in _SPREAD.items()}
+    return {**place, "estimate": likely}

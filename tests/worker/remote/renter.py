@@ -1,0 +1,87 @@
+"""Somebody whose jobs run on rented machines."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+from pydantic import SecretStr
+from sqlalchemy import select
+
+from gpubloom.server.clock import now
+from gpubloom.server.rentals.credentials import seal
+from gpubloom.server.rentals.tables import ProviderCredential, Rental
+from gpubloom.worker.retries import PollIntervals
+from tests.server.installation import Installation
+from tests.storage.instances import QUICK
+from tests.traincard_mirror.conftest import KEY as BUCKET_KEY
+from tests.traincard_mirror.conftest import SECRET, S3Server
+from tests.worker.machine import Machine
+from tests.worker.remote.toy_provider import KEY, ToyService
+
+PACE = PollIntervals(
+    receive=0.1,
+    look=0.3,
+    meter=0.3,
+    checkpoint=4.0,
+    first_pause=0.1,
+    longest_pause=0.4,
+    terminate=2.0,
+    margin=3.0,
+    agent=QUICK,
+)
+
+
+class Renter(Machine):
+    """Adds what jobs elsewhere need: a bucket, credentials, an offer that was taken."""
+
+    poll_intervals = PACE
+
+    def __init__(self, installation: Installation, bucket: S3Server, service: ToyService) -> None:
+        super().__init__(installation)
+        self.service = service
+        self.settings = self.settings.model_copy(
+            update={
+                "storage_bucket": "bucket",
+                "storage_key": BUCKET_KEY,
+                "storage_secret": SecretStr(SECRET),
+                "storage_endpoint": f"http://127.0.0.1:{bucket.port}",
+                "storage_prefix": uuid4().hex,
+            }
+        )
+        self.connect("toy", {"key": KEY})
+
+    def connect(self, provider: str, values: dict[str, str]) -> None:
+        sealed = seal(self.settings, self.user.id, provider, values)
+        self.installation.add(
+            ProviderCredential(user_id=self.user.id, provider=provider, sealed=sealed, created_at=now())
+        )
+
+    def rent(
+        self, *, toy: dict[str, Any] | None = None, place: dict[str, Any] | None = None, **job: Any
+    ) -> UUID:
+        """A job that waits for a machine at the toy service."""
+        taken = {
+            "provider": "toy",
+            "gpu": "T4",
+            "gpus": 1,
+            "region": None,
+            "kind": "on_demand",
+            "hourly": 3600.0,
+            "billing": "second",
+            "estimate": {"low": 1.0, "likely": 2.0, "high": 4.0},
+            **(place or {}),
+        }
+        job_id = self.add_job(toy=toy, target=taken["provider"], place=taken, gpus=1, **job)
+        # What a training reads travels with it, so it has to be there.
+        words = self.settings.home / "words.txt"
+        words.write_text("to be or not to be\n")
+        row = self.job(job_id)
+        data = {**row.config["data"], "train_path": str(words)}
+        self.installation.change(row, config={**row.config, "data": data})
+        return job_id
+
+    def rentals(self, job_id: UUID | None = None) -> list[Rental]:
+        with self.installation.session() as session:
+            statement = select(Rental).order_by(Rental.created_at, Rental.attempt)
+            if job_id is not None:
+                statement = statement.where(Rental.job_id == job_id)
+            return list(session.scalars(statement))

@@ -1,0 +1,105 @@
+"""A training's data and model travel with it, and their originals stay as they are."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gpubloom.plan import TrainConfig, find_files
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.storage.applying import RefusedEntryError, RunFolder
+from gpubloom.worker.inputs import stage_inputs
+from tests.worker.remote.renter import Renter
+
+TEXT = "To be, or not to be, that is the question.\n" * 400
+
+
+def _config(tmp_path: Path) -> dict[str, object]:
+    texts = tmp_path / "texts"
+    (texts / "old").mkdir(parents=True)
+    for name in ("b.txt", "a.txt", "old/c.txt", "notes.md"):
+        (texts / name).write_text(f"{name} {TEXT}")
+    (tmp_path / "model").mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / "model" / name).write_text("{}")
+    return {
+        "name": "x",
+        "data": {
+            "train_path": f"{texts}/**/*.txt",
+            "eval_path": str(texts / "notes.md"),
+            "tokenizer": {"kind": "file", "path": str(tmp_path / "model" / "tokenizer.json")},
+        },
+        "model": {"path": str(tmp_path / "model")},
+    }
+
+
+def test_paths_hold_wherever_the_run_directory_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, run_dir = _config(tmp_path), tmp_path / "run"
+    taken = stage_inputs(run_dir, config)  # type: ignore[arg-type]
+    assert taken["data"]["train_path"] == "inputs/train"
+    assert taken["data"]["eval_path"] == "inputs/eval/notes.md"
+    assert taken["data"]["tokenizer"]["path"] == "inputs/model/tokenizer.json"
+    assert taken["model"]["path"] == "inputs/model"
+    before = [file.read_text() for file in find_files(str(config["data"]["train_path"]))]  # type: ignore[index]
+    assert stage_inputs(run_dir, config) == taken, "a second attempt finds everything in place"  # type: ignore[arg-type]
+    moved = run_dir.rename(tmp_path / "elsewhere")
+    monkeypatch.chdir(moved)
+    assert [file.read_text() for file in find_files("inputs/train")] == before
+
+
+def test_nothing_that_comes_back_is_written_to_the_originals(tmp_path: Path) -> None:
+    config, run_dir = _config(tmp_path), tmp_path / "run"
+    stage_inputs(run_dir, config)  # type: ignore[arg-type]
+    for entry in (
+        {"kind": "grow", "path": "inputs/train/a.txt", "offset": 0},
+        {"kind": "whole", "path": "inputs/train/a.txt"},
+        {"kind": "rename", "path": "logs/output.log", "to": "inputs/train/a.txt"},
+        {"kind": "remove", "path": "inputs"},
+    ):
+        with pytest.raises(RefusedEntryError, match="not for the other side"):
+            RunFolder(run_dir).apply(entry, b"changed")
+    assert (tmp_path / "texts" / "a.txt").read_text() == f"a.txt {TEXT}"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.xdist_group("s3")
+def test_a_training_of_our_own_engine_takes_its_data_and_our_package_along(
+    renter: Renter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore")
+    # Imports take their time on a busy machine.
+    monkeypatch.setattr("tests.worker.machine.PATIENCE_SECONDS", 250)
+    text = tmp_path / "words.txt"
+    text.write_text(TEXT)
+    config = TrainConfig.model_validate(
+        {
+            "name": "tiny",
+            "device": "cpu",
+            "max_steps": 12,
+            "batch_size": 2,
+            "model": {"layers": 1, "heads": 2, "hidden_size": 16, "context_length": 32},
+            "data": {"train_path": str(text)},
+            "checkpoint": {"every_steps": 4},
+        }
+    )
+    job_id = renter.rent()
+    run_dir = renter.run_dir(job_id)
+    for name in ("toy.json",):
+        (run_dir / name).unlink()
+    renter.installation.change(renter.job(job_id), config=config.model_dump(mode="json"))
+
+    async def scenario() -> TrainingJob:
+        async with renter.worker():
+            return await renter.until(job_id, "completed", "failed")
+
+    job = asyncio.run(scenario())
+    assert job.status == "completed", f"{job.error_message}\n{renter.output(job_id)}"
+    assert sorted(renter.losses(job_id)) == list(range(1, 13))
+    assert (run_dir / "model" / "config.json").is_file()
+    [rented] = renter.service.rented.values()
+    there = renter.service.run_dir(rented)
+    assert (there / "inputs/train/words.txt").read_text() == TEXT
+    assert (there.parent / "site/gpubloom/engine/trainer.py").is_file()
+    assert "torch" in " ".join(rented.launch.packages)
+    assert not any("gpubloom" in package for package in rented.launch.packages)
