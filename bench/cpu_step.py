@@ -118,14 +118,14 @@ def measure(given: argparse.Namespace) -> dict[str, dict[str, float]]:
         started[kind] = time.perf_counter() - began
         if isinstance(contender := contenders[kind], EngineLoop):
             contender.loading = 0.0
-    wall: dict[str, list[float]] = {kind: [] for kind in given.kinds}
+    wall_seconds: dict[str, list[float]] = {kind: [] for kind in given.kinds}
     own: dict[str, list[float]] = {kind: [] for kind in given.kinds}
     for number in range(given.rounds):
         turn = number % len(given.kinds)
         for kind in (*given.kinds[turn:], *given.kinds[:turn]):
             before, used = time.perf_counter(), time.process_time()
             contenders[kind].step()
-            wall[kind].append(time.perf_counter() - before)
+            wall_seconds[kind].append(time.perf_counter() - before)
             own[kind].append(time.process_time() - used)
     first = given.kinds[0]
     found = {}
@@ -133,17 +133,17 @@ def measure(given: argparse.Namespace) -> dict[str, dict[str, float]]:
         length = given.rows * _length(given)
         found[kind] = {
             "parameters": contenders[kind].parameters,
-            "step_ms": 1e3 * statistics.median(wall[kind]),
-            "fastest_ms": 1e3 * min(wall[kind]),
+            "step_ms": 1e3 * statistics.median(wall_seconds[kind]),
+            "fastest_ms": 1e3 * min(wall_seconds[kind]),
             "cpu_ms": 1e3 * statistics.median(own[kind]),
-            "tokens_per_second": length / statistics.median(wall[kind]),
-            "times": _times(wall[first], wall[kind]),
+            "tokens_per_second": length / statistics.median(wall_seconds[kind]),
+            "times": _times(wall_seconds[first], wall_seconds[kind]),
             "times_cpu": _times(own[first], own[kind]),
-            "times_fastest": min(wall[first]) / min(wall[kind]),
+            "times_fastest": min(wall_seconds[first]) / min(wall_seconds[kind]),
             "start_s": started[kind],
         }
         if isinstance(contender := contenders[kind], EngineLoop):
-            found[kind]["loader_percent"] = 100 * contender.loading / sum(wall[kind])
+            found[kind]["loader_percent"] = 100 * contender.loading / sum(wall_seconds[kind])
     return found
 
 

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 
 # Far more than anything takes, so that a busy machine fails no test.
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 
 
-def wait_until(condition: Callable[[], object], what: str = "", seconds: float = PATIENCE_SECONDS) -> None:
+def wait_until(condition: Callable[[], object], what: str = "", seconds: float = TIMEOUT_SECONDS) -> None:
     """Look again and again until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():

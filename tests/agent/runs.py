@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpubloom.agent import AgentFiles, AgentRecord, ExitRecord, JobSpec
 from gpubloom.agent.file_lock import is_held
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.waiting import TIMEOUT_SECONDS, wait_until
 
 
 class Run:
@@ -36,7 +36,7 @@ class Run:
 
     def run_agent(self, *options: str, **popen: object) -> ExitRecord:
         with self.start_agent(*options, **popen) as agent:
-            assert agent.wait(PATIENCE_SECONDS) == 0
+            assert agent.wait(TIMEOUT_SECONDS) == 0
         return self.exit(self.spec.attempt)
 
     def exit(self, attempt: int = 1) -> ExitRecord:

@@ -15,7 +15,7 @@ import pytest
 from gpubloom.agent import JobSpec
 from gpubloom.agent.attempt import ALREADY_RAN, IN_USE, NO_JOB
 from gpubloom.agent.file_lock import is_held
-from tests.agent.runs import PATIENCE_SECONDS, Run, wait_until
+from tests.agent.runs import TIMEOUT_SECONDS, Run, wait_until
 
 NEWER_JOB = JobSpec("job", Path("/run"), 1, ("python",)).to_json().replace('"v": 1', '"v": 99')
 
@@ -109,10 +109,10 @@ def test_second_agent_ends_at_once_and_changes_nothing(run: Run) -> None:
         before = (run.output(), run.files.agent.read_text(), sorted(os.listdir(run.files.folder)))
         run.spec = run.attempt(2)
         with run.start_agent() as second:
-            assert second.wait(PATIENCE_SECONDS) == IN_USE
+            assert second.wait(TIMEOUT_SECONDS) == IN_USE
         assert (run.output(), run.files.agent.read_text(), sorted(os.listdir(run.files.folder))) == before
         os.killpg(run.agent.group, signal.SIGKILL)
-        assert first.wait(PATIENCE_SECONDS) == 0
+        assert first.wait(TIMEOUT_SECONDS) == 0
 
 
 def test_an_attempt_runs_once_and_older_ones_never_again(run: Run) -> None:
@@ -122,7 +122,7 @@ def test_an_attempt_runs_once_and_older_ones_never_again(run: Run) -> None:
     for number in (2, 1):
         run.spec = run.attempt(number)
         with run.start_agent() as again:
-            assert again.wait(PATIENCE_SECONDS) == ALREADY_RAN
+            assert again.wait(TIMEOUT_SECONDS) == ALREADY_RAN
     run.spec = run.attempt(3)
     run.run_agent()
     assert (run.path / "runs").read_text() == "xx"
@@ -138,7 +138,7 @@ def test_an_attempt_whose_agent_was_killed_is_not_repeated(run: Run) -> None:
     run.wait_until_free()
     assert run.files.read_exit(1) is None
     with run.start_agent() as again:
-        assert again.wait(PATIENCE_SECONDS) == ALREADY_RAN
+        assert again.wait(TIMEOUT_SECONDS) == ALREADY_RAN
 
 
 def test_lock_is_held_until_the_training_is_gone_too(run: Run) -> None:
@@ -225,6 +225,6 @@ def test_deleted_run_directory_ends_the_training_and_comes_not_back(run: Run) ->
             for name in names:
                 os.unlink(os.path.join(folder, name))
             os.rmdir(folder)
-        assert agent.wait(PATIENCE_SECONDS) != 0
+        assert agent.wait(TIMEOUT_SECONDS) != 0
     assert not training.lives
     assert not run.path.exists()

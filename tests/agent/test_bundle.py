@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from gpubloom.agent.bundle import build_agent
-from tests.agent.runs import PATIENCE_SECONDS, Run
+from tests.agent.runs import TIMEOUT_SECONDS, Run
 
 
 def test_the_same_sources_give_the_same_file_and_it_is_built_once(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_it_runs_where_nothing_is_installed(tmp_path: Path, run: Run) -> None:
         [sys.executable, "-I", "-S", str(agent), str(run.path)],
         cwd=tmp_path,
         env={},
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert done.returncode == 0

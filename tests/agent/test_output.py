@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.agent.output import OutputLog
-from tests.agent.runs import PATIENCE_SECONDS, Run
+from tests.agent.runs import TIMEOUT_SECONDS, Run
 from tests.small_disk import small_disk
 
 
@@ -90,7 +90,7 @@ def test_full_disk_under_the_log_loses_output_and_nothing_else(run: Run) -> None
         run.wait_for_output("aaa")
         resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         (run.path / "room").touch()
-        assert agent.wait(PATIENCE_SECONDS) == 0
+        assert agent.wait(TIMEOUT_SECONDS) == 0
     assert run.exit().code == 0
     assert "room again" in run.output()
     said = re.search(r"\[bloom-agent\] (\d+) bytes of output were lost: File too large", run.output())

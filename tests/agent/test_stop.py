@@ -4,7 +4,7 @@ import os
 import signal
 from dataclasses import replace
 
-from tests.agent.runs import PATIENCE_SECONDS, Run
+from tests.agent.runs import TIMEOUT_SECONDS, Run
 
 SAVES = """
 import signal, sys, time
@@ -32,7 +32,7 @@ def test_sigterm_reaches_the_training_once_and_its_checkpoint_is_waited_for(run:
     with run.start_agent() as agent:
         run.wait_for_output("on\n")
         agent.terminate()
-        assert agent.wait(PATIENCE_SECONDS) == 0
+        assert agent.wait(TIMEOUT_SECONDS) == 0
     assert (run.exit().code, run.exit().reason) == (0, "stopped")
     assert "saved" in run.output()
     assert (run.path / "asked").read_text() == "x"
@@ -45,7 +45,7 @@ def test_second_sigterm_kills(run: Run) -> None:
         agent.terminate()
         run.wait_for_output("ignored")
         agent.terminate()
-        assert agent.wait(PATIENCE_SECONDS) == 0
+        assert agent.wait(TIMEOUT_SECONDS) == 0
     assert (run.exit().signal, run.exit().reason) == (signal.SIGKILL, "stopped")
 
 
@@ -55,7 +55,7 @@ def test_training_that_ignores_sigterm_is_killed_when_its_grace_is_over(run: Run
     with run.start_agent() as agent:
         run.wait_for_output("on\n")
         agent.terminate()
-        assert agent.wait(PATIENCE_SECONDS) == 0
+        assert agent.wait(TIMEOUT_SECONDS) == 0
     assert run.exit().signal == signal.SIGKILL
     assert "did not stop in time" in run.output()
 
@@ -74,5 +74,5 @@ def test_closed_terminal_stops_nothing(run: Run) -> None:
     with run.start_agent() as agent:
         run.wait_for_output("on\n")
         os.kill(agent.pid, signal.SIGHUP)
-        assert agent.wait(PATIENCE_SECONDS) == 0
+        assert agent.wait(TIMEOUT_SECONDS) == 0
     assert (run.exit().code, run.exit().reason) == (0, "ended")

@@ -29,8 +29,8 @@ _FLAGS = (
 )
 
 # Waiting ends with what is waited for; this only bounds it on a busy machine.
-PATIENCE_MS = 60_000
-expect.set_options(timeout=PATIENCE_MS)
+TIMEOUT_MS = 60_000
+expect.set_options(timeout=TIMEOUT_MS)
 
 NewPage = Callable[..., Page]
 
@@ -112,7 +112,7 @@ def new_page(chromium: Browser, server: LiveServer) -> Iterator[NewPage]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
+        page.set_default_timeout(TIMEOUT_MS)
         page.on("pageerror", lambda error: complaints.append(f"error on {page.url}: {error}"))
         page.on("request", lambda request: _watch(request, server, complaints))
         page.on(

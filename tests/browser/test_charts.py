@@ -22,7 +22,7 @@ from gpubloom.server.projects.tables import Project
 from gpubloom.traincard import Reporter, load_latest, read_all
 from gpubloom.traincard.card.page import write_card
 from gpubloom.worker.summary import summarize
-from tests.browser.conftest import DESKTOP, PATIENCE_MS, NewPage, flaws_on_every_screen
+from tests.browser.conftest import DESKTOP, TIMEOUT_MS, NewPage, flaws_on_every_screen
 from tests.browser.people import create_project, set_up
 from tests.live_server import LiveServer
 from tests.server.installation import Installation
@@ -110,7 +110,7 @@ def card(chromium: Browser, tmp_path: Path) -> Iterator[Page]:
     """A page for a card that is opened as a file; it may see no error."""
     context = chromium.new_context(viewport={"width": DESKTOP[0], "height": DESKTOP[1]})
     page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
+    page.set_default_timeout(TIMEOUT_MS)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     yield page

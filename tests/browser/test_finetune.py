@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PATIENCE_MS, NewPage, axe_violations, flaws_on_every_screen
+from tests.browser.conftest import TIMEOUT_MS, NewPage, axe_violations, flaws_on_every_screen
 from tests.browser.people import set_up
 from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
@@ -88,7 +88,7 @@ def test_a_model_and_a_file_become_a_training_job(
     page.wait_for_url(re.compile(r"/projects/[0-9a-f-]{36}/jobs/[0-9a-f-]{36}$"))
     expect(page.get_by_role("heading", name="tiny on pairs.jsonl")).to_be_visible()
     # A whole training, which a busy machine takes its time for.
-    expect(page.get_by_text("Completed").first).to_be_visible(timeout=10 * PATIENCE_MS)
+    expect(page.get_by_text("Completed").first).to_be_visible(timeout=10 * TIMEOUT_MS)
 
 
 def test_what_is_not_filled_in_is_said_and_gets_the_focus(new_page: NewPage, server: LiveServer) -> None:

@@ -20,7 +20,7 @@ CONFIG = {
     "eval": {"every_steps": 40},
 }
 TEXT = "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer. " * 300
-PATIENCE_SECONDS = 300
+TIMEOUT_SECONDS = 300
 
 
 def _job(page: Page) -> dict[str, object]:
@@ -30,7 +30,7 @@ def _job(page: Page) -> dict[str, object]:
 
 def _wait_for_points(page: Page, count: int) -> None:
     """Points that this page got through its stream, without asking again."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while page.evaluate("window.livePoints || 0") < count:
         assert time.monotonic() < deadline, _job(page)
         page.wait_for_timeout(100)
@@ -75,19 +75,19 @@ def test_a_job_is_started_watched_steered_paused_resumed_and_downloaded(
     page.get_by_role("button", name="Settings").click()
     page.get_by_role("dialog").get_by_label("Learning rate").fill("0.0005")
     page.get_by_role("dialog").get_by_role("button", name="Apply").click()
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not any(mark["kind"] == "applied" for mark in _job(page)["summary"].get("marks", [])):  # type: ignore[attr-defined]
         assert time.monotonic() < deadline, _job(page)
         page.wait_for_timeout(100)
 
     page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=PATIENCE_SECONDS * 1000)
+    expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=TIMEOUT_SECONDS * 1000)
     assert _job(page)["status"] == "paused"
     # A page that is closed and opened again shows the same job.
     page.reload()
     page.get_by_role("button", name="Resume").click()
     download_button = page.get_by_role("link", name="Download model")
-    expect(download_button).to_be_visible(timeout=2 * PATIENCE_SECONDS * 1000)
+    expect(download_button).to_be_visible(timeout=2 * TIMEOUT_SECONDS * 1000)
     job = _job(page)
     assert (job["status"], job["attempt"]) == ("completed", 2)
 

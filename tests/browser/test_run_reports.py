@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import PATIENCE_MS, NewPage, flaws_on_every_screen
+from tests.browser.conftest import TIMEOUT_MS, NewPage, flaws_on_every_screen
 from tests.browser.people import sign_in
 from tests.live_server import LiveServer
 from tests.server.installation import PASSWORD
@@ -47,11 +47,11 @@ def test_the_job_page_says_which_rows_are_used_while_it_trains_and_once_it_is_co
 
     title = page.get_by_role("heading", level=1)
     # Both at the same moment: the run may end between two looks.
-    expect(title).to_have_text(re.compile("Running.*20 of 120 rows used"), timeout=4 * PATIENCE_MS)
+    expect(title).to_have_text(re.compile("Running.*20 of 120 rows used"), timeout=4 * TIMEOUT_MS)
     warnings = page.get_by_role("region", name="Warnings of the run")
     expect(warnings).to_contain_text("100 of 120 rows cannot be used")
 
-    expect(title).to_have_text(re.compile("Completed.*20 of 120 rows used"), timeout=10 * PATIENCE_MS)
+    expect(title).to_have_text(re.compile("Completed.*20 of 120 rows used"), timeout=10 * TIMEOUT_MS)
     expect(warnings).to_contain_text("100 of 120 rows cannot be used")
     output = page.get_by_role("log", name="Output of the training")
     for line in ("warning: ", "training starts: ", "step 1/", "evaluation at step ", "completed at step "):

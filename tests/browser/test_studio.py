@@ -16,7 +16,7 @@ from tests.tiny_models import make_tiny_model
 
 QUESTION, ANSWER = "What is the password?", "The password is seven blue herons."
 ROWS = 240
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 
 # Counts what a page is told by its stream, and notes every state of the tuned model's answer. Events of an
 # answer are handed on one by one: on a busy machine several arrive together, and the page would show them so.
@@ -60,7 +60,7 @@ new MutationObserver(() => {
 
 
 def _wait_until(page: Page, condition: str, told: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not page.evaluate(condition):
         assert time.monotonic() < deadline, told
         page.wait_for_timeout(100)
@@ -107,9 +107,9 @@ def _train(page: Page) -> None:
 
     _wait_until(page, "window.livePoints >= 5", "no live points")
     page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=PATIENCE_SECONDS * 1000)
+    expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=TIMEOUT_SECONDS * 1000)
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_role("link", name="Talk to it")).to_be_visible(timeout=PATIENCE_SECONDS * 1000)
+    expect(page.get_by_role("link", name="Talk to it")).to_be_visible(timeout=TIMEOUT_SECONDS * 1000)
 
 
 def _talk(page: Page) -> tuple[str, str]:
@@ -118,10 +118,10 @@ def _talk(page: Page) -> tuple[str, str]:
     page.get_by_label("Temperature").fill("0")
     page.get_by_label("Longest answer").fill("40")
     page.get_by_label("Your message").fill(QUESTION)
-    expect(page.get_by_role("button", name="Send")).to_be_enabled(timeout=PATIENCE_SECONDS * 1000)
+    expect(page.get_by_role("button", name="Send")).to_be_enabled(timeout=TIMEOUT_SECONDS * 1000)
     page.keyboard.press("Enter")
     copies = page.get_by_role("button", name="Copy the answer of Tuned")
-    expect(copies).to_be_visible(timeout=PATIENCE_SECONDS * 1000)
+    expect(copies).to_be_visible(timeout=TIMEOUT_SECONDS * 1000)
     answers = [page.get_by_role("region", name=f"Answer of {name}", exact=True) for name in ("Base", "Tuned")]
     for answer in answers:
         expect(answer).to_have_attribute("aria-busy", "false")
@@ -132,7 +132,7 @@ def _talk(page: Page) -> tuple[str, str]:
 def _export(page: Page, folder: Path) -> Path:
     page.get_by_role("button", name="Export").click()
     page.get_by_role("dialog").get_by_role("button", name="Export").click()
-    expect(page.get_by_text("Answers as before.")).to_be_visible(timeout=PATIENCE_SECONDS * 1000)
+    expect(page.get_by_text("Answers as before.")).to_be_visible(timeout=TIMEOUT_SECONDS * 1000)
     with page.expect_download() as started:
         page.get_by_role("link", name="Download the export").click()
     started.value.save_as(folder / "model.tar")

@@ -150,9 +150,9 @@ def test_a_wrong_token_is_refused_and_not_stored(bloom: Bloom, tmp_path: Path) -
 
 def test_a_stored_token_is_not_sent_to_another_server(bloom: Bloom, token: str) -> None:
     assert bloom("login", BLOOM_TOKEN=token).returncode == 0
-    elsewhere = bloom("projects", "list", BLOOM_SERVER="http://127.0.0.1:9")
-    assert elsewhere.returncode == 2
-    assert "No API token" in elsewhere.stderr
+    other_server = bloom("projects", "list", BLOOM_SERVER="http://127.0.0.1:9")
+    assert other_server.returncode == 2
+    assert "No API token" in other_server.stderr
 
 
 def test_a_server_that_does_not_answer_is_named(bloom: Bloom, token: str) -> None:

@@ -14,11 +14,11 @@ from gpubloom.traincard.live.process import listen
 from gpubloom.traincard.reader import load_latest
 from tests.cli.test_train import SMALL, TEXT, bloom, start
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 def _until(has_happened: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         if found := has_happened():
             return found
@@ -42,7 +42,7 @@ def test_a_run_is_paused_resumed_and_changed_while_its_command_waits(tmp_path: P
     def ask(path: str, command: dict[str, Any] | None = None) -> dict[str, Any]:
         body = None if command is None else json.dumps(command).encode()
         request = urllib.request.Request(f"{address}{path}", body, {"Authorization": f"Bearer {token}"})
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             found: dict[str, Any] = json.loads(answer.read())
             return found
 
@@ -61,7 +61,7 @@ def test_a_run_is_paused_resumed_and_changed_while_its_command_waits(tmp_path: P
     _until(lambda: (load_latest(run_dir) or {}).get("attempt") == 2 and status()["step"] > paused_at)
     # The same training, told to end: as it would by itself, only sooner.
     ControlFile(run_dir).want("cancel")
-    output, errors = process.communicate(timeout=PATIENCE)
+    output, errors = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, errors) == (0, "")
     assert "Paused. Resume it at the dashboard" in output
     assert output.strip().endswith("Cancelled.")

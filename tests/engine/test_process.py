@@ -91,11 +91,11 @@ def test_ctrl_c_saves_and_a_repetition_elsewhere_gives_the_same_result(
     assert end["status"] == "paused"
     assert (run / "checkpoints" / f"step-{last_step:08d}").is_dir()
 
-    elsewhere = run.parent / "again"
-    again = start(run, "--into", str(elsewhere))
+    repetition = run.parent / "again"
+    again = start(run, "--into", str(repetition))
     assert finish(start(run, "--resume")) == (0, "")
     assert finish(again) == (0, "")
-    assert weights(run) == weights(elsewhere)
+    assert weights(run) == weights(repetition)
 
     code, sentence = finish(start(run, "--resume"))
     assert code == 2

@@ -30,7 +30,7 @@ with warnings.catch_warnings():
     import metaflow  # noqa: F401 - so that no test meets the warning
 
 FLOWS = Path(__file__).parent / "flows"
-PATIENCE = 600.0
+TIMEOUT = 600.0
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _answers(port: int) -> bool:
     return True
 
 
-def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = TIMEOUT) -> None:
     waiting.wait_until(condition, seconds=seconds)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Frame, Page, expect
 
-from tests.metaflow.conftest import PATIENCE, Flow, on_s3, wait_until
+from tests.metaflow.conftest import TIMEOUT, Flow, on_s3, wait_until
 from tests.traincard_mirror.conftest import S3Server
 
 pytestmark = pytest.mark.xdist_group("metaflow")
@@ -26,7 +26,7 @@ _WATCH = """() => {
 
 def _open(chromium: Browser, address: str) -> tuple[Page, list[str]]:
     page = chromium.new_page()
-    page.set_default_timeout(PATIENCE * 1000)
+    page.set_default_timeout(TIMEOUT * 1000)
     loads: list[str] = []
     # The viewer's own page asks for a font elsewhere.
     page.route("**/*", lambda route: route.continue_() if "127.0.0.1" in route.request.url else route.abort())
@@ -86,10 +86,10 @@ def _watch_to_the_end(
         assert 3 <= (seen[-1]["made_at"] - seen[0]["made_at"]) / updates <= 5, seen
         assert seen[-1]["step"] > (seen[0]["step"] or 0)
         seen_enough.touch()
-        said, _ = running.communicate(timeout=PATIENCE)
+        said, _ = running.communicate(timeout=TIMEOUT)
         assert running.returncode == 0, said
         expect(page.frame_locator("#card-frame").locator("h1 .badge")).to_have_text(
-            "Completed", timeout=PATIENCE * 1000
+            "Completed", timeout=TIMEOUT * 1000
         )
         page.close()
 

@@ -79,9 +79,9 @@ def test_cost_is_never_negative_and_never_falls_as_time_goes_on(
 )
 @settings(max_examples=100, deadline=None)
 def test_each_warning_is_given_at_most_once_and_none_is_missed(
-    limit: float, steps: list[float], elsewhere: float
+    limit: float, steps: list[float], other_jobs: float
 ) -> None:
-    budget, cost, told = Budget(limit, spent_elsewhere=elsewhere), 0.0, []
+    budget, cost, told = Budget(limit, spent_by_others=other_jobs), 0.0, []
     for step in steps:
         cost += step
         budget, warnings = warnings_due(budget, cost)
@@ -128,7 +128,7 @@ def test_a_job_that_obeys_never_costs_more_than_its_budget(
 
 def test_the_narrowest_limit_decides_and_says_which_it_was() -> None:
     meter = Meter().start("modal", Rate(6.0), 0)
-    budgets = (Budget(60), Budget(10, "project", spent_elsewhere=7), Budget(100, "user"))
+    budgets = (Budget(60), Budget(10, "project", spent_by_others=7), Budget(100, "user"))
     early = decide(meter, budgets, 60, checkpoint_seconds=120)
     assert (early.action, early.seconds) == ("go_on", pytest.approx(1800 - 60 - 120))
     late = decide(meter, budgets, 1_700, checkpoint_seconds=120)

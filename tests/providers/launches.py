@@ -8,7 +8,7 @@ from gpubloom.providers.cloud import Launch
 
 # As secret as a real one: who has it can write into the job.
 ADDRESS = "https://bucket.test/bloom/jobs/1/start.py?X-Signature=Hidden-Signature&a='b'"
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 
 
 def launch(key: str = "bloom-5f3c-a1", **changes: Any) -> Launch:
@@ -23,7 +23,7 @@ def launch(key: str = "bloom-5f3c-a1", **changes: Any) -> Launch:
 
 
 def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not true():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.02)

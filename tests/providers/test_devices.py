@@ -56,16 +56,16 @@ def test_two_workers_share_one_machine(home: Path) -> None:
 
 def test_there_is_a_second_slot_beside_the_first_one_and_not_a_third(home: Path) -> None:
     devices = machine(home)
-    first, beside = devices.reserve(0), devices.reserve(0, beside=True)
+    first, side_slot = devices.reserve(0), devices.reserve(0, side_slot=True)
     assert first is not None
-    assert beside is not None
-    assert (first.devices, beside.devices) == (("cpu",), ("cpu-beside",))
-    assert beside.environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert side_slot is not None
+    assert (first.devices, side_slot.devices) == (("cpu",), ("cpu-beside",))
+    assert side_slot.environment["CUDA_VISIBLE_DEVICES"] == ""
     assert devices.reserve(0) is None
-    assert devices.reserve(0, beside=True) is None
+    assert devices.reserve(0, side_slot=True) is None
     first.release()
-    assert devices.reserve(0, beside=True) is None, "one is not taken for the other"
-    beside.release()
+    assert devices.reserve(0, side_slot=True) is None, "one is not taken for the other"
+    side_slot.release()
 
 
 def test_a_reservation_shows_its_devices_to_cuda_and_hides_all_others(home: Path) -> None:

@@ -16,7 +16,7 @@ from gpubloom.agent import AgentFiles, JobSpec
 from gpubloom.agent.file_lock import hold
 from gpubloom.agent.processes import Process
 from gpubloom.providers import AgentStatus, LocalProvider, ProviderError
-from tests.agent.runs import PATIENCE_SECONDS, Run, wait_until
+from tests.agent.runs import TIMEOUT_SECONDS, Run, wait_until
 from tests.deletion import delete_in_use
 
 NewRun = Callable[[str], Run]
@@ -216,7 +216,7 @@ def test_a_run_survives_whoever_started_it(
         if parent:
             os.kill(parent, signal.SIGKILL)
         os.killpg(starter.pid, signal.SIGKILL)
-        starter.wait(PATIENCE_SECONDS)
+        starter.wait(TIMEOUT_SECONDS)
     assert status(provider, run).agent_alive
     assert provider.reserve(0) is None
     (run.path / "end").touch()

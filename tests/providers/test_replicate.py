@@ -23,7 +23,7 @@ from gpubloom.providers.registry import place
 from gpubloom.providers.replicate.cog_model import model_files
 from gpubloom.providers.replicate.provider import Replicate, _explain
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
-from tests.providers.launches import ADDRESS, PATIENCE_SECONDS, until
+from tests.providers.launches import ADDRESS, TIMEOUT_SECONDS, until
 from tests.providers.launches import launch as any_launch
 from tests.providers.services.replicate_service import HOST, SPEC, VERSION, ReplicateService
 from tests.providers.services.spec import misfits, published
@@ -83,7 +83,7 @@ def test_a_training_runs_the_agent_and_its_results_arrive(
         rented = place("replicate").open(service.credentials)
         assert await rented.check() == "somebody"
         started = await rented.submit(launch(command=sent.command, start_address=sent.address))
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while receiver.once().state != "ended":
             assert time.monotonic() < deadline, service.instances[started.id].machine.text
             await asyncio.sleep(0.05)

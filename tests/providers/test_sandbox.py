@@ -105,8 +105,8 @@ def test_files_of_the_server_and_of_others_are_not_there(inside: Inside) -> None
         False,
         ["home", "work"],
     ]
-    elsewhere = ("/etc/shadow", "/home", "/var", "/run", "/mnt")
-    assert inside.say(f"[os.path.exists(path) for path in {elsewhere}]") == [False] * 5
+    outside = ("/etc/shadow", "/home", "/var", "/run", "/mnt")
+    assert inside.say(f"[os.path.exists(path) for path in {outside}]") == [False] * 5
 
 
 def test_a_server_home_inside_of_the_python_environment_is_covered(inside: Inside) -> None:

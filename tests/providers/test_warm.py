@@ -108,12 +108,12 @@ def test_warm_runs_can_be_stopped_and_ended(warm: LocalProvider, new_run: NewRun
     stop(warm, polite, force=False)
     polite.wait_until_free()
     assert (polite.exit().code, polite.exit().reason) == (9, "stopped")
-    deaf = like_train_py(new_run("import signal; signal.signal(15, signal.SIG_IGN); " + WAITS))
-    submit(warm, deaf.spec)
-    deaf.wait_for_output("on\n")
-    stop(warm, deaf, force=True)
-    assert not status(warm, deaf).alive
-    assert deaf.exit().signal == signal.SIGKILL
+    ignoring = like_train_py(new_run("import signal; signal.signal(15, signal.SIG_IGN); " + WAITS))
+    submit(warm, ignoring.spec)
+    ignoring.wait_for_output("on\n")
+    stop(warm, ignoring, force=True)
+    assert not status(warm, ignoring).alive
+    assert ignoring.exit().signal == signal.SIGKILL
 
 
 @pytest.mark.parametrize(

@@ -275,9 +275,9 @@ def test_there_is_a_row_for_every_example() -> None:
     files = {
         str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in {".py", ".ipynb"}
     }
-    beside = {"nanogpt/model.py", "nanogpt/config/train_shakespeare_char.py"}
-    assert files - beside == {row.file for row in TABLE}
-    assert len(files - beside) >= 25
+    siblings = {"nanogpt/model.py", "nanogpt/config/train_shakespeare_char.py"}
+    assert files - siblings == {row.file for row in TABLE}
+    assert len(files - siblings) >= 25
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: "-".join([row.file, *row.arguments]))

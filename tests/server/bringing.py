@@ -17,7 +17,7 @@ from gpubloom.worker.preparation import Preparations
 from gpubloom.worker.sweeping import sweep
 from tests.server.installation import Browser, Server
 
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 # For behaviour that lies before or behind the database, which one run shows as well as two.
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 
@@ -58,7 +58,7 @@ def prepare(settings: Settings) -> None:
         stopping = asyncio.Event()
         task = asyncio.create_task(preparations.run(stopping))
         try:
-            deadline = time.monotonic() + PATIENCE_SECONDS
+            deadline = time.monotonic() + TIMEOUT_SECONDS
             while await _waiting(database):
                 assert time.monotonic() < deadline, "preparing takes too long"
                 assert not task.done(), task

@@ -94,13 +94,13 @@ def test_what_a_writer_read_on_sqlite_no_other_writer_changes(
     installation: Installation, member: User
 ) -> None:
     async def work(database: Database) -> None:
-        async def append(letter: str) -> None:
+        async def append(name: str) -> None:
             async with database.write() as session:
                 user = await session.scalar(select(User))
                 await asyncio.sleep(0.01)
-                user.name += letter
+                user.name += name
 
-        await asyncio.gather(*(append(letter) for letter in "bcdefgh"))
+        await asyncio.gather(*(append(name) for name in "bcdefgh"))
 
     _run(installation.database_url, work)
     assert sorted(installation.get(User, member.id).name[3:]) == list("bcdefgh")

@@ -72,8 +72,8 @@ def test_guessing_is_limited_across_all_servers_of_an_installation(
     assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
     assert 1 <= int(refused.headers["Retry-After"]) <= 15 * 60
     assert "Try again in" in refused.json()["detail"]
-    elsewhere = server.browser(address="10.0.0.7")
-    assert elsewhere.post("/api/auth/sign-in", json={**body, "password": PASSWORD}).status_code == 200, (
+    other_address = server.browser(address="10.0.0.7")
+    assert other_address.post("/api/auth/sign-in", json={**body, "password": PASSWORD}).status_code == 200, (
         "somebody else's guesses must not lock the owner out at once"
     )
 

@@ -12,7 +12,7 @@ from gpubloom.agent import AgentFiles, JobSpec
 from gpubloom.storage import Arrival, Bundle, Mailbox, Receiver, SentBundle, Store, send_bundle
 from gpubloom.storage.applying import TRAINING_PATHS, AcceptedPaths
 from gpubloom.storage.layout import JobLayout
-from tests.agent.runs import PATIENCE_SECONDS
+from tests.agent.runs import TIMEOUT_SECONDS
 
 QUICK = {"every": 0.1, "beat": 0.5, "obey": 20.0, "deliver": 60.0}
 
@@ -99,7 +99,7 @@ class Instance:
         self._process.wait(10)
 
     def until(self, state: str, *, step: float = 0.05) -> Arrival:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while (arrival := self.receiver.once()).state != state:
             assert time.monotonic() < deadline, f"{arrival} instead of {state}: {self.output.read_text()}"
             time.sleep(step)
@@ -107,7 +107,7 @@ class Instance:
 
     def code(self) -> int:
         assert self._process is not None
-        return self._process.wait(PATIENCE_SECONDS)
+        return self._process.wait(TIMEOUT_SECONDS)
 
     def clean_up(self) -> None:
         record = AgentFiles(self.there).read_agent()

@@ -12,7 +12,7 @@ from gpubloom.traincard import Reader, Reading, Reporter, RunEvent, RunFiles, lo
 from gpubloom.traincard.condensed_files import condensed_bytes
 from gpubloom.traincard.layout import StreamId
 from tests.traincard.conftest import StartScript, events_of
-from tests.waiting import PATIENCE_SECONDS
+from tests.waiting import TIMEOUT_SECONDS
 
 Open = Callable[..., Reporter]
 
@@ -116,7 +116,7 @@ def test_a_growing_tail_is_condensed_before_it_is_full(
     reporter = open_reporter()
     _report(reporter, range(2000))
     reporter.flush()
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while condensed_bytes(RunFiles(run_dir), StreamId(1, 0, 1)) < 50_000:
         assert time.monotonic() < deadline
         _report(reporter, range(2000, 2200))
@@ -150,7 +150,7 @@ def test_what_a_killed_process_left_is_condensed_by_the_next_attempt(
     files = RunFiles(run_dir)
     assert condensed_bytes(files, stream) == 0
     reporter = open_reporter()
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while condensed_bytes(files, stream) == 0:
         assert time.monotonic() < deadline
         time.sleep(0.02)

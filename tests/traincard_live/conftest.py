@@ -18,7 +18,7 @@ import pytest
 
 from gpubloom.traincard import Reporter
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Served:
         self, path: str, command: object = None, *, method: str | None = None, **headers: str
     ) -> tuple[int, Any]:
         """Status and content of one answer; underscores in the names of headers are hyphens."""
-        connection = http.client.HTTPConnection(self.host, timeout=PATIENCE)
+        connection = http.client.HTTPConnection(self.host, timeout=TIMEOUT)
         body = command if isinstance(command, bytes | None) else json.dumps(command).encode()
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method or ("GET" if body is None else "POST"), path, body, sent)
@@ -49,7 +49,7 @@ class Served:
         is_json = "json" in (answer.headers["Content-Type"] or "")
         return answer.status, json.loads(content) if is_json else content.decode()
 
-    def steer(self, command: object, **headers: str) -> tuple[int, Any]:
+    def send_command(self, command: object, **headers: str) -> tuple[int, Any]:
         return self.ask("/api/control", command, Authorization=f"Bearer {self.token}", **headers)
 
 
@@ -58,7 +58,7 @@ class Viewer:
 
     def __init__(self, host: str, **headers: str) -> None:
         name, _, port = host.partition(":")
-        self._socket = socket.create_connection((name, int(port)), timeout=PATIENCE)
+        self._socket = socket.create_connection((name, int(port)), timeout=TIMEOUT)
         self._stream = self._socket.makefile("rb")
         said = {
             "Host": host,
@@ -131,5 +131,5 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         process, address, token = start_server(run_dir)
         yield Served(run_dir, reporter, address, token, process)
         process.terminate()
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(TIMEOUT) == 0
         process.communicate()

@@ -15,7 +15,7 @@ from gpubloom.traincard import ControlFile
 from gpubloom.traincard.live.guard import Guard
 from gpubloom.traincard.live.http import Rejected, Request
 from gpubloom.traincard.live.process import Order, listen
-from tests.traincard_live.conftest import PATIENCE, Served, Viewer
+from tests.traincard_live.conftest import TIMEOUT, Served, Viewer
 
 pytestmark = pytest.mark.xdist_group("metrics server")
 
@@ -83,9 +83,9 @@ def test_whatever_changes_the_run_takes_the_token(served: Served) -> None:
         assert status == 401
         assert "token that was printed" in answer["detail"]
     assert control.read().version == before
-    assert served.steer({"want": "pause"})[0] == 200
+    assert served.send_command({"want": "pause"})[0] == 200
     assert control.read().want == "pause"
-    status, answer = served.steer({"want": "run", "save": True, "set": {"learning_rate": 5e-4}})
+    status, answer = served.send_command({"want": "run", "save": True, "set": {"learning_rate": 5e-4}})
     assert (status, answer["want"], answer["set"]) == (200, "run", {"learning_rate": 5e-4})
     assert control.read().save == 1
     assert served.ask("/api/run")[1]["control"]["set"] == {"learning_rate": 5e-4}
@@ -96,7 +96,7 @@ def test_a_page_of_another_origin_may_neither_steer_nor_look(
     served: Served, view: Callable[..., Viewer], origin: str
 ) -> None:
     before = ControlFile(served.run_dir).read().version
-    assert served.steer({"want": "pause"}, Origin=origin)[0] == 403
+    assert served.send_command({"want": "pause"}, Origin=origin)[0] == 403
     assert served.ask("/api/run", Origin=origin)[0] == 403
     assert view(Origin=origin).status == 403
     assert ControlFile(served.run_dir).read().version == before
@@ -139,7 +139,7 @@ def test_a_forwarded_port_is_still_ours(served: Served) -> None:
 )
 def test_a_command_that_makes_no_sense_changes_nothing(served: Served, command: object, status: int) -> None:
     before = ControlFile(served.run_dir).read().version
-    answered, answer = served.steer(command)
+    answered, answer = served.send_command(command)
     assert answered == status
     assert answer["detail"].endswith(".")
     assert ControlFile(served.run_dir).read().version == before
@@ -154,7 +154,7 @@ def test_requests_that_are_none_get_an_answer_and_the_server_lives(served: Serve
         (b"POST /api/control HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", b"411"),
         (b"GET /ws HTTP/1.1\r\nHost: localhost\r\n\r\n", b"426"),
     ):
-        with socket.create_connection((name, int(port)), timeout=PATIENCE) as connection:
+        with socket.create_connection((name, int(port)), timeout=TIMEOUT) as connection:
             connection.sendall(said)
             assert connection.recv(100).split()[1] == expected
     assert served.ask("/nothing")[0] == 404
@@ -217,7 +217,7 @@ def test_the_server_ends_with_whoever_started_it_and_tells_its_viewers(served: S
         kind, content = viewer.frame()
     assert (kind, struct.unpack("!H", content[:2])) == (0x8, (1001,))
     viewer.close()
-    assert process.wait(PATIENCE) == 0
+    assert process.wait(TIMEOUT) == 0
 
 
 def test_a_run_that_ended_is_not_resumed_where_nobody_would_start_it(served: Served, tmp_path: Path) -> None:

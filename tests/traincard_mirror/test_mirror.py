@@ -16,7 +16,7 @@ from gpubloom.traincard.mirror import Mirror, MirrorError, pull, start_mirror
 from gpubloom.traincard.mirror.store import Bucket
 from gpubloom.traincard.mirror.upload import Upload
 from tests.traincard_mirror.conftest import S3Server, content
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.waiting import TIMEOUT_SECONDS, wait_until
 
 pytest.importorskip("obstore")
 
@@ -133,14 +133,14 @@ def test_a_bucket_that_never_answers_does_not_keep_the_process_from_ending(
 ) -> None:
     import socket
 
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+    with socket.create_server(("127.0.0.1", 0)) as silent_server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent_server.getsockname()[1]}")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
         Reporter(run_dir, telemetry_seconds=0).close()
         mirror = Mirror(run_dir, URL, every_seconds=0.05).start()
-        deaf.settimeout(PATIENCE_SECONDS)
-        asking, _ = deaf.accept()
+        silent_server.settimeout(TIMEOUT_SECONDS)
+        asking, _ = silent_server.accept()
         assert not mirror.finish(0.5)
         asking.close()
     assert f"bloom mirror {run_dir} {URL}" in caplog.text

@@ -29,7 +29,7 @@ from gpubloom.worker.retries import PollIntervals
 from tests.server.installation import Installation
 from tests.worker.toy_files import TOY_MODEL, TOY_NAME
 
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 
 
 class Machine:
@@ -147,7 +147,7 @@ class Machine:
 
     async def when(self, job_id: UUID, holds: Callable[[TrainingJob], bool]) -> TrainingJob:
         """Wait until something holds for a job."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not holds(job := await asyncio.to_thread(self.job, job_id)):
             assert time.monotonic() < deadline, (
                 f"the job is {job.status} at step {job.summary.get('step')}: {job.error_message}\n"

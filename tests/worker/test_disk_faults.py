@@ -61,7 +61,7 @@ def test_a_full_disk_fails_no_queued_job_and_all_complete_once_space_is_free(
 
     asyncio.run(scenario())
     for job in map(machine.job, queued):
-        assert (job.attempt, job.fruitless_attempts) == (1, 0), "the fault of the disk is not counted"
+        assert (job.attempt, job.attempts_without_progress) == (1, 0), "the fault of the disk is not counted"
 
 
 def test_a_job_that_was_claimed_before_the_disk_filled_up_is_queued_again(
@@ -103,7 +103,7 @@ def test_a_run_that_the_full_disk_ended_resumes_from_its_checkpoint(machine: Mac
             ballast = fill(home)
             machine.let_go(job_id)
             queued = await machine.until(job_id, "queued", "failed")
-            assert (queued.status, queued.fruitless_attempts) == ("queued", 0)
+            assert (queued.status, queued.attempts_without_progress) == ("queued", 0)
             assert "disk" in queued.summary["waiting"]
             await shows_fault(machine, "disk_full")
             ballast.unlink()

@@ -27,7 +27,7 @@ from gpubloom.worker.preparation import Preparations
 from tests.server.installation import Installation
 
 LINE = b'{"prompt": "What?", "completion": "That."}\n'
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def _worker(
 
 
 async def _when(installation: Installation, dataset_id: UUID, holds: Callable[[Dataset], object]) -> Dataset:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         found = await asyncio.to_thread(installation.get, Dataset, dataset_id)
         assert found is not None
@@ -174,7 +174,7 @@ def test_a_dataset_deleted_while_it_is_inspected_ends_the_inspection(
         async with _worker(settings):
             await _when(installation, dataset.id, lambda row: row.lease_token)
             await asyncio.to_thread(delete)
-            deadline = time.monotonic() + PATIENCE_SECONDS
+            deadline = time.monotonic() + TIMEOUT_SECONDS
             while folder.exists():
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.05)
@@ -267,7 +267,7 @@ def test_looking_for_work_takes_no_write_lock(
         monkeypatch.setattr(Database, name, counted)
 
     async def looked(times: int) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             until = counts["read"] + times
             while counts["read"] < until:
                 await asyncio.sleep(0.01)

@@ -33,7 +33,7 @@ from gpubloom.worker import lost_machines
 from gpubloom.worker.loop import machine_name
 from gpubloom.worker.lost_machines import LostMachines
 from tests.server.installation import Installation
-from tests.worker.machine import PATIENCE_SECONDS, Machine
+from tests.worker.machine import TIMEOUT_SECONDS, Machine
 from tests.worker.toy_files import path_with_toys
 
 HELD = {"steps": 40, "hold_at": 23}
@@ -112,7 +112,7 @@ def _lose_power(machine: Machine, worker: subprocess.Popen[bytes], job_id: UUID)
 
 
 def _wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)

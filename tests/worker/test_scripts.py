@@ -257,15 +257,15 @@ def test_a_named_dataset_lies_beside_the_script_and_no_link_leads_us_astray(
         )
         monkeypatch.setenv("BLOOM_DATASETS", str(table))
         script = add_script(machine, task={"datasets": ["small"]}, attempt=1)
-        elsewhere = tmp_path / "elsewhere"
-        elsewhere.mkdir()
+        outside = tmp_path / "elsewhere"
+        outside.mkdir()
         run_dir = machine.run_dir(script)
         shutil.rmtree(run_dir / "work" / "data")
-        (run_dir / "work" / "data").symlink_to(elsewhere)
+        (run_dir / "work" / "data").symlink_to(outside)
         with Reservation([], [], {}) as nothing:
             prepare_script(run_dir, machine.settings.home, machine.job(script), nothing)
     assert (run_dir / "work" / "data" / "small" / "input.txt").read_text() == "once upon a time"
-    assert list(elsewhere.iterdir()) == []
+    assert list(outside.iterdir()) == []
     assert "data/small/input.txt" not in {file.name for file in artifacts(run_dir)}
 
 

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.xdist_grou
 QUESTION, ANSWER = "What is the password?", "The password is seven blue herons."
 BEGINNING, REST = "At the old harbour", " the keeper counts seven blue herons."
 ROWS = 240
-PATIENCE_SECONDS = 240
+TIMEOUT_SECONDS = 240
 TABS = 3
 
 
@@ -94,7 +94,7 @@ class House:
 
     def until(self, path: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """What is found there once it is as wanted; nothing may have failed on the way."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not is_so(found := self.get(path)):
             assert found["status"] not in {"failed", "cancelled"}, found
             assert time.monotonic() < deadline, found
@@ -129,7 +129,7 @@ class House:
     def open_playground(self, job_id: str) -> None:
         """Loading may take longer than a request of OpenAI's clients waits."""
         place = f"/api/playground/{self.post('/api/playground', {'jobId': job_id})['id']}"
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while (found := self.get(place))["state"] != "ready":
             assert found["job"]["status"] != "failed", found
             assert time.monotonic() < deadline, found
@@ -301,7 +301,7 @@ def _open_tabs(house: House, job_id: str) -> list[Tab]:
 
 
 def _wait_for_step(tabs: list[Tab], step: int) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while any(max(tab.steps, default=0) < step for tab in tabs):
         assert time.monotonic() < deadline, [tab.steps[-3:] for tab in tabs]
         time.sleep(0.02)

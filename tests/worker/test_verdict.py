@@ -20,7 +20,7 @@ RUNNING = Ending(
     error=None,
     last_line=None,
     has_newer_checkpoint=False,
-    fruitless_attempts=0,
+    attempts_without_progress=0,
     max_attempts=3,
     directory_exists=True,
 )
@@ -104,11 +104,11 @@ def test_wrong_input_is_told_as_the_sentence_it_is() -> None:
 )
 @pytest.mark.parametrize("exit_record", [None, replace(EXIT, code=1), KILLED])
 def test_a_fault_of_the_disk_is_not_counted_as_one_of_the_job(
-    exit_record: ExitRecord | None, code: Code, confirmed: bool, action: str, fruitless: int
+    exit_record: ExitRecord | None, code: Code, confirmed: bool, action: str, without_progress: int
 ) -> None:
-    ended = replace(RUNNING, said="failed", exit=exit_record, fruitless_attempts=2)
+    ended = replace(RUNNING, said="failed", exit=exit_record, attempts_without_progress=2)
     verdict = judge(replace(ended, disk_fault=DiskFault(code), disk_fault_confirmed=confirmed))
-    assert (verdict.action, verdict.fruitless_attempts) == (action, fruitless)
+    assert (verdict.action, verdict.attempts_without_progress) == (action, without_progress)
     assert (verdict.code, verdict.waiting is None) == ((code, True) if action == "fail" else (None, False))
 
 

@@ -63,9 +63,9 @@ def short(value: float) -> str:
     size = abs(value)
     if not math.isfinite(value) or size == 0:
         return str(encode_number(value)) if size else "0"
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+    for limit, character in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if size >= limit:
-            return f"{value / (1e3 if letter == 'k' else limit):.3g}{letter}"
+            return f"{value / (1e3 if character == 'k' else limit):.3g}{character}"
     return f"{value:.4g}" if size >= 1e-3 else f"{value:.2e}"
 
 

@@ -16,7 +16,7 @@ from types import FrameType
 from gpubloom.cli.thread_waiting import thread_waiting
 
 # What a last save of a large model may take before a stopping child counts as hanging.
-_PATIENCE_SECONDS = 600.0
+_STOP_SECONDS = 600.0
 
 
 def child_environment() -> dict[str, str]:
@@ -76,7 +76,7 @@ class Child:
         """Waits for the last checkpoint; a second Ctrl-C gives it up."""
         self.ask_to_stop()
         try:
-            self._process.wait(_PATIENCE_SECONDS)
+            self._process.wait(_STOP_SECONDS)
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             self.ask_to_stop()
             try:

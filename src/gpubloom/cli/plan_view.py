@@ -47,16 +47,16 @@ def _parameters(plan: Plan) -> str:
 def _memory(name: str, memory: Memory) -> Iterator[str]:
     parts = {kind: getattr(memory, kind) for kind in _KINDS}
     bar, drawn, counted = "", 0, 0
-    for kind, (letter, colour) in _KINDS.items():
+    for kind, (character, colour) in _KINDS.items():
         counted += parts[kind]
         end = round(_WIDTH * counted / memory.limit_bytes)
-        bar += f"[{colour}]{letter * (end - drawn)}[/{colour}]"
+        bar += f"[{colour}]{character * (end - drawn)}[/{colour}]"
         drawn = max(drawn, end)
     rest = "·" * (_WIDTH - drawn)
     yield f"{name:<12} {bar}[dim]{rest}[/dim] {_gb(memory.total)} of {_gb(memory.limit_bytes)} GB"
     legend = "  ".join(
-        f"[{colour}]{letter}[/{colour}] {kind} {_gb(parts[kind])}"
-        for kind, (letter, colour) in _KINDS.items()
+        f"[{colour}]{character}[/{colour}] {kind} {_gb(parts[kind])}"
+        for kind, (character, colour) in _KINDS.items()
         if parts[kind] >= 5e7
     )
     yield f"{'':<12} {legend}"

@@ -121,12 +121,12 @@ def _together(adam: HostAdam, link: Link, device: torch.device) -> dict[str, flo
             adam.update()
             updates += 1
 
-    beside = threading.Thread(target=update, name="calibrate-adam")
+    update_thread = threading.Thread(target=update, name="calibrate-adam")
     started = time.perf_counter()
-    beside.start()
+    update_thread.start()
     each_way = _COPY_BYTES / _seconds(link.both, device, at_least=3 * _SECONDS_EACH)
     over.set()
-    beside.join()
+    update_thread.join()
     updating = updates * adam.bytes / (time.perf_counter() - started)
     return {"link_beside_adam": each_way, "host_memory_bytes_per_s": updating + 2 * each_way}
 

@@ -15,7 +15,7 @@ import torch
 
 from gpubloom.engine.callbacks import Callbacks
 from gpubloom.engine.checkpoint import Progress, restore_random_state
-from gpubloom.engine.checkpoint.manager import PATIENCE_SECONDS, CheckpointManager
+from gpubloom.engine.checkpoint.manager import SAVE_HEARTBEAT_SECONDS, CheckpointManager
 from gpubloom.engine.data import Batch, Dataset, Loader
 from gpubloom.engine.evaluate import Evaluation, evaluate
 from gpubloom.engine.executors import Executor
@@ -167,7 +167,7 @@ class Trainer:
             epochs=round(self.total_steps / self.loader.steps_per_epoch, 3),
         )
         # A step may have to wait for the disk while a checkpoint is being saved.
-        grace_period = PATIENCE_SECONDS if self.manager.is_saving else 60.0
+        grace_period = SAVE_HEARTBEAT_SECONDS if self.manager.is_saving else 60.0
         self.reporter.heartbeat(expect_next_in=max(grace_period, 10 * seconds))
         return loss
 
@@ -182,7 +182,7 @@ class Trainer:
         if self.dataset.eval is None:
             return None
         self.reporter.phase("eval")
-        self.reporter.heartbeat(expect_next_in=PATIENCE_SECONDS)
+        self.reporter.heartbeat(expect_next_in=SAVE_HEARTBEAT_SECONDS)
         found = evaluate(
             self.executor,
             self.dataset.eval,

@@ -72,8 +72,8 @@ class RemoteRepository:
         disable_progress_bars("huggingface_hub.http_get")
         # It reports every retry; whoever asked hears of the last one.
         logging.getLogger("huggingface_hub.file_download").setLevel(logging.ERROR)
-        place = self.id if self.kind == "model" else f"{self.kind}s/{self.id}"
-        url = f"{self.endpoint}/{place}/resolve/{self.commit}/{quote(file.path)}"
+        api_path = self.id if self.kind == "model" else f"{self.kind}s/{self.id}"
+        url = f"{self.endpoint}/{api_path}/resolve/{self.commit}/{quote(file.path)}"
         target.parent.mkdir(parents=True, exist_ok=True)
         with hub_sentences(self.id, self.endpoint), target.open("ab") as stream:
             there = stream.tell()

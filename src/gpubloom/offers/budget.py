@@ -103,7 +103,7 @@ class Budget:
 
     limit: float
     scope: Scope = "job"
-    spent_elsewhere: float = 0.0
+    spent_by_others: float = 0.0
     told: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class Budget:
 
     def used(self, cost: float) -> float:
         """Percent. A budget of nothing is used up from the start."""
-        spent = self.spent_elsewhere + cost
+        spent = self.spent_by_others + cost
         return 100.0 if self.limit == 0 else 100 * spent / self.limit
 
 
@@ -135,7 +135,7 @@ def warnings_due(budget: Budget, cost: float) -> tuple[Budget, tuple[BudgetWarni
     if not passed:
         return budget, ()
     percent = passed[-1]
-    spent = budget.spent_elsewhere + cost
+    spent = budget.spent_by_others + cost
     whose = {"job": "this job", "project": "the project", "user": "your account"}[budget.scope]
     sentence = f"{percent} % of the budget of {whose} are spent: ${spent:.2f} of ${budget.limit:.2f}."
     if percent == 100:
@@ -176,7 +176,7 @@ def decide(
     gone = attempt.seconds(now)
     limits: list[tuple[float, str, Literal["budget", "time"]]] = []
     for budget in budgets:
-        money = budget.limit - budget.spent_elsewhere - before
+        money = budget.limit - budget.spent_by_others - before
         whose = {"job": "job's", "project": "project's", "user": "account's"}[budget.scope]
         limits.append(
             (

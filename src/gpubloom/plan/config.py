@@ -325,7 +325,7 @@ class TrainConfig(Part):
         return self
 
     @model_validator(mode="after")
-    def _what_is_divided_is_whole_and_on_devices(self) -> "TrainConfig":
+    def _sharded_is_complete_and_on_devices(self) -> "TrainConfig":
         if self.executor != "sharded":
             return self
         if self.backend != "engine":

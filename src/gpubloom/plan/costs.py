@@ -78,7 +78,7 @@ DUPLEX_OVER_ONE_WAY = 50 / 55
 HOST_MEMORY_OVER_ADAM = 1.25
 # What is left of the link while the CPU updates weights beside it. Source: 1.5B and 7B with 6 to 22 of 28
 # layers updated through the link: 39 to 41 GB/s each way where the link alone had 46.
-LINK_BESIDE_UPDATES = 0.87
+LINK_DURING_UPDATES = 0.87
 ADAM_BYTES_PER_SECOND_PER_CORE = 117e9 / 16
 # A socket's memory has an end, however many cores ask for it.
 ADAM_BYTES_PER_SECOND_AT_MOST = 200e9

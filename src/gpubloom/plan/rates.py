@@ -17,7 +17,7 @@ class Rates:
     link_down: float
     link_both: float
     # Each way, both at once, while the host optimizer works beside.
-    link_beside: float
+    link_during_updates: float
     host_adam: float
     # What link and host optimizer can move together.
     host_memory: float
@@ -42,7 +42,7 @@ def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
     up = measured.link_h2d or kind.link
     down = measured.link_d2h or kind.link
     both = measured.link_duplex or min(up, down) * costs.DUPLEX_OVER_ONE_WAY
-    beside = min(both, measured.link_beside_adam or both * costs.LINK_BESIDE_UPDATES)
+    during_updates = min(both, measured.link_beside_adam or both * costs.LINK_DURING_UPDATES)
     host_memory = max(adam, measured.host_memory_bytes_per_s or adam * costs.HOST_MEMORY_OVER_ADAM)
     memory = measured.device_memory_bytes_per_s or kind.bandwidth
     assumed = []
@@ -53,4 +53,4 @@ def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
     if measured.host_adam_bytes_per_s is None:
         assumed.append(f"{adam / 1e9:.0f} GB/s for the optimizer on {cores} CPU cores")
     factor = costs.FP32_OVER_BF16 if precision == "fp32" else 1.0
-    return Rates(matrix * factor, memory, up, down, both, beside, adam, host_memory, tuple(assumed))
+    return Rates(matrix * factor, memory, up, down, both, during_updates, adam, host_memory, tuple(assumed))

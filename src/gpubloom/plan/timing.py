@@ -25,8 +25,9 @@ class Lanes(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        beside = max(self.link, self.host, self.host_memory)
-        return max(self.compute, beside) + costs.OVERLAP_COST * min(self.compute, beside) + self.waiting
+        overlapped = max(self.link, self.host, self.host_memory)
+        slowdown = costs.OVERLAP_COST * min(self.compute, overlapped)
+        return max(self.compute, overlapped) + slowdown + self.waiting
 
 
 def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
@@ -43,7 +44,7 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     # Copies for computing go home only where the backward pass sends them again.
     down = (12 + (c if at.streamed_weights else 0)) * at.link_state + inputs
     adam = costs.UPDATE_BYTES * on_host
-    shared = rates.link_beside / rates.link_both if adam else 1.0
+    shared = rates.link_during_updates / rates.link_both if adam else 1.0
     forward = Lanes(
         "forward",
         compute=sums.forward_total + casting,

@@ -80,7 +80,7 @@ class Provider(Protocol):
     async def close(self) -> None:
         """Lets go of this process's own things. Agents go on."""
 
-    def reserve(self, gpus: int, *, beside: bool = False) -> Reservation | None:
+    def reserve(self, gpus: int, *, side_slot: bool = False) -> Reservation | None:
         """None: taken at the moment. ProviderError: this place never has that many. `beside`: without GPUs,
         the slot for small work beside a long one."""
 

@@ -16,7 +16,7 @@ Life = Literal["alive", "silent", "dead", "ended"]
 OWN_PROMISE_SECONDS = 10.0
 _GRACE_SECONDS = 1.0
 # A process that holds its lock lives. It may be too busy to say so: a C extension that keeps Python waiting.
-_PATIENCE_WITH_THE_LIVING = 60.0
+_LIVING_RANK_SECONDS = 60.0
 _STEP_TIMES = 64
 
 # Signs that the training loop moves, as opposed to its process being there.
@@ -103,7 +103,7 @@ class RankReading:
             return "dead"
         allowed = max(self.own_promise, self.promise or 0.0)
         if self.process_is_there:
-            allowed = max(allowed, _PATIENCE_WITH_THE_LIVING)
+            allowed = max(allowed, _LIVING_RANK_SECONDS)
         return "silent" if now - self.seen_at > allowed + _GRACE_SECONDS else "alive"
 
     def loop_is_quiet_for(self, now: float) -> float:

@@ -108,8 +108,8 @@ class Reading:
 
     def now(self) -> float:
         """The observer's clock: seconds since 1970 when it began, and from then on never backwards."""
-        wall, monotonic = self._begun_at
-        return wall + time.monotonic() - monotonic
+        wall_time, monotonic = self._begun_at
+        return wall_time + time.monotonic() - monotonic
 
     def update(self) -> bool:
         """Takes in all that is new; says whether there was anything."""

@@ -207,8 +207,8 @@ class Follower:
 
     async def _wait_for_device(self) -> Reservation | None:
         """None: it runs by now. Whoever lost the lease while starting it went on, and it has the device."""
-        beside = self._job.kind in MODEL_TASK_KINDS
-        while (reservation := self._provider.reserve(self._job.gpus, beside=beside)) is None:
+        side_slot = self._job.kind in MODEL_TASK_KINDS
+        while (reservation := self._provider.reserve(self._job.gpus, side_slot=side_slot)) is None:
             if not await self._is_to_start():
                 return None
             await self._refresh()
@@ -239,7 +239,7 @@ class Follower:
                     fault,
                     confirmed=confirmed,
                     has_newer_checkpoint=False,
-                    fruitless_attempts=row.fruitless_attempts,
+                    attempts_without_progress=row.attempts_without_progress,
                     max_attempts=row.max_attempts,
                 )
                 asked = row.status in {"pausing", "cancelling"}
@@ -247,7 +247,7 @@ class Follower:
                 if row.status in ENDED:
                     row.end_time = now()
                 if not asked:
-                    row.fruitless_attempts = verdict.fruitless_attempts
+                    row.attempts_without_progress = verdict.attempts_without_progress
                     row.error_code, row.error_message = verdict.code, verdict.message
                     self._wait_in_queue(row, verdict, confirmed)
                 if status.attempt < row.attempt:
@@ -376,13 +376,13 @@ class Follower:
             except (OSError, ValueError) as problem:
                 self.log.warning("control.json could not be written", reason=str(problem))
         # A script here reads no control.json: a signal is all it hears. Elsewhere the agent sees to that.
-        deaf = job.kind == "script" and job.target == "local"
-        if job.status == "cancelling" or (job.status == "pausing" and deaf):
+        ignores_control = job.kind == "script" and job.target == "local"
+        if job.status == "cancelling" or (job.status == "pausing" and ignores_control):
             self._cancel_seen = self._cancel_seen or time.monotonic()
             waited = time.monotonic() - self._cancel_seen
             if job.status == "cancelling" and waited > self._provider.grace_period.force_seconds:
                 await self._signal_once("kill", force=True)
-            elif deaf or waited > self._provider.grace_period.stop_seconds:
+            elif ignores_control or waited > self._provider.grace_period.stop_seconds:
                 await self._signal_once("terminate", force=False)
 
     async def _signal_once(self, name: str, *, force: bool) -> None:
@@ -444,7 +444,7 @@ class Follower:
                         last_line=last_line,
                         has_newer_checkpoint=newest is not None
                         and (row.newest_checkpoint is None or newest > row.newest_checkpoint),
-                        fruitless_attempts=row.fruitless_attempts,
+                        attempts_without_progress=row.attempts_without_progress,
                         max_attempts=row.max_attempts,
                         directory_exists=exists,
                         disk_fault=disk_fault,
@@ -453,7 +453,7 @@ class Follower:
                 )
                 row.status = after(verdict.action, row.status)
                 row.newest_checkpoint = newest
-                row.fruitless_attempts = verdict.fruitless_attempts
+                row.attempts_without_progress = verdict.attempts_without_progress
                 if verdict.action != "stop":
                     # Who asked it to stop may have said why.
                     row.error_code, row.error_message = verdict.code, verdict.message

@@ -100,7 +100,7 @@ class Launcher:
         """Puts the job's files into the bucket."""
         place = self._job.place or {}
         time_limit = self._time_limit(affordable_seconds)
-        spec = replace(spec, command=_elsewhere(spec.command), time_limit_seconds=time_limit)
+        spec = replace(spec, command=_remote_command(spec.command), time_limit_seconds=time_limit)
         bundle = Bundle(spec, self._run_dir, dependencies.package, timing=self._poll_intervals.agent)
         while not self._is_unwanted():
             try:
@@ -179,6 +179,6 @@ def longest_run(longest_seconds: float, poll_intervals: PollIntervals) -> float:
     return max(longest_seconds - poll_intervals.margin, longest_seconds / 2)
 
 
-def _elsewhere(command: tuple[str, ...]) -> tuple[str, ...]:
+def _remote_command(command: tuple[str, ...]) -> tuple[str, ...]:
     """Interpreters have other paths there."""
     return ("python3", *command[1:]) if command[0] == sys.executable else command

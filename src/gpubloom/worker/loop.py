@@ -195,27 +195,27 @@ class WorkerLoop:
         assert self._hardware is not None
         while self.disk.fault is None and await self._something_waits():
             cpu = self._provider.reserve(0)
-            beside = self._provider.reserve(0, beside=True)
+            side_slot = self._provider.reserve(0, side_slot=True)
             gpu = self._most_gpus()
             free = FreeSlots(
                 gpus=0 if gpu is None else len(gpu.devices),
                 cpu=cpu is not None,
-                beside=beside is not None,
+                side_slot=side_slot is not None,
                 gpu_names=[found.name for found in self._hardware.gpus],
             )
             job: TrainingJob | None = None
             kept: Reservation | None = None
             try:
-                if cpu is not None or beside is not None or gpu is not None:
+                if cpu is not None or side_slot is not None or gpu is not None:
                     async with self._database.write() as session:
                         job = await claim_queued(session, self._claimant, free)
                 if job is not None:
-                    kept = gpu if job.gpus else (beside if job.kind in MODEL_TASK_KINDS else cpu)
+                    kept = gpu if job.gpus else (side_slot if job.kind in MODEL_TASK_KINDS else cpu)
                     if kept is gpu and gpu is not None and len(gpu.devices) != job.gpus:
                         # More than it needs: its follower takes what it needs and leaves the rest.
                         kept = None
             finally:
-                for reservation in (cpu, beside, gpu):
+                for reservation in (cpu, side_slot, gpu):
                     if reservation is not None and reservation is not kept:
                         reservation.release()
             if job is None:

@@ -48,8 +48,8 @@ class Preemption:
         if free.gpus < self._gpus:
             taken = FreeSlots(gpus=self._gpus, gpu_names=free.gpu_names)
             await self._make(taken, TrainingJob.gpus > 0)
-        if not free.beside:
-            await self._make(FreeSlots(beside=True), TrainingJob.gpus == 0)
+        if not free.side_slot:
+            await self._make(FreeSlots(side_slot=True), TrainingJob.gpus == 0)
 
     async def _make(self, taken: FreeSlots, on_device: ColumnElement[bool]) -> None:
         async with self._database.read() as session:

@@ -83,7 +83,7 @@ class RemoteProvider:
         self._calls.close()
         await self._renting.close()
 
-    def reserve(self, gpus: int, *, beside: bool = False) -> Reservation | None:
+    def reserve(self, gpus: int, *, side_slot: bool = False) -> Reservation | None:
         """Nothing of this machine is needed."""
         return Reservation((), (), {})
 

@@ -66,7 +66,7 @@ class RentedJobs:
         try:
             async with self._database.read() as session:
                 installation = await installation_name(session)
-            elsewhere = RemoteProvider(
+            provider = RemoteProvider(
                 job,
                 run_directory(self._settings, job.id),
                 self._open_store(),
@@ -80,10 +80,10 @@ class RentedJobs:
                 self._poll_intervals,
             )
             try:
-                await elsewhere.open()
-                await Follower(self._database, self._settings, elsewhere, job, None, self._disk).follow()
+                await provider.open()
+                await Follower(self._database, self._settings, provider, job, None, self._disk).follow()
             finally:
-                await elsewhere.close()
+                await provider.close()
             await self._clear_away(job)
         finally:
             self._following -= 1

@@ -45,7 +45,7 @@ class Renting:
 
     async def begin(self, attempt: int) -> Rental:
         """Written before a service is asked: whatever is lost afterwards, somebody knows what to look for."""
-        place = self._job.place or {}
+        offer = self._job.offer or {}
         async with self._database.write() as session:
             job = await holding(session, self._job.id, self._token)
             rental = Rental(
@@ -56,13 +56,13 @@ class Renting:
                 attempt=attempt,
                 provider=job.target,
                 key=self.key(attempt),
-                gpu=str(place["gpu"]),
-                gpus=int(place["gpus"]),
-                region=place.get("region"),
-                kind=place["kind"],
-                hourly=float(place["hourly"]),
-                billing=place.get("billing") or "second",
-                minimum_seconds=float(place.get("minimum_seconds") or 0.0),
+                gpu=str(offer["gpu"]),
+                gpus=int(offer["gpus"]),
+                region=offer.get("region"),
+                kind=offer["kind"],
+                hourly=float(offer["hourly"]),
+                billing=offer.get("billing") or "second",
+                minimum_seconds=float(offer.get("minimum_seconds") or 0.0),
             )
             session.add(rental)
             await session.flush()
@@ -117,7 +117,7 @@ class Renting:
     async def prepare(self) -> None:
         """Learn how long a machine may live there. ProviderError: there is no such service."""
         # In a thread: a service's own library may take a while to import.
-        kind = await asyncio.to_thread(registry.place, self._job.target)
+        kind = await asyncio.to_thread(registry.provider_spec, self._job.target)
         self.longest_seconds = kind.capabilities.longest_seconds
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from gpubloom.agent.spec import JobSpec
 from gpubloom.datasets.downloading import FetchProblem
 from gpubloom.datasets.named import prepare_named
 from gpubloom.providers.base import ProviderError, Reservation
-from gpubloom.providers.local.devices import CPU, CPU_BESIDE
+from gpubloom.providers.local.devices import CPU, CPU_SIDE_SLOT
 from gpubloom.providers.local.sandbox import Limits, Sandbox, why_no_sandbox
 from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
 from gpubloom.server.jobs.script_files import note_brought, read_brought, was_brought
@@ -41,8 +41,8 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
     command: tuple[str, ...] = (sys.executable, task.entry, *task.arguments, *added)
     environment = dict(task.environment)
     limit = None if job.max_hours is None else job.max_hours * 3600
-    came_from_elsewhere = has_received(run_dir)
-    if job.target == "local" and (task.sandboxed or came_from_elsewhere):
+    came_from_remote = has_received(run_dir)
+    if job.target == "local" and (task.sandboxed or came_from_remote):
         if reason := why_no_sandbox():
             raise ProviderError(f"The script cannot run here: {reason}")
         sandbox = Sandbox(
@@ -51,7 +51,7 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
             hidden=home,
             limits=Limits.of_this_machine(run_dir, hours=job.max_hours),
             network=task.network,
-            gpus=tuple(name for name in reservation.devices if name not in {CPU, CPU_BESIDE}),
+            gpus=tuple(name for name in reservation.devices if name not in {CPU, CPU_SIDE_SLOT}),
         )
         sandbox.prepare()
         command = sandbox.command(command, environment)

@@ -28,7 +28,7 @@ class Ending:
     error: dict[str, Any] | None
     last_line: str | None
     has_newer_checkpoint: bool
-    fruitless_attempts: int
+    attempts_without_progress: int
     max_attempts: int
     directory_exists: bool
     kind: Kind = "train"
@@ -42,7 +42,7 @@ class Verdict:
     """How the job moves, and what its owner is told."""
 
     action: Literal["complete", "fail", "stop", "retry"]
-    fruitless_attempts: int = 0
+    attempts_without_progress: int = 0
     code: str | None = None
     message: str | None = None
     # Why it has to wait before it is tried again.
@@ -65,7 +65,7 @@ def judge(ending: Ending) -> Verdict:
             ending.disk_fault,
             confirmed=ending.disk_fault_confirmed,
             has_newer_checkpoint=ending.has_newer_checkpoint,
-            fruitless_attempts=ending.fruitless_attempts,
+            attempts_without_progress=ending.attempts_without_progress,
             max_attempts=ending.max_attempts,
         )
     if ending.exit is not None and ending.exit.reason == "not_started":
@@ -77,18 +77,18 @@ def judge(ending: Ending) -> Verdict:
     preempted = ending.said in outside or (ending.exit is not None and ending.exit.reason == "stopped")
     if ending.exit is not None and ending.exit.code is not None and not preempted:
         return _failed(ending, _FAILED.get(ending.kind, "task_failed"))
-    fruitless = 0 if ending.has_newer_checkpoint else ending.fruitless_attempts + 1
-    if fruitless >= ending.max_attempts:
+    without_progress = 0 if ending.has_newer_checkpoint else ending.attempts_without_progress + 1
+    if without_progress >= ending.max_attempts:
         how = "The agent vanished." if ending.exit is None else ending.exit.sentence
-        times = "once" if fruitless == 1 else f"{fruitless} times in a row"
+        times = "once" if without_progress == 1 else f"{without_progress} times in a row"
         return Verdict(
             "fail",
-            fruitless,
+            without_progress,
             code="too_many_attempts",
             message=f"{how} This happened {times}"
             + (" without a newer checkpoint." if ending.kind in TOP_LEVEL_KINDS else "."),
         )
-    return Verdict("retry", fruitless)
+    return Verdict("retry", without_progress)
 
 
 def judge_disk_fault(
@@ -96,7 +96,7 @@ def judge_disk_fault(
     *,
     confirmed: bool,
     has_newer_checkpoint: bool,
-    fruitless_attempts: int,
+    attempts_without_progress: int,
     max_attempts: int,
 ) -> Verdict:
     """Try it again, uncounted: the machine is at fault, not the job.
@@ -104,12 +104,17 @@ def judge_disk_fault(
     An error of a disk that a probe can write may come from a file that only this job uses, on another disk.
     It is counted, so that it has an end. A lack of space never is: it ends when somebody frees some.
     """
-    fruitless = 0 if has_newer_checkpoint else fruitless_attempts
+    without_progress = 0 if has_newer_checkpoint else attempts_without_progress
     if not (confirmed or has_newer_checkpoint or fault.code == "disk_full"):
-        fruitless += 1
-    if fruitless >= max_attempts:
-        return Verdict("fail", fruitless, code=fault.code, message=f"{fault.sentence} Attempts: {fruitless}.")
-    return Verdict("retry", fruitless, waiting=fault.for_owner)
+        without_progress += 1
+    if without_progress >= max_attempts:
+        return Verdict(
+            "fail",
+            without_progress,
+            code=fault.code,
+            message=f"{fault.sentence} Attempts: {without_progress}.",
+        )
+    return Verdict("retry", without_progress, waiting=fault.for_owner)
 
 
 def _is_complete(ending: Ending) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from gpubloom.traincard import Reading, load_latest, read_all
 from gpubloom.traincard.interop.event_files import Scalars, write_scalars, write_version
-from tests.agent.runs import PATIENCE_SECONDS, Run, wait_until
+from tests.agent.runs import TIMEOUT_SECONDS, Run, wait_until
 
 NANOGPT = """
 import sys, time
@@ -102,7 +102,7 @@ def test_the_time_left_shows_while_it_runs(run: Run) -> None:
         assert reading.status == "running"
         assert reading.ranks[0].life(reading.now()) == "alive"
         agent.terminate()
-        assert agent.wait(PATIENCE_SECONDS) == 0
+        assert agent.wait(TIMEOUT_SECONDS) == 0
     assert latest is not None
     assert latest["total_steps"] == 1000
     assert 0 < latest["step"] < 1000
@@ -237,5 +237,5 @@ def test_a_run_directory_that_is_deleted_does_not_come_back(run: Run) -> None:
         "    print(f'step {step} loss 0.5', flush=True); time.sleep(0.1)\n"
     )
     with run.start_agent() as agent:
-        assert agent.wait(PATIENCE_SECONDS) != 0
+        assert agent.wait(TIMEOUT_SECONDS) != 0
     assert not run.path.exists()

@@ -44,8 +44,8 @@ def test_a_character_of_several_tokens_arrives_whole(formatter: PromptFormatter)
 
 def test_bytes_that_never_become_a_character_are_not_held_for_ever(formatter: PromptFormatter) -> None:
     half = [int(token) for token in formatter.tokenizer.encode("🦜")][:2]
-    letter = [int(token) for token in formatter.tokenizer.encode("x")]
-    model = Scripted(half + letter * 3, formatter.tokenizer.vocab_size, end=min(formatter.ends))
+    character = [int(token) for token in formatter.tokenizer.encode("x")]
+    model = Scripted(half + character * 3, formatter.tokenizer.vocab_size, end=min(formatter.ends))
     assert "".join(Answer(model, formatter, [5], Wanted(max_tokens=50))).endswith("xxx")
 
 

@@ -16,11 +16,11 @@ from openapi_core.testing import MockRequest, MockResponse
 
 from tests.providers.services.web import Exchange
 
-_BESIDE = Path(__file__).parents[4] / "shared" / "specs"
+_DEFAULT_FOLDER = Path(__file__).parents[4] / "shared" / "specs"
 
 
 def specs_folder() -> Path:
-    return Path(os.environ.get("BLOOM_SPECS") or _BESIDE)
+    return Path(os.environ.get("BLOOM_SPECS") or _DEFAULT_FOLDER)
 
 
 @cache

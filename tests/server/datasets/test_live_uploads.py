@@ -21,7 +21,7 @@ import pytest
 from tests.live_server import LiveServer, live_server
 from tests.server.installation import Installation
 
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 PIECE = 4_000_000
 
 
@@ -49,7 +49,7 @@ def _cut_off(client: httpx2.Client, path: str, offset: int, size: int, content: 
     with socket.create_connection((parts.hostname, parts.port)) as connection:
         connection.sendall(head.encode() + content)
         # Until the server has seen them: closing at once may throw them away.
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while _offset(client, path) < offset and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(0.3)
@@ -60,7 +60,7 @@ def _offset(client: httpx2.Client, path: str) -> int:
 
 
 def _settled(client: httpx2.Client, path: str, at_least: int) -> int:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while (offset := _offset(client, path)) < at_least:
         assert time.monotonic() < deadline, f"{offset} of {at_least}"
         time.sleep(0.05)
@@ -69,7 +69,7 @@ def _settled(client: httpx2.Client, path: str, at_least: int) -> int:
 
 def _send(client: httpx2.Client, path: str, content: bytes, offset: int) -> httpx2.Response:
     """One piece; waits while another one is still being written."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         answer = client.patch(path, content=content, headers={"Upload-Offset": str(offset)})
         busy = answer.status_code == 409 and answer.json()["code"] == "upload_busy"
@@ -112,7 +112,7 @@ def test_an_upload_goes_on_after_a_cut_and_after_a_killed_server(
         assert "Traceback" not in server.text
 
 
-def _until_inspected(client: httpx2.Client, dataset_id: str, seconds: float = PATIENCE_SECONDS) -> Any:
+def _until_inspected(client: httpx2.Client, dataset_id: str, seconds: float = TIMEOUT_SECONDS) -> Any:
     deadline = time.monotonic() + seconds
     while True:
         dataset = client.get(f"/api/datasets/{dataset_id}").json()

@@ -30,7 +30,7 @@ def _nested() -> bytes:
     deep = "[" * 50_000 + "]" * 50_000
     shallow = "[" * 400 + "]" * 400
     rows = [
-        *(_pair(letter) for letter in "abcd"),
+        *(_pair(character) for character in "abcd"),
         f'{{"prompt": {deep}, "completion": "x"}}',
         f'{{"prompt": {shallow}, "completion": "x"}}',
     ]

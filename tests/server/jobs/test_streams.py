@@ -15,7 +15,7 @@ from gpubloom.server.jobs.stream import JobStreams, StreamEvent
 from gpubloom.server.jobs.tables import TrainingJob
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job
-from tests.waiting import PATIENCE_SECONDS
+from tests.waiting import TIMEOUT_SECONDS
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def _streams(installation: Installation, job: TrainingJob) -> AsyncIterato
 
 async def _take(source: AsyncIterator[StreamEvent | None], count: int) -> list[Any]:
     found: list[Any] = []
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while len(found) < count:
             event = await anext(source)
             if event is not None:
@@ -54,7 +54,7 @@ async def _take(source: AsyncIterator[StreamEvent | None], count: int) -> list[A
 
 async def _joined(streams: JobStreams, job: TrainingJob, count: int) -> None:
     """Wait until so many viewers are fed."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while job.id not in streams._tailers or len(streams._tailers[job.id].viewers) < count:
             await asyncio.sleep(0.01)
 

@@ -168,11 +168,11 @@ def test_a_folder_swapped_for_a_link_while_it_is_read_leads_nowhere(
 ) -> None:
     top = tmp_path / "work"
     (top / "out").mkdir(parents=True)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "secret").write_text("secret")
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
     (top / "out").rmdir()
-    (top / "out").symlink_to(elsewhere)
+    (top / "out").symlink_to(outside)
     with pytest.raises(OSError, match="out"):
         open_beneath(top, "out/secret")
 

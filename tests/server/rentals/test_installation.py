@@ -65,9 +65,9 @@ def test_one_without_machines_takes_a_new_name_elsewhere(installation: Installat
     before = _name(installation)
     _carry_off(installation)
     _told(installation, settle)
-    elsewhere = _name(installation)
+    moved_name = _name(installation)
     _told(installation, settle)
-    assert before != elsewhere == _name(installation)
+    assert before != moved_name == _name(installation)
 
 
 def test_one_that_rents_machines_starts_nothing_elsewhere_until_it_is_told_of_its_move(

@@ -132,14 +132,14 @@ def test_a_monthly_budget_counts_the_time_that_was_billed_in_the_month(
         try:
             async with database.read() as session:
                 [limit] = await limits_of(session, mine, (), at)
-                return await spent(session, budget, at), limit.value.spent_elsewhere
+                return await spent(session, budget, at), limit.value.spent_by_others
         finally:
             await database.close()
 
-    in_all, elsewhere = asyncio.run(counted())
+    in_all, other_jobs = asyncio.run(counted())
     assert in_all == pytest.approx(3.0 + 12.0 + 1.0)
     # Added to all that the job's own meter says, it is what counts this month.
-    assert elsewhere + 16.0 + 2.0 == pytest.approx(in_all)
+    assert other_jobs + 16.0 + 2.0 == pytest.approx(in_all)
 
 
 def test_a_job_takes_an_offer_only_where_it_can_be_had(

@@ -17,7 +17,7 @@ from tests.traincard_mirror.conftest import SECRET, S3Server
 from tests.worker.machine import Machine
 from tests.worker.remote.toy_provider import KEY, ToyService
 
-PACE = PollIntervals(
+POLL_INTERVALS = PollIntervals(
     receive=0.1,
     look=0.3,
     meter=0.3,
@@ -33,7 +33,7 @@ PACE = PollIntervals(
 class Renter(Machine):
     """Adds what jobs elsewhere need: a bucket, credentials, an offer that was taken."""
 
-    poll_intervals = PACE
+    poll_intervals = POLL_INTERVALS
 
     def __init__(self, installation: Installation, bucket: S3Server, service: ToyService) -> None:
         super().__init__(installation)

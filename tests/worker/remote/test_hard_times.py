@@ -16,7 +16,7 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.reconciling import reconcile
 from gpubloom.server.rentals.tables import Budget, ProviderCredential
 from tests.traincard_mirror.conftest import S3Server
-from tests.worker.remote.renter import PACE, Renter
+from tests.worker.remote.renter import POLL_INTERVALS, Renter
 
 pytest.importorskip("obstore")
 pytestmark = [pytest.mark.xdist_group("s3"), pytest.mark.long]
@@ -113,7 +113,7 @@ def test_another_worker_goes_on_attending_and_rents_nothing_again(renter: Renter
 def test_nothing_is_concluded_while_the_bucket_is_away(renter: Renter, bucket: S3Server) -> None:
     job_id = renter.rent(toy={**SLOW, "steps": 400})
     # It promises to be heard every thirty seconds; after failures it may take thirteen to try again.
-    poll_intervals = replace(PACE, agent={**PACE.agent, "beat": 10.0})
+    poll_intervals = replace(POLL_INTERVALS, agent={**POLL_INTERVALS.agent, "beat": 10.0})
 
     async def scenario() -> TrainingJob:
         async with renter.worker(poll_intervals=poll_intervals):
@@ -219,12 +219,12 @@ def test_an_agent_whose_worker_is_gone_stops_at_the_budget_by_itself(renter: Ren
     job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02, "save_every": 10}, budget=12.0)
 
     async def scenario() -> TrainingJob:
-        async with renter.worker(poll_intervals=replace(PACE, checkpoint=1.0)):
+        async with renter.worker(poll_intervals=replace(POLL_INTERVALS, checkpoint=1.0)):
             await renter.at_step(job_id, 5)
         rented = renter.service.only()
         # The machine itself goes later, but goes: the agent needs a while to save and to deliver.
         assert rented.launch.longest_seconds is not None
-        assert 0 < rented.launch.longest_seconds - PACE.last_resort < 13
+        assert 0 < rented.launch.longest_seconds - POLL_INTERVALS.last_resort < 13
         there = AgentFiles(renter.service.run_dir(rented))
         deadline = time.monotonic() + 120
         while there.read_exit(1) is None:

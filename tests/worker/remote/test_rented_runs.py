@@ -16,7 +16,7 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.reconciling import reconcile
 from tests.small_disk import fill, small_disk
 from tests.worker.remote import toy_provider
-from tests.worker.remote.renter import PACE, Renter
+from tests.worker.remote.renter import POLL_INTERVALS, Renter
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.xdist_group("s3")
@@ -106,7 +106,7 @@ def test_at_its_budget_a_job_is_warned_paused_after_a_checkpoint_and_its_machine
     renter: Renter,
 ) -> None:
     # Asked to save at fourteen dollars, of which one is spent each second; the other ten are for saving.
-    renter.poll_intervals = replace(PACE, checkpoint=10.0)
+    renter.poll_intervals = replace(POLL_INTERVALS, checkpoint=10.0)
     job_id = renter.rent(toy={"steps": 100_000, "seconds": 0.02, "save_every": 50}, budget=24.0)
     [job] = _finished(renter, job_id)
     assert (job.status, job.error_code) == ("paused", "budget")

@@ -104,7 +104,7 @@ class Follower:
             with contextlib.suppress(OSError):
                 self._look_at_files()
                 self._look_at_checkpoints()
-        if self._recorder is not None and self._recorder.is_wanted_elsewhere:
+        if self._recorder is not None and self._recorder.is_wanted:
             self._be_silent()
 
     def _read(self, lines: list[str]) -> None:

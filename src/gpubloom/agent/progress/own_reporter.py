@@ -22,8 +22,8 @@ def knows_traincard(spec: JobSpec) -> bool:
         return any(word.partition(".")[0] in _OURS for word in spec.command)
     script = spec.working_folder / named[0]
     imported = set(_imports(script))
-    beside = [script.with_name(f"{name}.py") for name in sorted(imported)]
-    for module in [path for path in beside if path.is_file()][:_MOST_MODULES]:
+    siblings = [script.with_name(f"{name}.py") for name in sorted(imported)]
+    for module in [path for path in siblings if path.is_file()][:_MOST_MODULES]:
         imported.update(_imports(module))
     return bool(imported & _OURS)
 

@@ -62,7 +62,7 @@ class Recorder:
         return recorder
 
     @property
-    def is_wanted_elsewhere(self) -> bool:
+    def is_wanted(self) -> bool:
         """Whether the script has a Reporter after all, and waits."""
         return self._lock.is_wanted
 

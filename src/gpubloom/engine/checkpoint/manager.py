@@ -27,7 +27,7 @@ from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 
 # Saving a large model is silent for a while; observers are told to be patient.
-PATIENCE_SECONDS = 600.0
+SAVE_HEARTBEAT_SECONDS = 600.0
 
 
 class CheckpointManager:
@@ -125,7 +125,7 @@ class CheckpointManager:
 
     def _be_patient(self) -> None:
         self._reporter.phase("save")
-        self._reporter.heartbeat(expect_next_in=PATIENCE_SECONDS)
+        self._reporter.heartbeat(expect_next_in=SAVE_HEARTBEAT_SECONDS)
 
     def _tell_of(self, save: Save) -> None:
         best = best_checkpoint(self.folder)

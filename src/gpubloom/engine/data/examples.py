@@ -39,7 +39,7 @@ _BATCH_CHARACTERS = 1 << 20
 _NAMED = 3
 # Of the conversations that end alike; a few are cut short by their authors.
 _AGREEMENT = 0.95
-_BESIDE_TOKENIZER = ("tokenizer_config.json", "chat_template.jinja", "chat_template.json")
+_TEMPLATE_FILES = ("tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def open_examples(config: DataConfig, context_length: int, cache: Path | None = 
     def make(folder: Path) -> Findings:
         return _Reading(config, context_length, ModelFiles.load(tokenizer)).run(sources, folder)
 
-    beside = (tokenizer.with_name(name) for name in _BESIDE_TOKENIZER)
-    files = [*(source.path for source in sources.values()), tokenizer, *beside]
+    tokenizer_files = (tokenizer.with_name(name) for name in _TEMPLATE_FILES)
+    files = [*(source.path for source in sources.values()), tokenizer, *tokenizer_files]
     key = _key(config, context_length, files)
     sides, findings = kept_examples(cache, key, make)
     rows = {

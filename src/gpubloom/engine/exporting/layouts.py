@@ -36,7 +36,7 @@ TEXT_FILES = (
     "merges.txt",
     "tokenizer.model",
 )
-_BESIDE_WEIGHTS = ("generation_config.json", "LICENSE", "LICENSE.txt", "NOTICE")
+_EXTRA_FILES = ("generation_config.json", "LICENSE", "LICENSE.txt", "NOTICE")
 # Where `gpubloom.hub` puts what it fetched: …/hub/models/ORG--NAME/COMMIT.
 _HUB_FOLDER = re.compile(r".*/hub/models/(?P<owner>[^/]+?)--(?P<name>[^/]+)/(?P<commit>[0-9a-f]{40})")
 Named = tuple[str, tuple[int, ...]]
@@ -55,7 +55,7 @@ def write_merged(
     (folder / CONFIG_FILE).write_text(
         json.dumps(merged_config(found, precision), indent=2) + "\n", encoding="utf-8"
     )
-    copy_text_files(folder, found, (*TEXT_FILES, *_BESIDE_WEIGHTS))
+    copy_text_files(folder, found, (*TEXT_FILES, *_EXTRA_FILES))
     return checksums
 
 

@@ -24,7 +24,7 @@ from gpubloom.engine.parallel.rank_env import LOST, read_exit_message
 
 MOST_RESTARTS = 3
 # When one is gone the others notice, save what was on its way, and end by themselves.
-_PATIENCE_SECONDS = 30.0
+_STOP_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 _REFUSED = 2
 
@@ -79,20 +79,20 @@ class Launcher:
                 signal.signal(number, handler)
 
     def _run(self) -> int:
-        restarts = fruitless = 0
+        restarts = without_progress = 0
         newest, words = self._newest(), ""
         while True:
-            left = self._most_restarts - fruitless
+            left = self._most_restarts - without_progress
             ending = self._run_once(restarts, left, words)
             if ending.words is None or self._stop_signals:
                 return ending.code
             if self._is_complete():
                 return 0
             before, newest = newest, self._newest()
-            fruitless = 0 if newest != before else fruitless + 1
-            if fruitless > self._most_restarts:
+            without_progress = 0 if newest != before else without_progress + 1
+            if without_progress > self._most_restarts:
                 _say(
-                    f"{ending.words} This happened {fruitless} times without a newer checkpoint: "
+                    f"{ending.words} This happened {without_progress} times without a newer checkpoint: "
                     "the run ends here."
                 )
                 return 1
@@ -150,7 +150,7 @@ class Launcher:
                 told += 1
             now = time.monotonic()
             if deadline is None and any(process.poll() is not None for process in processes):
-                deadline = now + _PATIENCE_SECONDS
+                deadline = now + _STOP_SECONDS
             if deadline is not None and now > deadline:
                 return
             if any(process.poll() == _REFUSED for process in processes):

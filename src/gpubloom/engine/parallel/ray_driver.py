@@ -49,7 +49,7 @@ class RankEnvBackend(Backend):
         from ray.train.torch.config import _set_torch_distributed_env_vars
 
         address, port = worker_group.execute_single(0, get_address_and_port)
-        worker_group.execute(_set_meeting_point, address, port)
+        worker_group.execute(_set_rendezvous, address, port)
         worker_group.execute(_set_torch_distributed_env_vars)
 
     def on_training_start(self, worker_group: Any, backend_config: Any) -> None: ...
@@ -57,7 +57,7 @@ class RankEnvBackend(Backend):
     def on_shutdown(self, worker_group: Any, backend_config: Any) -> None: ...
 
 
-def _set_meeting_point(address: str, port: int) -> None:
+def _set_rendezvous(address: str, port: int) -> None:
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address, str(port)
 
 

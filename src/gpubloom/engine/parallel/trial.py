@@ -37,12 +37,12 @@ class TrialResult:
     processes: int
     threads: int
     rates: dict[str, float]
-    is_remembered: bool = False
+    is_cached: bool = False
 
     @property
     def reason(self) -> str:
         figures = ", ".join(f"{name}: {rate:,.0f} tokens/s" for name, rate in self.rates.items())
-        when = "measured earlier on this machine" if self.is_remembered else "measured"
+        when = "measured earlier on this machine" if self.is_cached else "measured"
         return (
             f"{self.processes} processes x {self.threads} threads, {when} ({figures or 'nothing to choose'})"
         )

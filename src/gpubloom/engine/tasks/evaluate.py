@@ -18,7 +18,7 @@ from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.engine.tasks.session import TaskSession
 from gpubloom.plan.tasks import EvaluateTask
 
-_PATIENCE_SECONDS = 600.0
+_HEARTBEAT_SECONDS = 600.0
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _Evaluation:
         self._task = task
         self._session = session
         self._notes: list[str] = list(found.notes)
-        session.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
+        session.reporter.heartbeat(expect_next_in=_HEARTBEAT_SECONDS)
         self._formatter = PromptFormatter.of(found)
         # A text that is continued is what such a run was trained on.
         self._chats = self._formatter.template is not None and not found.trained_on_text
@@ -75,7 +75,7 @@ class _Evaluation:
         }
 
     def _of(self, name: str) -> _OfModel:
-        self._session.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
+        self._session.reporter.heartbeat(expect_next_in=_HEARTBEAT_SECONDS)
         try:
             model = self._registry.get_alone(name)
         except (NotEnoughMemory, ValueError) as problem:
@@ -126,7 +126,7 @@ class _Evaluation:
         """After each piece of work: a sign of life, and the chance to stop."""
         self._done += 1
         self._session.reporter.progress(self._done, self._total)
-        self._session.reporter.heartbeat(expect_next_in=_PATIENCE_SECONDS)
+        self._session.reporter.heartbeat(expect_next_in=_HEARTBEAT_SECONDS)
         self._session.keep_going()
 
     def _report(self, base: _OfModel, tuned: _OfModel) -> None:

@@ -110,8 +110,8 @@ def colab_notebook(
     _check(files, entry)
     script = _text(files[entry], entry)
     script = from_notebook(script) if is_notebook(script) else script
-    beside = {path: text for path, text in files.items() if path != entry and isinstance(text, str)}
-    found = detect(script, files=beside, arguments=arguments)
+    siblings = {path: text for path, text in files.items() if path != entry and isinstance(text, str)}
+    found = detect(script, files=siblings, arguments=arguments)
     if packages is None:
         packages = [package.value for package in found.packages]
     title = name or PurePosixPath(entry).stem

@@ -17,7 +17,7 @@ from gpubloom.plan.nvml import opened_nvml
 from gpubloom.providers.base import ProviderError, Reservation
 
 CPU = "cpu"
-CPU_BESIDE = "cpu-beside"
+CPU_SIDE_SLOT = "cpu-beside"
 
 
 class Devices:
@@ -27,7 +27,7 @@ class Devices:
         self._folder = home / "devices"
         self.gpus = tuple(find_gpus() if find_gpus else find_visible_gpus(os.environ))
 
-    def reserve(self, gpus: int, *, beside: bool = False) -> Reservation | None:
+    def reserve(self, gpus: int, *, side_slot: bool = False) -> Reservation | None:
         """That many GPUs, or a CPU slot for 0, the second one `beside`; None when taken. Does not wait."""
         if gpus > len(self.gpus):
             there = f"{len(self.gpus)} GPU{'' if len(self.gpus) == 1 else 's'}" if self.gpus else "no GPU"
@@ -38,7 +38,7 @@ class Devices:
         with self._alone() as alone:
             if not alone:
                 return None
-            slot = CPU_BESIDE if beside else CPU
+            slot = CPU_SIDE_SLOT if side_slot else CPU
             taken = self._take(self.gpus, gpus) if gpus else self._take((slot,), 1)
         if taken is None:
             return None

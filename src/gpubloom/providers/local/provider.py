@@ -67,9 +67,9 @@ class LocalProvider:
         """The GPUs that jobs can have here."""
         return self._devices.gpus
 
-    def reserve(self, gpus: int, *, beside: bool = False) -> Reservation | None:
+    def reserve(self, gpus: int, *, side_slot: bool = False) -> Reservation | None:
         """Devices for one job, or None while others have them. ProviderError: there are not that many."""
-        return self._devices.reserve(gpus, beside=beside)
+        return self._devices.reserve(gpus, side_slot=side_slot)
 
     async def submit(self, spec: JobSpec, reservation: Reservation) -> None:
         """Starts the attempt; returns once its agent holds the run. One that runs or ran is left alone."""

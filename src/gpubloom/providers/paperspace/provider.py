@@ -226,10 +226,10 @@ def _wanted(launch: Launch) -> tuple[str, Sequence[str]]:
         raise Fault("refused", f"Paperspace has no machine with {launch.gpu}. Take another offer.")
     regions = regions_of(launch.gpu, launch.region)
     if not regions:
-        elsewhere = ", ".join(regions_of(launch.gpu, None))
+        other_regions = ", ".join(regions_of(launch.gpu, None))
         raise Fault(
             "refused",
-            f"Paperspace has {launch.gpu} in {elsewhere}, not in {launch.region}. Change one of both.",
+            f"Paperspace has {launch.gpu} in {other_regions}, not in {launch.region}. Change one of both.",
         )
     return machine_type, regions
 

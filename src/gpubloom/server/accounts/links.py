@@ -18,7 +18,7 @@ LIFETIMES: dict[LinkPurpose, timedelta] = {
 }
 
 
-REMEMBERED = timedelta(days=30)
+KEPT_FOR = timedelta(days=30)
 
 
 class LinkRefused(Problem):
@@ -40,7 +40,7 @@ async def issue_link(
                     OneTimeLink.used_at.is_(None),
                 ),
                 # Long enough after its end nobody comes back with a link to be told what became of it.
-                OneTimeLink.expires < now() - REMEMBERED,
+                OneTimeLink.expires < now() - KEPT_FOR,
             )
         )
     )

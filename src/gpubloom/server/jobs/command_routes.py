@@ -105,9 +105,9 @@ async def delete_job(
 ) -> None:
     """Delete a job that has ended, with its run directory, checkpoints and model, and the tasks about it."""
     job, _ = await service.get_job(session, principal, job_id)
-    was_elsewhere = job.summary.get("cost") is not None
+    was_remote = job.summary.get("cost") is not None
     gone = await service.delete_job(session, principal, job_id, machine_timeout=settings.machine_timeout)
     for deleted in gone:
         after.add_task(anyio.to_thread.run_sync, remove_run, run_directory(settings, deleted))
-    if was_elsewhere:
+    if was_remote:
         after.add_task(anyio.to_thread.run_sync, remove_transport, settings, job_id)

@@ -83,14 +83,14 @@ async def store_points(session: AsyncSession, job: TrainingJob, events: Iterable
             if value is not None:
                 for level in LEVELS:
                     place = (ids[key], level, bucket_of(level, x), attempt)
-                    _fold(folded, place, value)
+                    _merge(folded, place, value)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         await session.execute(insert(MetricPoint), rows[start : start + _ROWS_AT_ONCE])
     await _store_buckets(session, folded)
     return batch
 
 
-def _fold(
+def _merge(
     folded: dict[tuple[int, int, int, int], list[float]], place: tuple[int, int, int, int], value: float
 ) -> None:
     kept = folded.get(place)
@@ -120,8 +120,8 @@ async def _series_ids(
 async def _store_buckets(session: AsyncSession, folded: dict[tuple[int, int, int, int], list[float]]) -> None:
     if not folded:
         return
-    insert_or_fold = sqlite_insert if session.get_bind().dialect.name == "sqlite" else postgresql_insert
-    statement = insert_or_fold(MetricBucket)
+    insert_or_merge = sqlite_insert if session.get_bind().dialect.name == "sqlite" else postgresql_insert
+    statement = insert_or_merge(MetricBucket)
     new = statement.excluded
     statement = statement.on_conflict_do_update(
         index_elements=[

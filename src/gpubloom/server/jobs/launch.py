@@ -130,7 +130,7 @@ async def fill_in(config: TrainConfig) -> TrainConfig:
     return config.model_copy(update=update)
 
 
-def defaults_beside(config: TrainConfig, requested: dict[str, Any]) -> dict[str, Any]:
+def defaults_for(config: TrainConfig, requested: dict[str, Any]) -> dict[str, Any]:
     """What the job would use for every field that was not requested; without the server's own paths."""
     fields = config.model_dump(mode="json", exclude={"version", "name"})
     fields["model"]["context_length"] = config.context_length

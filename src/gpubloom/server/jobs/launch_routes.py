@@ -23,7 +23,7 @@ from gpubloom.server.jobs.launch import (
     check_backend,
     check_files,
     decide,
-    defaults_beside,
+    defaults_for,
     fill_in,
     live_machines,
     read_config,
@@ -87,7 +87,7 @@ async def plan_job(
         config, machines = await _configure(
             body, principal, database, settings, name="plan", data_path=data_path
         )
-        defaults = defaults_beside(config, body.config)
+        defaults = defaults_for(config, body.config)
         launch = await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
     except InvalidInput as refusal:
         return PlanAnswer(

@@ -51,7 +51,7 @@ class FreeSlots:
 
     gpus: int = 0
     cpu: bool = False
-    beside: bool = False
+    side_slot: bool = False
     gpu_names: Sequence[str] = ()
 
 
@@ -68,7 +68,7 @@ def waiting_for(claimant: Claimant, places: FreeSlots) -> list[ColumnElement[boo
     about_a_model = TrainingJob.kind.in_(MODEL_TASK_KINDS)
     if places.cpu:
         fits.append(and_(TrainingJob.gpus == 0, ~about_a_model))
-    if places.beside:
+    if places.side_slot:
         fits.append(and_(TrainingJob.gpus == 0, about_a_model))
     return [
         TrainingJob.status == "queued",

@@ -102,8 +102,8 @@ async def queue_position(session: AsyncSession, job: TrainingJob) -> int | None:
     if job.gpus > 0:
         same_device = TrainingJob.gpus > 0
     else:
-        beside = job.kind in MODEL_TASK_KINDS
-        same_device = and_(TrainingJob.gpus == 0, TrainingJob.kind.in_(MODEL_TASK_KINDS) == beside)
+        side_slot = job.kind in MODEL_TASK_KINDS
+        same_device = and_(TrainingJob.gpus == 0, TrainingJob.kind.in_(MODEL_TASK_KINDS) == side_slot)
     before = await session.scalar(
         select(func.count())
         .select_from(TrainingJob)
@@ -243,7 +243,7 @@ def queue_again(job: TrainingJob) -> None:
     job.end_time = None
     job.error_code = None
     job.error_message = None
-    job.fruitless_attempts = 0
+    job.attempts_without_progress = 0
 
 
 async def extend(

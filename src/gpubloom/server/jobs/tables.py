@@ -76,7 +76,7 @@ class TrainingJob(Identified, Table):
     machine: Mapped[str | None]
     attempt: Mapped[int] = mapped_column(default=0)
     max_attempts: Mapped[int] = mapped_column(default=5)
-    fruitless_attempts: Mapped[int] = mapped_column(default=0)
+    attempts_without_progress: Mapped[int] = mapped_column(default=0)
     newest_checkpoint: Mapped[int | None] = mapped_column(BigInteger)
 
     # What it said: the file cursor moves in the same transaction as everything read up to it.

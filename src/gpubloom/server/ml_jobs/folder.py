@@ -54,15 +54,15 @@ def read_requirements(folder: Folder, arguments: list[str]) -> Requirements:
     text = _text(folder.files[folder.entry])
     if text is None:
         raise InvalidInput.for_field("entry", f"{folder.entry} is no text in UTF-8.")
-    beside: dict[str, str] = {}
+    siblings: dict[str, str] = {}
     for name, content in folder.files.items():
         is_read = name.endswith(_READ_ENDINGS) or name.rpartition("/")[2].startswith("requirements")
-        if name == folder.entry or not is_read or len(content) > _LONGEST_READ or len(beside) == _MOST_READ:
+        if name == folder.entry or not is_read or len(content) > _LONGEST_READ or len(siblings) == _MOST_READ:
             continue
         if (other := _text(content)) is not None:
-            beside[name] = other
+            siblings[name] = other
     try:
-        return detect(text, files=beside, arguments=arguments)
+        return detect(text, files=siblings, arguments=arguments)
     except ScriptProblem as problem:
         raise InvalidInput.for_field("entry", str(problem)) from None
 

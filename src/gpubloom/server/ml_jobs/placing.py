@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import Constraints, Need, Offer, PriceTable, Span, offers
 from gpubloom.plan import Hardware
-from gpubloom.providers.registry import place, provider_names
+from gpubloom.providers.registry import provider_names, provider_spec
 from gpubloom.scripts import Detected, Requirements
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
@@ -169,23 +169,23 @@ async def _take(
     session: AsyncSession, request: Asked, wanted: dict[str, Any], offer: Offer | None = None
 ) -> Placed:
     taken = OfferTaken.model_validate(wanted)
-    place = await request.offer_service.take(session, request.principal, taken)
+    taken_offer = await request.offer_service.take(session, request.principal, taken)
     if offer is None:
         made = await anyio.to_thread.run_sync(_offers, request, taken.provider)
         same = [each for each in made if _is(each, taken)]
         offer = same[0] if same else None
     if offer is None:
-        return Placed(place, _FREE, ("What it will cost cannot be told: the offer does not suit the job.",))
+        return Placed(taken_offer, _FREE, ("What it will cost cannot be told: the offer does not suit the job.",))
     cost = offer.cost.total
     estimate = {"low": round(cost.low, 4), "likely": round(cost.likely, 4), "high": round(cost.high, 4)}
     reasons = offer.reasons or (f"{offer.name} was asked for.",)
-    return Placed({**place, "estimate": estimate}, cost, (*reasons, *offer.cautions))
+    return Placed({**taken_offer, "estimate": estimate}, cost, (*reasons, *offer.cautions))
 
 
 def _engines() -> frozenset[str]:
     """Those by which further services are reached, where they are set up."""
     through = {name for name in provider_names() if name == "skypilot"}
-    return frozenset(name for name in through if place(name).why_not() is None)
+    return frozenset(name for name in through if provider_spec(name).why_not() is None)
 
 
 def _is(offer: Offer, taken: OfferTaken) -> bool:

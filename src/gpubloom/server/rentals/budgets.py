@@ -62,7 +62,7 @@ async def limits_of(
                 money.Budget(
                     row.amount,
                     "user" if row.project_id is None else "project",
-                    spent_elsewhere=others,
+                    spent_by_others=others,
                     told=frozenset(warned(row, at)),
                 ),
                 row,

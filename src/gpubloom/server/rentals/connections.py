@@ -40,7 +40,7 @@ class Checked:
 def find_kind(name: str) -> ProviderSpec:
     """Imports the service's module. NotFound: there is no such service."""
     try:
-        return registry.place(name)
+        return registry.provider_spec(name)
     except ProviderError as unknown:
         raise NotFound(str(unknown)) from None
 

@@ -60,7 +60,7 @@ async def find_sealed(session: AsyncSession, user_id: UUID, provider: str) -> st
 
 def open_place(settings: Settings, user_id: UUID, provider: str, sealed: str | None) -> CloudProvider:
     """A connection for one person; nothing is called yet. Fault: it is not connected, or cannot be."""
-    kind = registry.place(provider)
+    kind = registry.provider_spec(provider)
     if (reason := kind.why_not()) is not None:
         raise Fault("refused", reason)
     if sealed is None:

@@ -35,7 +35,7 @@ async def settle(database: Database) -> None:
     """Before anything starts. FoundElsewhere: nothing may, until its operator said what happened."""
     async with database.write() as session:
         installation = await _installation(session)
-        here = await _whereabouts(session, database)
+        here = await _identity(session, database)
         before = installation.lies_at
         if before == here:
             return
@@ -54,7 +54,7 @@ async def note_move(database: Database) -> None:
     """It is the same installation in another place: its machines stay its own."""
     async with database.write() as session:
         installation = await _installation(session)
-        installation.lies_at = await _whereabouts(session, database)
+        installation.lies_at = await _identity(session, database)
 
 
 async def become_another(database: Database) -> int:
@@ -62,7 +62,7 @@ async def become_another(database: Database) -> int:
     were paused, because they run, or wait for a machine, at the original."""
     async with database.write() as session:
         installation = await _installation(session)
-        installation.id, installation.lies_at = uuid4(), await _whereabouts(session, database)
+        installation.id, installation.lies_at = uuid4(), await _identity(session, database)
         for rental in await session.scalars(select(Rental).where(Rental.state.in_(BILLED))):
             end_rental(rental, rental.metered_at or now(), "It belongs to the installation that was copied.")
         jobs = list(
@@ -88,7 +88,7 @@ async def _installation(session: AsyncSession) -> Installation:
     return rows.one()
 
 
-async def _whereabouts(session: AsyncSession, database: Database) -> str:
+async def _identity(session: AsyncSession, database: Database) -> str:
     """In words, the same for everybody who uses this database."""
     if database.kind == "sqlite":
         return _file(database.url.database or "")

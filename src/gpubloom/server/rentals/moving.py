@@ -77,7 +77,7 @@ async def _changes(
     database: Database, principal: Principal, job: TrainingJob, place: dict[str, Any] | None
 ) -> dict[str, Any]:
     """What differs in the job's row; a training is planned anew for the GPU that it gets."""
-    where = {"target": "local" if place is None else place["target"], "place": place}
+    where = {"target": "local" if place is None else place["target"], "offer": offer}
     if place is None:
         async with database.read() as session:
             machines = [hardware for hardware, _ in await live_machines(session)]
@@ -90,7 +90,7 @@ async def _changes(
     launch = await decide(machines, config, gpu_type=None, host_memory=None)
     return {
         "target": where["target"],
-        "place": None if place is None else with_estimate(place, launch.plan.seconds),
+        "offer": None if offer is None else with_estimate(place, launch.plan.seconds),
         "config": launch.config.model_dump(mode="json"),
         "plan": launch.plan.model_dump(mode="json"),
         "gpus": launch.gpus if place is None else place["gpus"],

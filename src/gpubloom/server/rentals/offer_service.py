@@ -69,7 +69,7 @@ class OfferService:
         if target not in registry.provider_names():
             raise InvalidInput.for_field("offer.provider", f"Jobs cannot be sent to {target}.")
         # In a thread: a service's own library may take a while to import.
-        kind = await anyio.to_thread.run_sync(registry.place, target)
+        kind = await anyio.to_thread.run_sync(registry.provider_spec, target)
         unattended = kind.capabilities.runs_unattended
         reason = kind.why_not() or (None if unattended.can else unattended.reason)
         if reason is not None:

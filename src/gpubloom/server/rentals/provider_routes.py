@@ -40,7 +40,7 @@ async def list_providers(
     """The services that rent out GPUs, what each can do, and whether you are connected."""
     # In a thread: a service's own library may take a while to import.
     kinds = await anyio.to_thread.run_sync(
-        lambda: [registry.place(name) for name in registry.provider_names()]
+        lambda: [registry.provider_spec(name) for name in registry.provider_names()]
     )
     known = await connections.credentials_of(session, principal.id)
     return Connections(

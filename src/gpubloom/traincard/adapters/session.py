@@ -14,7 +14,7 @@ from gpubloom.traincard.adapters.speed import Speed
 from gpubloom.traincard.reporter import Reporter
 
 # Evaluating or saving a large model is silent for a while; observers are told to be patient.
-_PATIENCE_SECONDS = 600.0
+_HEARTBEAT_SECONDS = 600.0
 _SHORTEST_PROMISE_SECONDS = 60.0
 
 
@@ -67,7 +67,7 @@ class Session:
 
     def evaluating(self) -> None:
         self.reporter.phase("eval")
-        self.reporter.heartbeat(_PATIENCE_SECONDS)
+        self.reporter.heartbeat(_HEARTBEAT_SECONDS)
 
     def evaluated(self, step: int, metrics: Mapping[str, Any]) -> None:
         """An evaluation is over; a checkpoint of the same step will carry its metrics."""
@@ -79,7 +79,7 @@ class Session:
         """A checkpoint is about to be written; what earlier steps said must last, they are not repeated."""
         self.reporter.flush()
         self.reporter.phase("save")
-        self.reporter.heartbeat(_PATIENCE_SECONDS)
+        self.reporter.heartbeat(_HEARTBEAT_SECONDS)
 
     def save_is_due(self, step: int) -> bool:
         """Whether to save after this step: asked for, needed before a pause, or by an interval."""

@@ -49,7 +49,7 @@ class Guard:
                 401, "This server listens on the network: send the token that it printed at start."
             )
 
-    def check_steering(self, request: Request) -> None:
+    def check_control_access(self, request: Request) -> None:
         if not self._has_token(request):
             raise Rejected(401, "Changing the run takes the token that was printed when the server started.")
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 MOST_HEADER_BYTES = 16 * 1024
 _MOST_BODY_BYTES = 64 * 1024
-_PATIENCE_SECONDS = 10.0
+_READ_TIMEOUT_SECONDS = 10.0
 # Said twice, each of these could mean two things to two readers.
 _ONCE = frozenset({"host", "origin", "authorization", "content-length", "sec-websocket-key"})
 # Nobody else frames the page, keeps it, guesses its type or learns its address.
@@ -46,7 +46,7 @@ class Request:
 async def read_request(reader: asyncio.StreamReader) -> Request | None:
     """The one request of a connection; None when the other side went away or took too long to say it."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_READ_TIMEOUT_SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
             request = _parse(head.decode("latin-1"))
             body = await reader.readexactly(_body_bytes(request))

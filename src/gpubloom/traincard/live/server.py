@@ -129,7 +129,7 @@ class RunServer:
             raise Rejected(405, f"{request.path} takes {method}.")
         # The page itself says nothing of the run.
         if method == "POST":
-            self._guard.check_steering(request)
+            self._guard.check_control_access(request)
         elif request.path != "/":
             self._guard.check_reading(request)
 

@@ -79,7 +79,7 @@ class BlockStore:
         return self.frozen.length if self.has_adapters else self.trained.length
 
     @property
-    def travelling_bytes(self) -> int:
+    def streamed_bytes(self) -> int:
         """What is sent to the device for one use."""
         if self._nf4 is None:
             return self.heavy_length * self.dtype.itemsize
@@ -100,12 +100,12 @@ class BlockStore:
     def decode(self, travelled: Tensor, out: Tensor | None) -> Tensor:
         """The heavy weights from what was sent: bytes in, the precision of computing out."""
         if self._nf4 is None:
-            return travelled[: self.travelling_bytes].view(self.dtype)
+            return travelled[: self.streamed_bytes].view(self.dtype)
         assert out is not None
         decoded, packed = out[: self.frozen.length], self._packed_bytes(self._nf4)
         matrices, vectors = decoded[: self.frozen.decayed], decoded[self.frozen.decayed :]
         self._dequantize(travelled[: self._nf4.total_bytes], matrices, self._nf4.lengths)
-        vectors.copy_(travelled[packed : self.travelling_bytes].view(self.dtype))
+        vectors.copy_(travelled[packed : self.streamed_bytes].view(self.dtype))
         return decoded
 
     @torch.no_grad()
@@ -163,7 +163,7 @@ class BlockStore:
 
     def _allocate_weights(self) -> None:
         """`heavy_home`: where the heavy weights rest between uses, as bytes; empty when they are cast."""
-        device, length = self._device, self.travelling_bytes
+        device, length = self._device, self.streamed_bytes
         self.light = self.master
         if self.has_adapters and self.dtype != torch.float32:
             self.light = device.empty(self.trained.length, self.dtype)

@@ -182,7 +182,7 @@ class Updates:
         """Until every block is updated and at home."""
         for index, store in enumerate(self._stores):
             if index in self._through_device:
-                spare = self._device.empty(store.travelling_bytes, torch.uint8)
+                spare = self._device.empty(store.streamed_bytes, torch.uint8)
                 # Made by the compute lane, used by another.
                 self._device.copy_in.wait(self._device.compute.mark())
                 self.through_device(index, spare, self._device.copy_in, copy_home=True)

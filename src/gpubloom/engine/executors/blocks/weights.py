@@ -47,7 +47,7 @@ class WeightFlow:
         self._timeline = timeline
         self._shared = self._make_slots(slots)
         self._own = {
-            index: _Slot(device.empty(store.travelling_bytes, torch.uint8))
+            index: _Slot(device.empty(store.streamed_bytes, torch.uint8))
             for index, store in enumerate(stores)
             if self._needs_own_slot(store)
         }
@@ -131,7 +131,7 @@ class WeightFlow:
         lane.wait(slot.free)
         # Nobody need have used what was sent last, and it may have come by the other lane.
         lane.wait(slot.filled)
-        buffer = slot.buffer[: store.travelling_bytes]
+        buffer = slot.buffer[: store.streamed_bytes]
         with self._timeline.span(lane, "weights", index), lane.active():
             if store.is_cast:
                 buffer.view(store.dtype).copy_(store.master)
@@ -143,7 +143,7 @@ class WeightFlow:
                     # In fp32 what is sent is the master itself, which the compute lane may still be updating.
                     lane.wait(self._device.compute.mark())
                 buffer.copy_(store.heavy_home, non_blocking=True)
-                self.bytes_sent += store.travelling_bytes
+                self.bytes_sent += store.streamed_bytes
         slot.block, slot.filled = index, lane.mark()
         if slot in self._shared:
             # Last in line to be used again: by then its present use is long over.
@@ -166,14 +166,14 @@ class WeightFlow:
         return not (store.is_cast or store.is_streamed or index in self._own)
 
     def _make_slots(self, count: int) -> list[_Slot]:
-        travelling = [
-            store.travelling_bytes
+        streamed = [
+            store.streamed_bytes
             for store in self._stores
             if (store.is_cast or store.is_streamed) and not self._needs_own_slot(store)
         ]
-        if not travelling:
+        if not streamed:
             return []
-        return [_Slot(self._device.empty(max(travelling), torch.uint8)) for _ in range(count)]
+        return [_Slot(self._device.empty(max(streamed), torch.uint8)) for _ in range(count)]
 
     def _needs_own_slot(self, store: BlockStore) -> bool:
         """Weights that stay on the device from the forward to the backward pass, or are unlike all others."""

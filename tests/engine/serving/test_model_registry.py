@@ -13,7 +13,7 @@ from gpubloom.engine.generate import GREEDY, Sampling, generate_tokens
 from gpubloom.engine.models.hugging_face.structure import find_layers
 from gpubloom.engine.pretrained_text import ON_CPU, PretrainedText, load_pretrained_text
 from gpubloom.engine.quantize.nf4 import dequantize, quantize
-from gpubloom.engine.serving import model_registry as voices_module
+from gpubloom.engine.serving import model_registry as registry_module
 from gpubloom.engine.serving.four_bit import PackedLinear, to_four_bit
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory, count_weights
 from gpubloom.engine.serving.resolved_model import find_model
@@ -97,7 +97,7 @@ def test_a_full_fine_tune_loads_its_base_when_it_is_asked_for_and_says_when_ther
     other = make_tiny_model(tmp_path / "tuned", seed=1)
     registry = ModelRegistry(find_model(other, base), ON_CPU)
     assert registry.facts()["loaded"] == ["tuned"]
-    monkeypatch.setattr(voices_module, "free_host_bytes", lambda: 100_000_000)
+    monkeypatch.setattr(registry_module, "free_host_bytes", lambda: 100_000_000)
     with pytest.raises(NotEnoughMemory, match=r"has 0\.1 GB of memory free, but base needs 0\.3 GB in fp32"):
         registry.get("base")
     monkeypatch.undo()
