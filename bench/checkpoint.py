@@ -51,8 +51,12 @@ def make_executor(given: argparse.Namespace) -> BlockExecutor:
         context_length=CONTEXT,
         tie_embeddings=False,
     )
-    place = BlockPlacement(state=given.state, weights="device" if given.state == "device" else "stream")
-    placement = Placement(embedding=place, layers=(place,) * given.layers, head=place)
+    block_placement = BlockPlacement(
+        state=given.state, weights="device" if given.state == "device" else "stream"
+    )
+    placement = Placement(
+        embedding=block_placement, layers=(block_placement,) * given.layers, head=block_placement
+    )
     executor = BlockExecutor(
         LlamaBlocks(shape),
         RandomLlama(shape, 0),

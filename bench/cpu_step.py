@@ -27,9 +27,9 @@ from nano_loop import BETAS, CLIP, DECAY, NanoModel, PlainLoop
 
 from gpubloom.engine.data import Loader
 from gpubloom.engine.data.rows import Windows
+from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.model import Model
 from gpubloom.engine.models.transformer import TransformerLM
-from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig
 
 VOCABULARY = 257
@@ -52,7 +52,7 @@ class EngineLoop:
     def __init__(self, config: TrainConfig, text: np.ndarray[Any, Any]) -> None:
         model = Model.open(config, vocab_size=VOCABULARY)
         self.said: list[str] = []
-        self.executor = place(config, model, say=self.said.append).executor
+        self.executor = move_to_devices(config, model, say=self.said.append).executor
         self.parameters = model.shape.parameters
         self._loader = Loader(
             Windows(text, config.context_length),

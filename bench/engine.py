@@ -75,11 +75,11 @@ def _engine(size: str, rows: int, mode: str, options: argparse.Namespace) -> dic
     import torch
 
     from gpubloom.engine.data import Batch
-    from gpubloom.engine.placing import place
+    from gpubloom.engine.device_placement import move_to_devices
 
     config, model = _config_and_model(size, rows, mode, options)
     began = time.perf_counter()
-    placed = place(config, model)
+    placed = move_to_devices(config, model)
     executor, plan = placed.executor, placed.plan
     loaded = time.perf_counter() - began
 

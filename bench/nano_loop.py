@@ -45,7 +45,7 @@ class NanoModel(nn.Module):
     def __init__(self, vocabulary: int, hidden: int, layers: int, heads: int, length: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, hidden)
-        self.places = nn.Embedding(length, hidden)
+        self.positions = nn.Embedding(length, hidden)
         self.layers = nn.ModuleList(NanoLayer(hidden, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden, bias=False)
         for parameter in self.parameters():
@@ -53,8 +53,8 @@ class NanoModel(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        places = torch.arange(tokens.shape[1])
-        x = self.tokens(tokens) + self.places(places)
+        positions = torch.arange(tokens.shape[1])
+        x = self.tokens(tokens) + self.positions(positions)
         for layer in self.layers:
             x = layer(x)
         return functional.linear(self.norm(x), self.tokens.weight)

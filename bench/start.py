@@ -47,17 +47,17 @@ def _start(provider: LocalProvider, run_dir: Path) -> tuple[float, float, float]
 def _measure(rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        places = {"warm": LocalProvider(home), "plain": LocalProvider(home, warm=False)}
+        providers = {"warm": LocalProvider(home), "plain": LocalProvider(home, warm=False)}
         began = time.monotonic()
-        asyncio.run(places["warm"].open())
+        asyncio.run(providers["warm"].open())
         # The first one waits for the parent's imports; it is shown, and not counted.
-        _start(places["warm"], home / "runs" / "first")
+        _start(providers["warm"], home / "runs" / "first")
         print(f"first job right after the worker's start: {time.monotonic() - began:.2f} s in all")
-        seconds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in places}
+        seconds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in providers}
         for number in range(rounds):
-            for name, place in places.items():
+            for name, place in providers.items():
                 seconds[name].append(_start(place, home / "runs" / f"{name}-{number}"))
-        asyncio.run(places["warm"].close())
+        asyncio.run(providers["warm"].close())
     print(f"\n{rounds} starts each, median (slowest); {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(f"{'':<6} {'submit returns':>20} {'first line':>20} {'imports done':>20}")
     for name, rows in seconds.items():

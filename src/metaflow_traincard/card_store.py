@@ -34,7 +34,7 @@ class CardStore:
     def save_data(self, content: dict[str, Any], uuid: str | None = None) -> None:
         """What an open page takes in without loading again."""
         payload = {"reload_token": LIVE_TOKEN, "data": content, "created_on": time()}
-        place = self._store.get_card_location(
+        location = self._store.get_card_location(
             self._store._get_data_write_path(),
             CARD_TYPE,
             uuid or self._uuid,
@@ -42,7 +42,7 @@ class CardStore:
             suffix="data.json",
         )
         text = json.dumps(payload, allow_nan=False, separators=(",", ":"))
-        self._store._backend.save_bytes([(place, BytesIO(text.encode()))], overwrite=True)
+        self._store._backend.save_bytes([(location, BytesIO(text.encode()))], overwrite=True)
 
     def save_page(self, html: str, uuid: str | None = None) -> None:
         """The page that is loaded when somebody opens the card."""

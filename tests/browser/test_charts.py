@@ -29,7 +29,7 @@ from tests.server.installation import Installation
 
 STEPS, LEVEL, SPIKE, LAST = 50_000, 2.0, 8.0, 1.127
 # Of the width of a chart; the newest point, whose mean holds the last value, lies right of them.
-PLACES = [0.02, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9]
+POSITIONS = [0.02, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9]
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def under_the_cursor(page: Page, chart: Locator, legend: Locator) -> list[str]:
     chart.scroll_into_view_if_needed()
     over = chart.locator(".u-over")
     found = []
-    for place in PLACES:
+    for place in POSITIONS:
         box = over.bounding_box()
         assert box is not None
         page.mouse.move(box["x"] + box["width"] * place, box["y"] + box["height"] / 2)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from gpubloom.engine.data import Batch
+from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.executors.blocks import compiling_aside
 from gpubloom.engine.model import Model
-from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig
 
 MakeConfig = Callable[..., TrainConfig]
@@ -21,7 +21,7 @@ REASON = "no C++ compiler is installed"
 
 @contextmanager
 def _stepping(config: TrainConfig, said: list[str]) -> Iterator[Callable[[int], float]]:
-    placed = place(config, Model.open(config, vocab_size=VOCABULARY), say=said.append)
+    placed = move_to_devices(config, Model.open(config, vocab_size=VOCABULARY), say=said.append)
     assert not placed.compiled, "steps would wait for the compiler"
 
     def step(number: int) -> float:

@@ -10,8 +10,8 @@ import torch
 
 from gpubloom.engine import Dataset, Model
 from gpubloom.engine.data import Loader
+from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.models import TransformerLM
-from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig
 from tests.engine.runs import Run
 
@@ -83,7 +83,7 @@ def test_two_micro_batches_give_the_gradient_of_one_batch(make_config: Callable[
     def losses(batch_size: int, accumulation: int) -> list[float]:
         config = make_config(batch_size=batch_size, accumulation=accumulation)
         dataset = Dataset.open(config.data, config.context_length)
-        executor = place(config, Model.open(config, vocab_size=dataset.vocab_size)).executor
+        executor = move_to_devices(config, Model.open(config, vocab_size=dataset.vocab_size)).executor
         loader = Loader(dataset.train, batch_size=batch_size, accumulation=accumulation, seed=0)
         found = []
         for batch in loader.rest_of_epoch():

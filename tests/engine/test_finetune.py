@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpubloom.engine import Dataset, Model
 from gpubloom.engine.data import Batch, Loader
-from gpubloom.engine.placing import place
+from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 from tests.engine.runs import Run, read_events
@@ -245,7 +245,7 @@ def test_packed_rows_give_the_loss_and_gradient_of_rows_that_hold_one_example(
         dataset = Dataset.open(config.data, config.context_length)
         loader = Loader(dataset.train, batch_size=batch_size, accumulation=accumulation, seed=0)
         opened = Model.open(config, vocab_size=dataset.vocab_size)
-        executor = place(config, opened).executor
+        executor = move_to_devices(config, opened).executor
         batch = next(loader.rest_of_epoch())
         loss = float(executor.forward_backward(batch))
         gradients = [store.gradient.clone() for store in executor.stores if store.trained.length]

@@ -20,12 +20,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from gpubloom.engine import Model
 from gpubloom.engine.checkpoint import Progress, directory_size, read_checkpoint, start_save
 from gpubloom.engine.data import Tokenizer
+from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.export import hugging_face_config
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.models import TransformerLM
 from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
-from gpubloom.engine.placing import place
 from gpubloom.engine.quantize.nf4 import FlatNf4, dequantize_flat, quantize
 from gpubloom.plan import ModelShape, TokenizerConfig, TrainConfig
 from gpubloom.plan.placement import BlockPlacement, resident, streamed
@@ -295,7 +295,7 @@ def test_a_large_streamed_run_resumes_with_the_same_bits(reproducible: None, tmp
 
 def _placed(config: TrainConfig, vocabulary: int) -> tuple[BlockExecutor, Model]:
     model = Model.open(config, vocab_size=vocabulary)
-    placed = place(config, model)
+    placed = move_to_devices(config, model)
     print(f"\n{placed.plan.placement_text}")
     assert all(layer.state != "device" for layer in placed.executor.placement.layers)
     return placed.executor, model

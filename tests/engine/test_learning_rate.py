@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from gpubloom.engine.data import Dataset, Loader
+from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.evaluate import evaluate
 from gpubloom.engine.learning_rate import Tried, find, growing_rates, sweep
 from gpubloom.engine.model import Model
 from gpubloom.engine.optimizer.schedule import Schedule
-from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.tasks import task_files, task_from
 from gpubloom.traincard import read_all
@@ -120,7 +120,7 @@ def test_the_task_tries_every_rate_and_shows_each_while_it_runs(tmp_path: Path) 
 def trained_to(config: TrainConfig, dataset: Dataset, rate: float, steps: int) -> float:
     """The evaluation loss after a whole short training at a rate."""
     model = Model.open(config, vocab_size=dataset.vocab_size)
-    executor = place(config, model, steps).executor
+    executor = move_to_devices(config, model, steps).executor
     loader = Loader(dataset.train, batch_size=config.batch_size, accumulation=1, seed=config.seed)
     schedule = Schedule.create(config.schedule, steps)
     step = 0
@@ -162,6 +162,6 @@ def test_whole_trainings_do_best_within_three_times_the_suggested_rate(
 
     model = Model.open(config, vocab_size=dataset.vocab_size)
     loader = Loader(dataset.train, batch_size=config.batch_size, accumulation=1, seed=seed)
-    finding = find(list(sweep(place(config, model, 60).executor, loader, RATES)))
+    finding = find(list(sweep(move_to_devices(config, model, 60).executor, loader, RATES)))
     assert finding.suggested is not None
     assert best / 3 <= finding.suggested <= best * 3, (finding.suggested, losses)

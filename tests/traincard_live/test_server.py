@@ -181,9 +181,9 @@ def _request(**headers: str) -> Request:
 
 def test_on_the_network_looking_takes_the_token_too() -> None:
     guard = Guard("secret", "192.168.0.7")
-    guard.check_place(_request(host="192.168.0.7:8081"))
+    guard.check_origin(_request(host="192.168.0.7:8081"))
     with pytest.raises(Rejected, match="not an address"):
-        guard.check_place(_request(host="rebound.example"))
+        guard.check_origin(_request(host="rebound.example"))
     with pytest.raises(Rejected, match="listens on the network"):
         guard.check_reading(_request())
     guard.check_reading(_request(authorization="Bearer secret"))

@@ -46,7 +46,7 @@ def draw_together(lines: Sequence[Line], width: int, height: int) -> list[list[P
     canvas = _Canvas(across, down)
     for number, pieces in enumerate(finite):
         for piece in pieces:
-            dots = [_place(point, (left, right), (low, high), canvas) for point in piece]
+            dots = [_dot(point, (left, right), (low, high), canvas) for point in piece]
             canvas.connect(dots, number)
     rows = [
         [(f"{_scale(row, down, low, high):>{_AXIS_WIDTH - 1}} ", None), *parts]
@@ -69,7 +69,7 @@ def short(value: float) -> str:
     return f"{value:.4g}" if size >= 1e-3 else f"{value:.2e}"
 
 
-def _place(
+def _dot(
     point: Point, x_range: tuple[float, float], y_range: tuple[float, float], canvas: "_Canvas"
 ) -> tuple[int, int]:
     x, y = point

@@ -85,9 +85,9 @@ def _chat(
     with running(task_from(fields)) as task:
         if prompt is None and sys.stderr.isatty():
             typer.echo("Loading …", err=True)
-        place = task.wait_for("serve.json")
-        names = _names(place["models"], base=base, compare=compare)
-        with Conversation(place, names, settings, system) as conversation:
+        served = task.wait_for("serve.json")
+        names = _names(served["models"], base=base, compare=compare)
+        with Conversation(served, names, settings, system) as conversation:
             if prompt is not None:
                 conversation.ask(prompt)
                 return

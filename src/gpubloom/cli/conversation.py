@@ -31,20 +31,20 @@ class Conversation:
     """Turns with one model, or with two that hear the same questions and remember their own answers."""
 
     def __init__(
-        self, place: dict[str, Any], names: list[str], settings: Settings, system: str | None
+        self, served: dict[str, Any], names: list[str], settings: Settings, system: str | None
     ) -> None:
         """`place` is the content of serve.json."""
         self._names = names
-        self._settings = settings.fields(place["context_length"])
-        self._chats: bool = place["chat_template"]
+        self._settings = settings.fields(served["context_length"])
+        self._chats: bool = served["chat_template"]
         if system is not None and not self._chats:
             raise ValueError("This model has no chat template, so nothing can be said to it before a text.")
         self._begin = [] if system is None else [{"role": "system", "content": system}]
         self._turns: dict[str, list[dict[str, str]]] = {}
         self.forget()
         self._client = httpx.Client(
-            base_url=f"http://127.0.0.1:{place['port']}/v1",
-            headers={"Authorization": f"Bearer {place['token']}"},
+            base_url=f"http://127.0.0.1:{served['port']}/v1",
+            headers={"Authorization": f"Bearer {served['token']}"},
             # A long prompt on a slow machine takes its time.
             timeout=httpx.Timeout(10, read=None),
             trust_env=False,

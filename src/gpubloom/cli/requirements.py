@@ -93,8 +93,8 @@ def _where(value: "Detected[object]") -> str:
     if value.evidence:
         line = value.evidence[0]
         # Line 0 of "command line" is the whole of it.
-        place = f"{line.file or 'line'} {line.line or ''}".strip()
-        parts.append(f"{place}: {line.text}")
+        where = f"{line.file or 'line'} {line.line or ''}".strip()
+        parts.append(f"{where}: {line.text}")
     if value.reason:
         parts.append(value.reason)
     return " ".join(parts)

@@ -107,15 +107,15 @@ def collect(path: Path, entry: str | None) -> tuple[dict[str, bytes], list[str],
     files: dict[str, bytes] = {}
     left_out: list[str] = []
     size = 0
-    for place, folders, names in os.walk(path):
-        here = Path(place).relative_to(path)
+    for directory, folders, names in os.walk(path):
+        here = Path(directory).relative_to(path)
         for folder in sorted(folders):
-            if folder.startswith(".") or folder in _LEFT_OUT or Path(place, folder).is_symlink():
+            if folder.startswith(".") or folder in _LEFT_OUT or Path(directory, folder).is_symlink():
                 left_out.append((here / folder).as_posix() + "/")
                 folders.remove(folder)
         folders.sort()
         for name in sorted(names):
-            file = Path(place, name)
+            file = Path(directory, name)
             if name.startswith(".") or file.is_symlink() or not file.is_file():
                 left_out.append((here / name).as_posix())
                 continue

@@ -139,7 +139,7 @@ def start(
     flags: dict[str, Any],
     assignments: list[str],
     config_file: Path | None,
-    place: Path | None,
+    wanted_dir: Path | None,
     console: "Console",
     defaults: dict[str, Any] | None = None,
     server: "MetricsServer | None" = None,
@@ -161,7 +161,7 @@ def start(
     expected = plan_on(detect_hardware(), config, tokens_per_epoch=estimate_tokens(config.data))
     must_have_torch()
     try:
-        run_dir = _new_folder(place, config)
+        run_dir = _new_folder(wanted_dir, config)
     except OSError as problem:
         raise ValueError(_unwritable(problem)) from None
     try:
@@ -175,8 +175,10 @@ def start(
 
 
 def _unwritable(problem: OSError) -> str:
-    place = f" ({problem.filename})" if problem.filename else ""
-    return f"The run directory cannot be written: {problem.strerror}{place}. --run-dir names another place."
+    wanted_dir = f" ({problem.filename})" if problem.filename else ""
+    return (
+        f"The run directory cannot be written: {problem.strerror}{wanted_dir}. --run-dir names another place."
+    )
 
 
 def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -> None:
@@ -300,14 +302,14 @@ def _remove_unused(run_dir: Path) -> None:
         shutil.rmtree(run_dir)
 
 
-def _new_folder(place: Path | None, config: "TrainConfig") -> Path:
-    if place is not None:
-        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+def _new_folder(wanted_dir: Path | None, config: "TrainConfig") -> Path:
+    if wanted_dir is not None:
+        if wanted_dir.exists() and (not wanted_dir.is_dir() or any(wanted_dir.iterdir())):
             raise ValueError(
-                f"{place} is not empty; continue a run with --resume, or choose another --run-dir."
+                f"{wanted_dir} is not empty; continue a run with --resume, or choose another --run-dir."
             )
-        place.mkdir(parents=True, exist_ok=True)
-        return place
+        wanted_dir.mkdir(parents=True, exist_ok=True)
+        return wanted_dir
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):
         folder = Path("runs") / f"{stamp}-{config.name}{suffix}"

@@ -82,5 +82,5 @@ class DuplicateFinder:
             self._file.seek(begin)
             content = self._file.read(min(_READ_RECORDS * _RECORD, end - begin))
             begin += len(content)
-            for place in range(0, len(content), _RECORD):
-                yield content[place : place + _RECORD]
+            for at in range(0, len(content), _RECORD):
+                yield content[at : at + _RECORD]

@@ -167,8 +167,8 @@ def _take(characters: _Characters, *, give_up: bool = False) -> str:
             if give_up:
                 return ""
             kept = kept or characters.window[characters.at : characters.at + _SHOWN]
-            characters.drop(brackets.place)
-            brackets.place = 0
+            characters.drop(brackets.position)
+            brackets.position = 0
         if not characters.more():
             return kept + characters.drop(len(characters))
 
@@ -179,31 +179,31 @@ class _Brackets:
 
     depth: int = 0
     # Counted from the beginning of what is still held of the value.
-    place: int = 0
+    position: int = 0
     in_string: bool = False
 
     def find_end(self, text: str, at: int) -> int | None:
-        place = at + self.place
+        position = at + self.position
         try:
             while True:
                 if self.in_string:
-                    inside = _IN_STRING.match(text, place)
-                    place = inside.end() if inside else place
-                    if text[place : place + 1] != '"':
+                    inside = _IN_STRING.match(text, position)
+                    position = inside.end() if inside else position
+                    if text[position : position + 1] != '"':
                         # The string goes on in the next chunk; a backslash waits for what it stands before.
                         return None
                     self.in_string = False
-                    place += 1
-                found = _SIGN.search(text, place)
+                    position += 1
+                found = _SIGN.search(text, position)
                 if found is None:
-                    place = len(text)
+                    position = len(text)
                     return None
-                place = found.end()
+                position = found.end()
                 end = self._count(found)
                 if end is not None:
                     return end - at
         finally:
-            self.place = place - at
+            self.position = position - at
 
     def _count(self, found: re.Match[str]) -> int | None:
         """Takes note of a sign; where the value ends, if it ends here."""

@@ -123,13 +123,13 @@ def _longest(array: Any) -> int:
 
 def _rows(batch: Any, index: int) -> Iterator[Row]:
     if _size(batch) <= LONGEST_ROW_BYTES:
-        for place, values in enumerate(batch.to_pylist(), index):
-            yield Row(place + 1, None, place, values)
+        for row_index, values in enumerate(batch.to_pylist(), index):
+            yield Row(row_index + 1, None, row_index, values)
         return
-    for place in range(batch.num_rows):
-        row = batch.slice(place, 1)
+    for row_index in range(batch.num_rows):
+        row = batch.slice(row_index, 1)
         size = _size(row)
-        number = index + place
+        number = index + row_index
         if size > LONGEST_ROW_BYTES:
             yield Row(number + 1, None, number, None, too_long(size))
         else:

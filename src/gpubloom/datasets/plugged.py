@@ -27,13 +27,13 @@ def open_plugged(path: Path) -> None:
 
 def read_plugged(path: Path, start: Start, progress: Progress) -> Iterator[Row]:
     """All rows from a start on. A row's offset is its place, counted from 0."""
-    for place, values in enumerate(islice(_values(path), start.offset, None), start.offset):
-        progress.offset = place + 1
+    for index, values in enumerate(islice(_values(path), start.offset, None), start.offset):
+        progress.offset = index + 1
         if isinstance(values, Mapping):
-            yield Row(place + 1, None, place, {str(name): value for name, value in values.items()})
+            yield Row(index + 1, None, index, {str(name): value for name, value in values.items()})
         else:
             problem = f"is {type_name(values)}, not a mapping of columns to values"
-            yield Row(place + 1, None, place, None, problem, str(values)[:200])
+            yield Row(index + 1, None, index, None, problem, str(values)[:200])
 
 
 def _values(path: Path) -> Iterator[Any]:

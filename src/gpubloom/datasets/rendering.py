@@ -38,11 +38,11 @@ class Rendered:
 
     def pieces(self) -> tuple[Piece, ...]:
         """The whole text in order, trained and untrained stretches in turn."""
-        pieces, place = [], 0
+        pieces, offset = [], 0
         for begin, end in self.spans:
-            pieces += [Piece(self.text[place:begin], False), Piece(self.text[begin:end], True)]
-            place = end
-        pieces.append(Piece(self.text[place:], False))
+            pieces += [Piece(self.text[offset:begin], False), Piece(self.text[begin:end], True)]
+            offset = end
+        pieces.append(Piece(self.text[offset:], False))
         return tuple(piece for piece in pieces if piece.text)
 
 
@@ -168,12 +168,12 @@ class _Conversation:
             return None
 
     def _look_for_dropped(self, text: str) -> None:
-        place = 0
+        offset = 0
         for number, message in enumerate(self._messages, 1):
             content = message.content.strip()
-            found = text.find(content, place)
+            found = text.find(content, offset)
             if found >= 0:
-                place = found + len(content)
+                offset = found + len(content)
             elif content not in text:
                 self._remarks.append(
                     f"has message {number} ({message.role}) left out or rewritten by the chat template"

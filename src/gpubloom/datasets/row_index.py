@@ -49,10 +49,10 @@ class RowIndex:
 
     def start_for(self, number: int) -> Start | None:
         """The nearest known beginning at or before a row."""
-        place = bisect_right(self.numbers, number) - 1
-        if place < 0:
+        index = bisect_right(self.numbers, number) - 1
+        if index < 0:
             return None
-        return Start(self.numbers[place], self.lines[place], self.offsets[place])
+        return Start(self.numbers[index], self.lines[index], self.offsets[index])
 
     def save(self, source: Source) -> bool:
         """Writes the index beside the file; False where the folder cannot be written."""

@@ -120,10 +120,10 @@ class LengthCounter:
 
     def result(self) -> Lengths:
         bars = [
-            Bar(_EDGES[place], _EDGES[place + 1] if place + 1 < len(_EDGES) else 2**63, count)
-            for place, count in enumerate(self._counts)
+            Bar(_EDGES[index], _EDGES[index + 1] if index + 1 < len(_EDGES) else 2**63, count)
+            for index, count in enumerate(self._counts)
         ]
-        used = [place for place, count in enumerate(self._counts) if count]
+        used = [index for index, count in enumerate(self._counts) if count]
         histogram = tuple(bars[used[0] : used[-1] + 1]) if used else ()
         return Lengths(
             self.unit,

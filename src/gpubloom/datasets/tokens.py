@@ -60,13 +60,13 @@ class RowTokenizer:
         """Several rows at once, which the library does on all cores."""
         found: list[Tokens | None] = [None] * len(rows)
         for plain in (True, False):
-            places = [place for place, row in enumerate(rows) if row.is_plain is plain]
+            indices = [index for index, row in enumerate(rows) if row.is_plain is plain]
             # A template writes the special tokens itself; plain text gets those of the tokenizer.
             encodings = self._backend.encode_batch(
-                [rows[place].text for place in places], add_special_tokens=plain
+                [rows[index].text for index in indices], add_special_tokens=plain
             )
-            for place, encoding in zip(places, encodings, strict=True):
-                found[place] = self._masked(rows[place], encoding)
+            for index, encoding in zip(indices, encodings, strict=True):
+                found[index] = self._masked(rows[index], encoding)
         return [tokens for tokens in found if tokens is not None]
 
     def _masked(self, row: Rendered, encoding: Any) -> Tokens:
@@ -75,11 +75,11 @@ class RowTokenizer:
         if row.is_plain and self._eos is not None and ids[-2:] == [self._eos, self._eos]:
             # The tokenizer ends a text by itself, and so did we.
             ids, added, offsets = ids[:-1], added[:-1], offsets[:-1]
-        trained, spans, place = [], row.spans, 0
+        trained, spans, index = [], row.spans, 0
         for (begin, end), special in zip(offsets, added, strict=True):
-            while place < len(spans) and spans[place][1] <= begin:
-                place += 1
-            first = spans[place][0] if place < len(spans) else len(row.text)
+            while index < len(spans) and spans[index][1] <= begin:
+                index += 1
+            first = spans[index][0] if index < len(spans) else len(row.text)
             if begin < first < end and not row.text[begin:first].strip(" "):
                 # The space before a word belongs to its token: with it, the word itself would be lost.
                 begin = first

@@ -119,10 +119,10 @@ def _has_diverged(loss: float, lowest: float) -> bool:
 
 def _smoothed(rates: Sequence[float], losses: Sequence[float]) -> list[float]:
     """Averages over neighbouring rates, nearer ones counting more."""
-    places = [math.log10(rate) for rate in rates]
+    logarithms = [math.log10(rate) for rate in rates]
     found = []
-    for place in places:
-        weights = [math.exp(-0.5 * ((place - other) / _SMOOTHING_DECADES) ** 2) for other in places]
+    for center in logarithms:
+        weights = [math.exp(-0.5 * ((center - other) / _SMOOTHING_DECADES) ** 2) for other in logarithms]
         found.append(sum(w * loss for w, loss in zip(weights, losses, strict=True)) / sum(weights))
     return found
 

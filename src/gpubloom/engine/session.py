@@ -166,7 +166,7 @@ def _open(home: Path, arguments: Sequence[str]) -> _Opening:
         end_with(int(launcher))
     options = _parse(arguments)
     config = TrainConfig.read(home / "config.json")
-    run_dir = _place(home, options.into, config)
+    run_dir = _run_directory(home, options.into, config)
     rank_env = RankEnv.read(os.environ)
     resuming = options.resume or rank_env.restarts > 0
     lock, layout = None, ProcessLayout()
@@ -237,7 +237,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _place(home: Path, into: Path | None, config: TrainConfig) -> Path:
+def _run_directory(home: Path, into: Path | None, config: TrainConfig) -> Path:
     if into is None:
         return home.resolve()
     into.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ from gpubloom.engine.callbacks import Callbacks
 from gpubloom.engine.checkpoint import Progress, restore_random_state
 from gpubloom.engine.checkpoint.manager import SAVE_HEARTBEAT_SECONDS, CheckpointManager
 from gpubloom.engine.data import Batch, Dataset, Loader
+from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.evaluate import Evaluation, evaluate
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.live_settings import LiveSettings
@@ -24,7 +25,6 @@ from gpubloom.engine.model import Model
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.engine.parallel import ALONE, Group
-from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 
@@ -65,7 +65,7 @@ class Trainer:
         )
         steps = config.epochs * self.loader.steps_per_epoch
         self.total_steps = min(steps, config.max_steps or steps)
-        self.placed = place(self._as_trained(), model, self.total_steps, group, reporter.log)
+        self.placed = move_to_devices(self._as_trained(), model, self.total_steps, group, reporter.log)
         self.executor: Executor = self.placed.executor
         self.model_folder = ModelFolder(
             model, dataset.tokenizer, config.context_length, config.model.path, dataset.turn_end

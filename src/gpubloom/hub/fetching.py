@@ -65,16 +65,16 @@ def local_model(
             "not_found",
             f"There is no folder {name}, and it is no id of a hub either, such as Qwen/Qwen3-0.6B.",
         )
-    place = home / "hub" / "models" / repository.replace("/", "--")
+    model_folder = home / "hub" / "models" / repository.replace("/", "--")
     try:
         remote = RemoteRepository.open(repository, revision=revision or None, token=token)
     except HubProblem as problem:
-        kept = _kept(place, revision)
+        kept = _kept(model_folder, revision)
         if problem.code not in {"no_network", "not_installed"} or kept is None:
             raise
         say(f"{problem} Taken instead: what was fetched before, {kept.name[:12]}.")
         return kept
-    target = place / remote.commit
+    target = model_folder / remote.commit
     if not target.is_dir():
         _fetch(remote, target, progress)
     return target
@@ -108,11 +108,13 @@ def _fetch(remote: RemoteRepository, target: Path, progress: Progress | None) ->
     return Fetched(remote.id, remote.commit, target, sum(file.size for file in files))
 
 
-def _kept(place: Path, revision: str) -> Path | None:
+def _kept(model_folder: Path, revision: str) -> Path | None:
     """What was fetched before: that commit, or the newest when none was asked for."""
-    if not place.is_dir():
+    if not model_folder.is_dir():
         return None
-    kept = [folder for folder in place.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+    kept = [
+        folder for folder in model_folder.iterdir() if folder.is_dir() and not folder.name.startswith(".")
+    ]
     if revision:
         kept = [folder for folder in kept if folder.name.startswith(revision)]
     return max(kept, key=lambda folder: folder.stat().st_mtime, default=None)
@@ -125,11 +127,11 @@ def describe(folder: Path) -> dict[str, str]:
 
 def fetched_models(home: Path) -> list[Path]:
     """Every model that was fetched for this home."""
-    place = home / "hub" / "models"
-    if not place.is_dir():
+    model_folder = home / "hub" / "models"
+    if not model_folder.is_dir():
         return []
     return sorted(
         folder
-        for folder in place.glob("*/*")
+        for folder in model_folder.glob("*/*")
         if (folder / "config.json").is_file() and not folder.name.startswith(".")
     )

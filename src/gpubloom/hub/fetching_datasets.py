@@ -65,9 +65,9 @@ def _readme(remote: RemoteRepository, folder: Path) -> str:
     file = remote.file("README.md")
     if file is None or file.size > _LONGEST_README:
         return ""
-    place = folder / "about" / "README.md"
-    remote.download(file, place, lambda count: None)
-    return place.read_text(encoding="utf-8", errors="replace")
+    readme = folder / "about" / "README.md"
+    remote.download(file, readme, lambda count: None)
+    return readme.read_text(encoding="utf-8", errors="replace")
 
 
 def _join(parts: Sequence[Path], stem: Path, repository: str) -> tuple[Path, tuple[str, ...]]:

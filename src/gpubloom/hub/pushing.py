@@ -50,5 +50,5 @@ def push_folder(
         except RuntimeError as problem:
             # The library wraps what happened to a large file.
             raise (problem.__cause__ or problem) from None
-    place = repository if kind == "model" else f"{kind}s/{repository}"
-    return Pushed(repository, f"{endpoint}/{place}", str(commit.oid))
+    api_path = repository if kind == "model" else f"{kind}s/{repository}"
+    return Pushed(repository, f"{endpoint}/{api_path}", str(commit.oid))

@@ -171,6 +171,6 @@ class _Counted:
 
     def truncate(self) -> int:
         """At the present place: the server sends from the beginning again."""
-        place = self._stream.tell()
-        self._count(place - self._stream.seek(0, os.SEEK_END))
-        return self._stream.truncate(place)
+        before = self._stream.tell()
+        self._count(before - self._stream.seek(0, os.SEEK_END))
+        return self._stream.truncate(before)

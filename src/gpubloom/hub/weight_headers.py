@@ -52,7 +52,7 @@ def read_header(path: Path) -> dict[str, HeldTensor]:
         tensors, end = {}, 0
         for name, about in described.items():
             shape = tuple(int(dimension) for dimension in about["shape"])
-            begin, stop = (int(place) for place in about["data_offsets"])
+            begin, stop = (int(offset) for offset in about["data_offsets"])
             bits = _BITS.get(about["dtype"])
             if min(shape, default=0) < 0 or (bits and stop - begin != math.prod(shape) * bits // 8):
                 raise ValueError(f"tensor {name} has a place that cannot be")

@@ -24,14 +24,14 @@ def read_weight_index(index: Path) -> dict[str, str]:
     if index.stat().st_size > _LARGEST_INDEX_BYTES:
         raise ValueError(f"{index.name} is too large to be an index of weights")
     content = json.loads(index.read_text(encoding="utf-8"))
-    places = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(places, dict):
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict):
         raise ValueError(f"{index.name} has no weight_map")  # noqa: TRY004 - a file, not an argument
-    if not all(isinstance(file, str) for file in places.values()):
+    if not all(isinstance(file, str) for file in weight_map.values()):
         raise ValueError(f"{index.name} names a file by something that is no text")
-    for file in set(places.values()):
+    for file in set(weight_map.values()):
         _must_be_in_folder(index, file)
-    return dict(places)
+    return dict(weight_map)
 
 
 def check_model_folder(folder: Path) -> None:

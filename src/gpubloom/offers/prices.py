@@ -225,6 +225,6 @@ def load_prices(own: Path | None = None) -> PriceTable:
 
 def _sentence(problem: ValidationError) -> str:
     first = problem.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
+    field_path = ".".join(str(part) for part in first["loc"])
     said = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {said}" if place else said
+    return f"{field_path}: {said}" if field_path else said

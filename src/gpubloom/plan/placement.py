@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
 
-StatePlace = Literal["device", "host", "link"]
-WeightPlace = Literal["device", "cast", "stream"]
+StateDevice = Literal["device", "host", "link"]
+WeightDevice = Literal["device", "cast", "stream"]
 
 
 class _Value(BaseModel):
@@ -32,12 +32,12 @@ class BlockPlacement(_Value):
     again. A block that keeps has its weights on the device until the backward pass.
     """
 
-    state: StatePlace = "device"
-    weights: WeightPlace = "device"
+    state: StateDevice = "device"
+    weights: WeightDevice = "device"
     keep: bool = False
 
     @model_validator(mode="after")
-    def _cast_weights_have_a_master_and_no_place(self) -> "BlockPlacement":
+    def _cast_weights_have_a_master_and_no_device(self) -> "BlockPlacement":
         if self.weights == "cast" and (self.state != "device" or self.keep):
             raise ValueError("weights can be cast only from a state on the device, and only without keep")
         return self
@@ -83,8 +83,8 @@ class Placement(_Value):
             return layers
         found: dict[int, BlockPlacement] = {}
         for group in layers:  # type: ignore[attr-defined]
-            place = BlockPlacement.model_validate({k: v for k, v in group.items() if k != "layers"})
-            found.update(dict.fromkeys(read_ranges(group["layers"]), place))
+            block_placement = BlockPlacement.model_validate({k: v for k, v in group.items() if k != "layers"})
+            found.update(dict.fromkeys(read_ranges(group["layers"]), block_placement))
         if sorted(found) != list(range(len(found))):
             raise ValueError("the groups must name each layer once, from 0 on")
         return tuple(found[index] for index in range(len(found)))

@@ -59,8 +59,8 @@ _HELP = {
 
 def _where(layer: BlockPlacement, work: Work, device: str) -> str:
     if not work.full:
-        place = f"frozen on the {device}" if layer.weights == "device" else "frozen, streamed from the host"
-        return place + (" in 4 bits" if work.method == "qlora" else "")
+        text = f"frozen on the {device}" if layer.weights == "device" else "frozen, streamed from the host"
+        return text + (" in 4 bits" if work.method == "qlora" else "")
     if layer.state == "device":
         return f"on the {device} with optimizer state"
     updated = "updated by the CPU" if layer.state == "host" else "updated through the link"

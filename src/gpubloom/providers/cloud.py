@@ -179,17 +179,17 @@ class Fault(ProviderError):
         return self.kind in _PASSES
 
 
-Place = TypeVar("Place")
+Candidate = TypeVar("Candidate")
 
 
 async def first_with_room(
-    places: Sequence[Place], launch: Callable[[Place], Awaitable[Instance]]
+    candidates: Sequence[Candidate], launch: Callable[[Candidate], Awaitable[Instance]]
 ) -> Instance:
     """A machine in the first place that has one. The fault of the last: none has."""
-    *others, last = places
-    for place in others:
+    *others, last = candidates
+    for candidate in others:
         try:
-            return await launch(place)
+            return await launch(candidate)
         except Fault as fault:
             if fault.kind != "no_capacity":
                 raise

@@ -117,9 +117,10 @@ class ServiceHttp:
         try:
             return TypeAdapter(answer).validate_python(found)
         except ValidationError as problem:
-            place = ".".join(str(part) for part in problem.errors(include_input=False)[0]["loc"])
+            field_path = ".".join(str(part) for part in problem.errors(include_input=False)[0]["loc"])
         raise Fault(
-            "unavailable", f"{self.title} answered in a form that is not known (at {place or 'the top'})."
+            "unavailable",
+            f"{self.title} answered in a form that is not known (at {field_path or 'the top'}).",
         )
 
     async def call(

@@ -45,7 +45,7 @@ def provider_names() -> tuple[str, ...]:
     return tuple(_MODULES)
 
 
-def place(name: str) -> ProviderSpec:
+def provider_spec(name: str) -> ProviderSpec:
     """ProviderError for a name that nobody knows."""
     if name not in _MODULES:
         known = ", ".join(_MODULES)

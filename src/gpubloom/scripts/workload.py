@@ -104,12 +104,12 @@ def sequence(script: Script) -> Detected[int] | None:
 
 def epochs(script: Script) -> Detected[int] | None:
     hugging_face, lightning = hf_arguments(script), lightning_trainers(script)
-    places: list[tuple[Iterable[Call], tuple[str, ...]]] = [
+    call_sites: list[tuple[Iterable[Call], tuple[str, ...]]] = [
         (hugging_face, ("num_train_epochs",)),
         (lightning, ("max_epochs",)),
         (script.calls("fit", "fine_tune"), ("epochs", "nb_epoch")),
     ]
-    for some, names in places:
+    for some, names in call_sites:
         if (known := _first(script, some, names)) is not None:
             return detected(known)
     said = any(

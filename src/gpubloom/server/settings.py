@@ -95,12 +95,12 @@ class Settings(BaseSettings):
     def _known_database(cls, value: str | None) -> str | None:
         if not value:
             return None
-        kind, separator, place = value.partition("://")
+        kind, separator, location = value.partition("://")
         driver = _DRIVERS.get(kind.partition("+")[0])
         if driver is None or not separator:
             # The value may hold a password, so it is not repeated.
             raise ValueError("use sqlite:////folder/file or postgresql://user:password@host/name")
-        return f"{driver}://{place}"
+        return f"{driver}://{location}"
 
     @field_validator("public_url", mode="after")
     @classmethod

@@ -215,8 +215,8 @@ class RunFolder:
     def _remove(self, name: str) -> None:
         # Only what retention rotates is a folder; other folders lose their files one by one.
         is_folder = _CHECKPOINT_FOLDER.fullmatch(name) is not None
-        for place in (name, _staged(name)):
-            remove_beneath(self._run_dir, place, folder=is_folder)
+        for path in (name, _staged(name)):
+            remove_beneath(self._run_dir, path, folder=is_folder)
 
     def _size(self, name: str) -> int | None:
         """None: there is no such file. RefusedEntryError: something else is in its place."""

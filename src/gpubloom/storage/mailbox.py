@@ -53,7 +53,7 @@ class Mailbox:
         if self._serial is None:
             before = self._store.get(self._layout.mailbox)
             self._serial = 0 if before is None else int(json.loads(before)["serial"])
-        names = [self._layout.slot(next_number + place) for place in range(self._slots)]
+        names = [self._layout.slot(next_number + index) for index in range(self._slots)]
         mailbox, control = self._store.addresses(
             "GET", [self._layout.mailbox, self._layout.control], self._reach_life
         )

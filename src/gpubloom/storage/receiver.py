@@ -136,13 +136,13 @@ class Receiver:
         self._keep()
 
     def _apply_entries(self, batch: UploadBatch) -> None:
-        place = 0
+        offset = 0
         for index, entry in enumerate(batch.entries):
             size = int(entry["size"]) if entry["kind"] in _WITH_CONTENT else 0
-            content = batch.body[place : place + size]
+            content = batch.body[offset : offset + size]
             if size < 0 or len(content) != size:
                 raise RefusedEntryError("its entries and its content do not fit together")
-            place += size
+            offset += size
             if index >= self._entries:
                 self._folder.apply(entry, content)
                 self._entries = index + 1

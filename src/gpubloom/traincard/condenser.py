@@ -58,9 +58,9 @@ class Condenser:
         elif kind == "heartbeat":
             # The loop's own and the Reporter's mean different things: the last of each.
             kind = f"heartbeat {bool(fields.get('auto'))}"
-        place = kind if kind in _KEPT or kind.startswith("heartbeat ") else "other"
-        most = 1 if place.startswith("heartbeat ") else _KEPT.get(place, _KEPT["phase"])
-        self._kept.setdefault(place, deque(maxlen=most)).append(kept)
+        group = kind if kind in _KEPT or kind.startswith("heartbeat ") else "other"
+        most = 1 if group.startswith("heartbeat ") else _KEPT.get(group, _KEPT["phase"])
+        self._kept.setdefault(group, deque(maxlen=most)).append(kept)
 
     def go_on_from(self, found: dict[str, Any]) -> None:
         """Takes over what an earlier process condensed of the same stream."""

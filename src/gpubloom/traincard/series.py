@@ -95,8 +95,8 @@ class Curve:
             stop = min(end, begin + (room if room > 0 else self.most + 1 - len(self)))
             some = values[begin:stop]
             if not -_INFINITY < (total := sum(some)) < _INFINITY:
-                for place in range(begin, stop):
-                    self.add(x[place], values[place], times[place])
+                for index in range(begin, stop):
+                    self.add(x[index], values[index], times[index])
             elif room > 0:
                 self._fill(x[stop - 1], some, total, times[stop - 1])
             else:

@@ -51,7 +51,7 @@ def system_section(reading: Reading, points: int) -> dict[str, Any]:
                 name, gpu = _without_gpu(full.removeprefix(_PREFIX))
                 for curve in reading.curves.attempts(full, rank).values():
                     lines[name].append((host, gpu, curve))
-    order = {name: place for place, name in enumerate(KNOWN)}
+    order = {name: index for index, name in enumerate(KNOWN)}
     names = sorted(lines, key=lambda name: (order.get(name, len(order)), name))
     return {"nodes": _nodes(reading), "series": [_series(name, lines[name], points) for name in names]}
 
@@ -64,23 +64,24 @@ def _without_gpu(name: str) -> tuple[str, int | None]:
 
 def _series(name: str, found: list[tuple[str, int | None, Curve]], points: int) -> dict[str, Any]:
     title, unit, how = KNOWN.get(name, (name, "", "mean"))
-    places = {(host, gpu) for host, gpu, _ in found}
-    by_place: dict[tuple[str, int | None], dict[str, Any]] = {}
+    devices = {(host, gpu) for host, gpu, _ in found}
+    by_device: dict[tuple[str, int | None], dict[str, Any]] = {}
     for host, gpu, curve in found:
         drawn = line_of(curve, points)
         # Attempts follow each other in time: one line, with a gap where nobody looked.
-        before = by_place.setdefault((host, gpu), {"host": host, "gpu": gpu, **_no_points()})
+        before = by_device.setdefault((host, gpu), {"host": host, "gpu": gpu, **_no_points()})
         _append_line(before, drawn)
-    for line in by_place.values():
+    for line in by_device.values():
         line["x"] = _never_back(line["x"])
     return {
         "name": name,
         "title": title,
         "unit": unit,
         "lines": [
-            by_place[place] for place in sorted(by_place, key=lambda p: (p[0], -1 if p[1] is None else p[1]))
+            by_device[index]
+            for index in sorted(by_device, key=lambda p: (p[0], -1 if p[1] is None else p[1]))
         ],
-        "aggregate": _aggregate(found, how, points) if len(places) > 1 else None,
+        "aggregate": _aggregate(found, how, points) if len(devices) > 1 else None,
     }
 
 
@@ -118,7 +119,7 @@ def _never_back(times: list[float]) -> list[float]:
 def _aggregate(found: list[tuple[str, int | None, Curve]], how: str, points: int) -> dict[str, Any]:
     """All lines as one, in cells of time as wide as the coarsest line needs: each has its say in each."""
     series = [((host, gpu), list(means_of(curve))) for host, gpu, curve in found]
-    series = [(place, means) for place, means in series if means]
+    series = [(index, means) for index, means in series if means]
     if not series:
         return {"how": how, **_no_points()}
     begin = min(means[0][0] for _, means in series)
@@ -127,9 +128,9 @@ def _aggregate(found: list[tuple[str, int | None, Curve]], how: str, points: int
     cells = max(1, min(points, fewest))
     width = max((end - begin) / cells, 1e-9)
     table: dict[int, dict[Any, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for place, means in series:
+    for index, means in series:
         for t, value in means:
-            table[min(cells - 1, int((t - begin) / width))][place].append(value)
+            table[min(cells - 1, int((t - begin) / width))][index].append(value)
     x = [begin + (cell + 0.5) * width for cell in sorted(table)]
     y = [_HOW[how]([math.fsum(v) / len(v) for v in table[cell].values()]) for cell in sorted(table)]
     newest = {(host, gpu): curve.value[-1] for host, gpu, curve in found if len(curve)}

@@ -82,12 +82,12 @@ def _joined(curve: Curve, begin: int, together: int) -> Iterator[tuple[float, ..
     ends = [min(start + together, len(last)) - 1 for start in starts]
     return zip(
         first,
-        [last[place] for place in ends],
+        [last[index] for index in ends],
         [lowest(low[start : start + together]) for start in starts],
         [highest(high[start : start + together]) for start in starts],
         [sum(total[start : start + together]) for start in starts],
         [sum(finite[start : start + together]) for start in starts],
-        [time[place] for place in ends],
+        [time[index] for index in ends],
         strict=True,
     )
 

@@ -43,10 +43,10 @@ def _bring(run_dir: Path, name: str, path: str) -> str:
         raise ValueError(f"There are no files in {path}.")
     is_file = Path(path).expanduser().is_file()
     top = files[0].parent if is_file else _top_of(files, path)
-    place = Path(INPUTS, name)
+    link_name = Path(INPUTS, name)
     for file in files:
-        _link(file, run_dir / place / file.relative_to(top))
-    return str(place / files[0].name) if is_file else str(place)
+        _link(file, run_dir / link_name / file.relative_to(top))
+    return str(link_name / files[0].name) if is_file else str(link_name)
 
 
 def _top_of(files: list[Path], path: str) -> Path:

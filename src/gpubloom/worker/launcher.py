@@ -98,7 +98,7 @@ class Launcher:
         self, spec: JobSpec, dependencies: PackageDependencies, affordable_seconds: float
     ) -> Launch | None:
         """Puts the job's files into the bucket."""
-        place = self._job.place or {}
+        offer = self._job.offer or {}
         time_limit = self._time_limit(affordable_seconds)
         spec = replace(spec, command=_remote_command(spec.command), time_limit_seconds=time_limit)
         bundle = Bundle(spec, self._run_dir, dependencies.package, timing=self._poll_intervals.agent)
@@ -114,23 +114,23 @@ class Launcher:
                 continue
             return Launch(
                 key=self._renting.key(self._job.attempt),
-                gpu=str(place["gpu"]),
-                gpus=int(place["gpus"]),
+                gpu=str(offer["gpu"]),
+                gpus=int(offer["gpus"]),
                 command=sent.command,
                 start_address=sent.address,
                 region=self._region(),
-                spot=place.get("kind") == "spot",
-                disk_gb=int(place.get("disk_gb") or 50),
+                spot=offer.get("kind") == "spot",
+                disk_gb=int(offer.get("disk_gb") or 50),
                 packages=dependencies.packages,
                 longest_seconds=self._longest_life(time_limit),
             )
         return None
 
     def _region(self) -> str | None:
-        place = self._job.place or {}
+        offer = self._job.offer or {}
         if self._job.target == "skypilot":
-            return region_of(str(place["provider"]), place.get("region"))
-        return place.get("region")
+            return region_of(str(offer["provider"]), offer.get("region"))
+        return offer.get("region")
 
     def _time_limit(self, affordable_seconds: float) -> float | None:
         """The agent's own: it stops there even when nobody is left to tell it."""

@@ -10,7 +10,7 @@ from gpubloom.providers.cloud import CloudProvider, Fault, Instance, Launch
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.lease import holding
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.rentals.credentials import find_sealed, open_place
+from gpubloom.server.rentals.credentials import find_sealed, open_provider
 from gpubloom.server.rentals.keys import MachineKey
 from gpubloom.server.rentals.tables import Rental
 from gpubloom.server.settings import Settings
@@ -24,7 +24,7 @@ class Renting:
     ) -> None:
         self._database, self._settings = database, settings
         self._job, self._token, self._installation = job, token, installation
-        self._place: CloudProvider | None = None
+        self._provider: CloudProvider | None = None
         self._instance_id: str | None = None
         self.longest_seconds: float | None = None
         # Where files are made that go along with jobs.
@@ -69,11 +69,11 @@ class Renting:
             return rental
 
     async def submit(self, launch: Launch) -> Instance:
-        place = await self._open()
-        if (reason := place.capabilities.why_not(launch)) is not None:
+        provider = await self._open()
+        if (reason := provider.capabilities.why_not(launch)) is not None:
             raise Fault("refused", reason)
         try:
-            instance = await place.submit(launch)
+            instance = await provider.submit(launch)
         except Fault as fault:
             await self._drop_if_refused(fault)
             raise
@@ -85,31 +85,31 @@ class Renting:
         return Instance("", self.key(attempt), "running", "The service did not answer; the agent did.")
 
     async def status(self, attempt: int) -> Instance:
-        place = await self._open()
+        provider = await self._open()
         try:
-            if self._instance_id is None and not await self._find(place, attempt):
+            if self._instance_id is None and not await self._find(provider, attempt):
                 return Instance("", self.key(attempt), "ended", "The service does not know it any more.")
             assert self._instance_id is not None
-            return await place.status(self._instance_id)
+            return await provider.status(self._instance_id)
         except Fault as fault:
             await self._drop_if_refused(fault)
             raise
 
     async def terminate(self, attempt: int) -> Instance | None:
         """End the machine, whether its id is known or only its key; None: there is none."""
-        place = await self._open()
+        provider = await self._open()
         try:
-            if self._instance_id is None and not await self._find(place, attempt):
+            if self._instance_id is None and not await self._find(provider, attempt):
                 return None
             assert self._instance_id is not None
-            await place.cancel(self._instance_id)
-            return await place.status(self._instance_id)
+            await provider.cancel(self._instance_id)
+            return await provider.status(self._instance_id)
         except Fault as fault:
             await self._drop_if_refused(fault)
             raise
 
-    async def _find(self, place: CloudProvider, attempt: int) -> bool:
-        found = [instance for instance in await place.list() if instance.key == self.key(attempt)]
+    async def _find(self, provider: CloudProvider, attempt: int) -> bool:
+        found = [instance for instance in await provider.list() if instance.key == self.key(attempt)]
         if found:
             self._instance_id = found[0].id
         return bool(found)
@@ -121,16 +121,16 @@ class Renting:
         self.longest_seconds = kind.capabilities.longest_seconds
 
     async def close(self) -> None:
-        if self._place is not None:
-            place, self._place = self._place, None
-            await place.close()
+        if self._provider is not None:
+            provider, self._provider = self._provider, None
+            await provider.close()
 
     async def _open(self) -> CloudProvider:
-        if self._place is None:
+        if self._provider is None:
             async with self._database.read() as session:
                 sealed = await find_sealed(session, self._job.user_id, self._job.target)
-            self._place = open_place(self._settings, self._job.user_id, self._job.target, sealed)
-        return self._place
+            self._provider = open_provider(self._settings, self._job.user_id, self._job.target, sealed)
+        return self._provider
 
     async def _drop_if_refused(self, fault: Fault) -> None:
         """Its owner may enter new credentials: they are read again for the next call."""

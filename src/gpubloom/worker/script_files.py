@@ -78,9 +78,9 @@ def _bring_datasets(run_dir: Path, home: Path, task: ScriptTask) -> None:
     folder = run_dir / WORK_FOLDER / _DATA_FOLDER
     for name in task.datasets:
         # An earlier attempt may have left a link in its place, to have us write where it cannot.
-        for place in (folder, folder / name):
-            if place.is_symlink():
-                place.unlink()
+        for path in (folder, folder / name):
+            if path.is_symlink():
+                path.unlink()
         try:
             prepared = prepare_named(name, folder, home=home)
         except FetchProblem as problem:

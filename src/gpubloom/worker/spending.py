@@ -151,21 +151,21 @@ class Spending:
 
 def cost_of(job: TrainingJob, rentals: Sequence[Rental], told: list[int]) -> dict[str, Any]:
     """What the job's page shows of money; US dollars."""
-    place = job.place or {}
+    offer = job.offer or {}
     last = rentals[-1] if rentals else None
     running = [rental for rental in rentals if rental.state in BILLED and rental.billed_from is not None]
     return {
         "so_far": round(math.fsum(rental.cost for rental in rentals), 6),
         "hourly": round(math.fsum(rental.hourly for rental in running), 6)
         if running
-        else place.get("hourly", 0.0),
-        "estimated": place.get("estimate"),
+        else offer.get("hourly", 0.0),
+        "estimated": offer.get("estimate"),
         "limit": job.budget,
-        "provider": place.get("provider") if last is None else last.provider,
-        "gpu": place.get("gpu") if last is None else last.gpu,
-        "gpus": place.get("gpus") if last is None else last.gpus,
-        "region": place.get("region") if last is None else last.region,
-        "kind": place.get("kind") if last is None else last.kind,
+        "provider": offer.get("provider") if last is None else last.provider,
+        "gpu": offer.get("gpu") if last is None else last.gpu,
+        "gpus": offer.get("gpus") if last is None else last.gpus,
+        "region": offer.get("region") if last is None else last.region,
+        "kind": offer.get("kind") if last is None else last.kind,
         "billed_seconds": round(math.fsum(rental.billed_seconds for rental in rentals), 3),
         "running": bool(running),
         "detail": None if last is None else last.detail or None,

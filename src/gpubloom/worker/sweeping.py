@@ -97,12 +97,12 @@ async def _remove(settings: Settings, table: type[Any], row_id: UUID) -> None:
 
 
 async def _remove_strays(database: Database, settings: Settings) -> None:
-    places: tuple[tuple[type[Any], Path], ...] = (
+    folders: tuple[tuple[type[Any], Path], ...] = (
         (Dataset, dataset_files.datasets_folder(settings)),
         (Model, model_files.models_folder(settings)),
     )
-    for table, place in places:
-        old = await asyncio.to_thread(_old_folders, place)
+    for table, path in folders:
+        old = await asyncio.to_thread(_old_folders, path)
         if not old:
             continue
         async with database.read() as session:
@@ -111,11 +111,11 @@ async def _remove_strays(database: Database, settings: Settings) -> None:
             await _remove(settings, table, row_id)
 
 
-def _old_folders(place: Path) -> set[UUID]:
+def _old_folders(path: Path) -> set[UUID]:
     """Folders that are named like rows and have not changed for a day."""
     found = set()
     before = now().timestamp() - ABANDONED_AFTER.total_seconds()
-    for folder in place.iterdir() if place.is_dir() else ():
+    for folder in path.iterdir() if path.is_dir() else ():
         try:
             row_id = UUID(folder.name)
         except ValueError:

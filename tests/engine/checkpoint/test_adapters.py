@@ -11,7 +11,7 @@ import torch
 from gpubloom.engine import Model
 from gpubloom.engine.adapters_on_disk import read_adapter, write_adapter
 from gpubloom.engine.models.lora import LoraBlocks, LoraSettings, LoraWeights, with_lora
-from tests.engine.checkpoint.placed import (
+from tests.engine.checkpoint.placements import (
     folder_of,
     make_executor,
     make_model,

@@ -10,8 +10,8 @@ from gpubloom.engine.checkpoint import Progress, start_save
 from gpubloom.engine.export import load_model
 from gpubloom.engine.models.sources import RandomWeights
 from gpubloom.plan.placement import BlockPlacement, Placement
-from tests.engine.checkpoint import placed
-from tests.engine.checkpoint.placed import (
+from tests.engine.checkpoint import placements
+from tests.engine.checkpoint.placements import (
     PLACEMENTS,
     folder_of,
     make_executor,
@@ -60,7 +60,7 @@ def test_models_of_transformers_continue_with_the_same_bits_under_another_placem
     for name, layer in (("family-host", host), ("family-link", link)):
         ends = BlockPlacement()
         placement = Placement(embedding=ends, layers=(layer,) * layers, head=None if blocks.tied else ends)
-        monkeypatch.setitem(placed.PLACEMENTS, name, placement)
+        monkeypatch.setitem(placements.PLACEMENTS, name, placement)
     model = Model(blocks, RandomWeights(blocks, seed=1), make_model().shape, blocks.config.to_dict())
     executor, other = make_executor("family-host", model=model), make_executor("family-link", model=model)
     train(executor, 2)

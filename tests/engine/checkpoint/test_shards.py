@@ -13,7 +13,7 @@ import torch
 from gpubloom.engine.shards.reading import ShardFolder
 from gpubloom.engine.shards.sharding import Sharding, moment_stretches, shard, weight_stretches
 from gpubloom.engine.shards.writing import write_shards
-from tests.engine.checkpoint.placed import LAYERS, make_executor, same, state_bytes, state_of, train
+from tests.engine.checkpoint.placements import LAYERS, make_executor, same, state_bytes, state_of, train
 
 ADVICE = "delete the folder."
 # A layer has 41 kB, its moments twice that.
@@ -187,9 +187,9 @@ def test_a_shard_that_is_missing_is_named(folder: Path) -> None:
 
 def test_a_tensor_in_none_of_the_files_is_named(folder: Path) -> None:
     index = folder / "model.safetensors.index.json"
-    places = json.loads(index.read_text())
-    del places["weight_map"]["lm_head.weight"], places["weight_map"]["model.norm.weight"]
-    index.write_text(json.dumps(places))
+    targets = json.loads(index.read_text())
+    del targets["weight_map"]["lm_head.weight"], targets["weight_map"]["model.norm.weight"]
+    index.write_text(json.dumps(targets))
     with pytest.raises(
         ValueError, match=r"tensor (model.norm|lm_head).weight is not in model-00001-of-00005"
     ):

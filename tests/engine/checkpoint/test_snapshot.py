@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, PARTS, WEIGHTS, Snapshot, SnapshotAbandoned
-from tests.engine.checkpoint.placed import PLACEMENTS, make_executor, same, state_bytes, state_of, train
+from tests.engine.checkpoint.placements import PLACEMENTS, make_executor, same, state_bytes, state_of, train
 
 AMPLE, TIGHT = 1.0, 0.05
 

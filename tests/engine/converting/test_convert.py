@@ -18,8 +18,8 @@ from gpubloom.engine.converting import writing as writing_forms
 from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.executors.sharded import ShardedExecutor
 from gpubloom.engine.serving.resolved_model import find_model
-from tests.engine.checkpoint import placed
-from tests.engine.checkpoint.placed import make_executor
+from tests.engine.checkpoint import placements
+from tests.engine.checkpoint.placements import make_executor
 from tests.engine.checkpoint.test_adapters import adapted
 from tests.engine.sharded.saved import hashed, make, restore, save, state_of, train
 
@@ -77,7 +77,7 @@ def test_a_whole_checkpoint_becomes_one_that_divided_runs_continue_from_and_back
 def test_adapters_come_back_from_every_form_as_peft_reads_them(tmp_path: Path) -> None:
     model = adapted()
     executor = make_executor("resident", model=model)
-    saved = placed.save(tmp_path, model, executor, step=2)
+    saved = placements.save(tmp_path, model, executor, step=2)
     for form in ("torch", "json", "sharded"):
         convert(saved, tmp_path / form, form)  # type: ignore[arg-type]
         convert(tmp_path / form, tmp_path / f"{form} and back", "block")

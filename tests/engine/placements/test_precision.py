@@ -125,7 +125,7 @@ def test_a_cpu_with_instructions_for_bf16_computes_wide_layers_with_them(
     make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, width: int, precision: str
 ) -> None:
     able = detect_hardware().model_copy(update={"cpu_bf16": True})
-    monkeypatch.setattr("gpubloom.engine.placing.detect_hardware", lambda: able)
+    monkeypatch.setattr("gpubloom.engine.device_placement.detect_hardware", lambda: able)
     model = {"preset": "nano", "context_length": 32, "hidden_size": width, "layers": 1}
     run = make_run(max_steps=1, model=model)
     executor = run.train().executor

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubloom.engine import Model, placing
+from gpubloom.engine import Model, device_placement
 from gpubloom.engine.checkpoint import Progress, read_checkpoint, start_save
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.executors.blocks import BlockExecutor
@@ -88,7 +88,7 @@ def test_a_run_that_moves_twice_learns_the_bits_of_one_that_never_moved(
 @pytest.fixture
 def place_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Lets trainers of this test place their models as one of PLACEMENTS, whatever the plan says."""
-    plan = placing.plan
+    plan = device_placement.plan
 
     def choose(name: str) -> None:
         def placed(config: Any, hardware: Any, *, shape: Any) -> Any:
@@ -100,7 +100,7 @@ def place_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             )
             return found.model_copy(update={"placement": wanted})
 
-        monkeypatch.setattr(placing, "plan", placed)
+        monkeypatch.setattr(device_placement, "plan", placed)
 
     return choose
 

@@ -163,8 +163,8 @@ def batch_of(step: int, *, accumulation: int = 1, rows: int = ROWS, vocabulary: 
     generator = torch.Generator().manual_seed(step)
     first_AB = torch.randint(0, vocabulary, (accumulation, rows), generator=generator)
     stride_AB = torch.randint(1, 4, (accumulation, rows), generator=generator)
-    places_T = torch.arange(LENGTH + 1)
-    rows_ABT = (first_AB[..., None] + stride_AB[..., None] * places_T) % vocabulary
+    positions_T = torch.arange(LENGTH + 1)
+    rows_ABT = (first_AB[..., None] + stride_AB[..., None] * positions_T) % vocabulary
     return Batch(rows_ABT[..., :-1].contiguous(), rows_ABT[..., 1:].contiguous())
 
 

@@ -16,7 +16,7 @@ from gpubloom.engine.hardware import Compute
 from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.placement import resident
-from tests.engine.checkpoint.placed import LAYERS, SHAPE, folder_of, make_model
+from tests.engine.checkpoint.placements import LAYERS, SHAPE, folder_of, make_model
 from tests.engine.placements.training import batch_of
 from tests.engine.sharded.cases import share
 

@@ -28,7 +28,7 @@ class EventFiles:
     def __init__(self, folder: Path, since: float) -> None:
         self._folder = folder
         self._since = since
-        self._places: dict[Path, int] = {}
+        self._offsets: dict[Path, int] = {}
 
     def look(self) -> Iterator[Scalars]:
         """Scalars that came since the last look, by TrainCard's names."""
@@ -38,16 +38,16 @@ class EventFiles:
     def _find(self) -> list[Path]:
         for path, facts in files_below(self._folder, without=_NOT_THERE):
             # Those of earlier attempts stay as they are.
-            is_new = "tfevents" in path.name and path not in self._places and facts.st_mtime >= self._since
-            if is_new and len(self._places) < _MOST_FILES:
-                self._places[path] = 0
-        return list(self._places)
+            is_new = "tfevents" in path.name and path not in self._offsets and facts.st_mtime >= self._since
+            if is_new and len(self._offsets) < _MOST_FILES:
+                self._offsets[path] = 0
+        return list(self._offsets)
 
     def _read(self, path: Path) -> Iterator[Scalars]:
         with os.fdopen(open_plain(path), "rb") as file:
             budget = _BYTES_PER_LOOK
             while budget > 0:
-                begin = self._places[path]
+                begin = self._offsets[path]
                 file.seek(begin)
                 head = file.read(_HEAD)
                 if len(head) < _HEAD:
@@ -62,7 +62,7 @@ class EventFiles:
                     yield from (_named(scalars) for scalars in read_scalars(io.BytesIO(record)))
                 else:
                     budget -= _HEAD
-                self._places[path] = end
+                self._offsets[path] = end
 
 
 def _named(scalars: Scalars) -> Scalars:

@@ -88,9 +88,9 @@ def metric_name(name: str) -> str:
     words = [word for word in re.split(r"[\s_/-]+", name.casefold().strip()) if word]
     words = [word for word in words if word not in {"avg", "average", "mean", "epoch"}] or words
     split = "train"
-    for place in (0, -1):
-        if len(words) > 1 and words[place] in _SPLITS:
-            split = _SPLITS[words.pop(place)]
+    for index in (0, -1):
+        if len(words) > 1 and words[index] in _SPLITS:
+            split = _SPLITS[words.pop(index)]
             break
     base = "_".join(words)
     return f"{split}/{_NAMES.get(base, base)}"

@@ -14,13 +14,13 @@ _NOT_THERE = {"traincard", "agent", "logs", ".home", "node_modules", "__pycache_
 def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[tuple[Path, os.stat_result]]:
     """Plain files, never through links: those could lead out of the folder."""
     seen = 0
-    for place, folders, names in os.walk(folder):
-        depth = len(Path(place).relative_to(folder).parts)
+    for directory, folders, names in os.walk(folder):
+        depth = len(Path(directory).relative_to(folder).parts)
         folders[:] = sorted(
             name for name in folders if depth < _DEEPEST and name not in _NOT_THERE and name not in without
         )
         seen += len(names) + len(folders)
-        for path in (Path(place, name) for name in names):
+        for path in (Path(directory, name) for name in names):
             try:
                 found = path.lstat()
             except OSError:

@@ -313,18 +313,18 @@ class AppendTracker:
         entry = {"kind": "grow", "path": name, "offset": offset, "size": len(piece)}
         entries.append({**entry, "fresh": True} if fresh else entry)
         body += piece
-        place = offset + len(piece)
+        end = offset + len(piece)
         try:
-            mark = _mark(self._run_dir / at, place)
+            mark = _mark(self._run_dir / at, end)
         except OSError:
             # Turned this moment. The next pass sees a file that is not the one it knows.
             mark = ""
-        state = {"inode": inode, "size": place, "mark": mark}
+        state = {"inode": inode, "size": end, "mark": mark}
         if known is None:
             self._reached[name] = state
         else:
             known.update(state)
-        return place == size
+        return end == size
 
 
 class LargeFileQueue:

@@ -132,11 +132,11 @@ class Outbox:
                 raise NoSlot("the upload addresses are not accepted") from None
 
     def _slot(self) -> str:
-        place = self._next - int(self._mailbox.get("first", 1))
+        index = self._next - int(self._mailbox.get("first", 1))
         slots = self._mailbox.get("slots", ())
-        if not 0 <= place < len(slots):
+        if not 0 <= index < len(slots):
             raise NoSlot("all upload addresses are used")
-        return str(slots[place])
+        return str(slots[index])
 
     def _outgoing(self) -> Path:
         return self._folder / f"parcel-{self._next:08d}"

@@ -82,13 +82,13 @@ class PartReader(FileSystemReader):
         assert isinstance(held, TensorStorageMetadata)
         return held.properties.dtype
 
-    def read_into(self, places: Mapping[str, Tensor], processes: Any = None) -> None:
+    def read_into(self, targets: Mapping[str, Tensor], processes: Any = None) -> None:
         """Fills tensors, or parts of them, by name; with `processes` all of them at the same time."""
         try:
             with warnings.catch_warnings():
                 # It says that one process reads alone, which is what is wanted.
                 warnings.simplefilter("ignore", UserWarning)
-                load(dict(places), storage_reader=self, process_group=processes, no_dist=processes is None)
+                load(dict(targets), storage_reader=self, process_group=processes, no_dist=processes is None)
         except CheckpointException as problem:
             raise ValueError(first_cause(problem)) from problem
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, AssertionError, KeyError) as problem:
@@ -133,8 +133,8 @@ def _load(stream: IO[bytes]) -> Metadata:
     found = _Contents(stream).load()
     if not isinstance(found, Metadata) or not found.storage_data:
         raise pickle.UnpicklingError("it is no table of contents")
-    for place in found.storage_data.values():
+    for target in found.storage_data.values():
         # A name, never a path: nothing outside the folder is read.
-        if Path(place.relative_path).name != place.relative_path:
-            raise pickle.UnpicklingError(f"it names {place.relative_path}, which lies elsewhere")
+        if Path(target.relative_path).name != target.relative_path:
+            raise pickle.UnpicklingError(f"it names {target.relative_path}, which lies elsewhere")
     return found

@@ -32,33 +32,33 @@ def restore_sharded(
     """From either form into a divided executor, or from parts into a whole one."""
     folder = _Folder(path, checksums, advice)
     if not isinstance(executor, ShardedExecutor):
-        places = _whole_places(model_folder, cast(KeepsBlocks, executor))
-        folder.check_parts(places)
-        folder.read_parts(places)
+        targets = _whole_targets(model_folder, cast(KeepsBlocks, executor))
+        folder.check_parts(targets)
+        folder.read_parts(targets)
         return
     if not is_sharded(path):
         with _in_agreement(executor):
             folder.read_own_rows(model_folder, executor)
         return
-    places = {
+    targets = {
         name: tensor.whole(getattr(tensor, part))
         for name, tensor, part in sharded_names(model_folder, executor)
     }
     with _in_agreement(executor):
-        folder.check_parts(places, executor.group)
+        folder.check_parts(targets, executor.group)
     with _in_agreement(executor):
-        folder.read_parts(places, executor.checkpoint_processes)
+        folder.read_parts(targets, executor.checkpoint_processes)
 
 
-def _whole_places(model_folder: ModelFolder, executor: KeepsBlocks) -> dict[str, Tensor]:
+def _whole_targets(model_folder: ModelFolder, executor: KeepsBlocks) -> dict[str, Tensor]:
     executor.settle()
-    places = {}
+    targets = {}
     for block, store in zip(model_folder.model.blocks.blocks, executor.stores, strict=True):
         for part in PARTS:
             views = store.trained.views(getattr(store, part))
             for tensor, view in zip(store.trained.tensors, views, strict=True):
-                places[model_folder.name_of(block, tensor, part)] = view
-    return places
+                targets[model_folder.name_of(block, tensor, part)] = view
+    return targets
 
 
 class _Folder:
@@ -71,20 +71,20 @@ class _Folder:
         self._files = ShardFolder(path, checksums, advice)
         self._parts = PartReader(path)
 
-    def check_parts(self, places: Mapping[str, Tensor], group: Group = ALONE) -> None:
+    def check_parts(self, targets: Mapping[str, Tensor], group: Group = ALONE) -> None:
         """Whether these tensors are there and undamaged; of a group each process looks at some files."""
         try:
             held = self._parts.shapes()
         except ValueError as problem:
             raise self._damaged(str(problem)) from None
-        self._must_fit(held, {name: tuple(place.shape) for name, place in places.items()})
+        self._must_fit(held, {name: tuple(target.shape) for name, target in targets.items()})
         files = sorted(name for name in self._checksums if name.endswith(".distcp") and name != CONTENTS_FILE)
         for name in files[group.rank :: group.size]:
             self._files.compare(name, sha256_of(self._path / name))
 
-    def read_parts(self, places: Mapping[str, Tensor], processes: Any = None) -> None:
+    def read_parts(self, targets: Mapping[str, Tensor], processes: Any = None) -> None:
         try:
-            self._parts.read_into(places, processes)
+            self._parts.read_into(targets, processes)
         except ValueError as problem:
             raise self._damaged(str(problem)) from None
 
@@ -107,9 +107,9 @@ class _Folder:
                 number += 1
                 with safetensors.safe_open(self._path / file, framework="pt") as opened:
                     for name in tensors:
-                        tensor, place = wanted[name]
-                        rows = opened.get_slice(name)[tensor.start : tensor.start + len(place)]
-                        place.copy_(rows)
+                        tensor, target = wanted[name]
+                        rows = opened.get_slice(name)[tensor.start : tensor.start + len(target)]
+                        target.copy_(rows)
 
     def _must_fit(self, held: Shapes, wanted: Shapes) -> None:
         for name, shape in held.items():

@@ -41,14 +41,14 @@ class SafetensorsFiles:
     """`stem.safetensors`, or several files with an index."""
 
     def __init__(self, folder: Path, stem: str) -> None:
-        self._places: dict[str, Path] = {}
+        self._files_by_name: dict[str, Path] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         for file in _safetensors_files(folder, stem):
             try:
                 with safetensors.safe_open(file, framework="pt") as opened:
                     # In the order of the bytes, which the header keeps.
                     for name in opened.offset_keys():
-                        self._places[name] = file
+                        self._files_by_name[name] = file
                         self._shapes[name] = tuple(opened.get_slice(name).get_shape())
             except (OSError, safetensors.SafetensorError) as problem:
                 raise ValueError(f"{file} cannot be read: {problem}.") from None
@@ -57,7 +57,7 @@ class SafetensorsFiles:
         return self._shapes
 
     def read(self, name: str) -> Tensor:
-        with safetensors.safe_open(self._places[name], framework="pt") as opened:
+        with safetensors.safe_open(self._files_by_name[name], framework="pt") as opened:
             tensor: Tensor = opened.get_tensor(name)
             return tensor
 

@@ -34,7 +34,7 @@ def write_safetensors(folder: Path, stem: str, tensors: NamedTensors, shard_byte
     """Files of about `shard_bytes`, each of tensors of one type, and an index where there are several."""
     groups = list(_grouped(tensors, shard_bytes))
     count = len(groups)
-    places: dict[str, str] = {}
+    weight_map: dict[str, str] = {}
     total = 0
     for number, (dtype, names) in enumerate(groups, start=1):
         numbered = f"{stem}-{number:05d}-of-{count:05d}" if count > 1 else stem
@@ -48,10 +48,10 @@ def write_safetensors(folder: Path, stem: str, tensors: NamedTensors, shard_byte
             writer.close()
         finally:
             writer.discard()
-        places |= dict.fromkeys(names, file)
+        weight_map |= dict.fromkeys(names, file)
         total += contents[-1].end
     if count > 1:
-        index = {"metadata": {"total_size": total}, "weight_map": places}
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / f"{stem}.safetensors.index.json").write_text(
             json.dumps(index, indent=2) + "\n", encoding="utf-8"
         )

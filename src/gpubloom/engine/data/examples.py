@@ -123,7 +123,7 @@ class _Counts:
     problems: ProblemLog = field(default_factory=ProblemLog)
     too_long: int = 0
     tokens_lost: int = 0
-    long_places: list[str] = field(default_factory=list)
+    long_row_names: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class _Reading:
         ids, trained = tokens.ids, tokens.trained
         if not each.rendered.is_plain:
             self._conversations += 1
-            last = next((place for place in reversed(range(len(ids))) if trained[place]), None)
+            last = next((index for index in reversed(range(len(ids))) if trained[index]), None)
             if last is not None:
                 self._ends[ids[last]] += 1
         if self._config.train_on == "everything":
@@ -236,8 +236,8 @@ class _Reading:
         if len(ids) > self._limit:
             counts.too_long += 1
             counts.tokens_lost += len(ids) - (self._limit if self._config.too_long == "cut" else 0)
-            if len(counts.long_places) < _NAMED:
-                counts.long_places.append(where)
+            if len(counts.long_row_names) < _NAMED:
+                counts.long_row_names.append(where)
             if self._config.too_long == "skip":
                 return None
             ids, trained = ids[: self._limit], trained[: self._limit]
@@ -262,11 +262,13 @@ def _notes(name: str, counts: _Counts, limit: int, *, cut: bool) -> list[str]:
             more = " …" if refused > _NAMED else ""
             notes.append(f"{name}: {refused:,} of {counts.rows:,} rows {what}: {named}{more}")
     if counts.too_long:
-        places = ", ".join(counts.long_places) + (" …" if counts.too_long > len(counts.long_places) else "")
+        row_names = ", ".join(counts.long_row_names) + (
+            " …" if counts.too_long > len(counts.long_row_names) else ""
+        )
         what = "lost their end" if cut else "were left out"
         notes.append(
             f"{name}: {counts.too_long:,} examples are longer than {limit:,} tokens and {what} "
-            f"({counts.tokens_lost:,} tokens; {places})"
+            f"({counts.tokens_lost:,} tokens; {row_names})"
         )
     return notes
 

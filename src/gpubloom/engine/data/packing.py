@@ -67,7 +67,7 @@ class PackedRows:
         tokens, documents = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         targets = np.full(shape, IGNORED, np.int64)
         filling = 0
-        for place, number in enumerate(numbers):
+        for index, number in enumerate(numbers):
             end, document = 0, 0
             # Of an empty row, nothing.
             bounds = (0, 0) if number == NO_ROW else (self.rows[number], self.rows[number + 1])
@@ -76,11 +76,11 @@ class PackedRows:
                 first, last = self.examples.starts[example], self.examples.starts[example + 1]
                 begin, end = end, end + int(last - first)
                 ids = self.examples.tokens[first:last].astype(np.int64)
-                tokens[place, begin:end] = ids
-                documents[place, begin:end] = document
+                tokens[index, begin:end] = ids
+                documents[index, begin:end] = document
                 trained = self.examples.trained[first + 1 : last]
-                targets[place, begin : end - 1] = np.where(trained, ids[1:], IGNORED)
-            documents[place, end:] = document + 1
+                targets[index, begin : end - 1] = np.where(trained, ids[1:], IGNORED)
+            documents[index, end:] = document + 1
             filling += self.length - end
         # One example a row needs no mask: what fills a row stands behind everything that is trained.
         return RowArrays(tokens, targets, documents if self.is_packed else None, filling)
@@ -105,15 +105,15 @@ def best_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     rooms: list[int] = []
     for example in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
         length = lengths[example]
-        place = bisect.bisect_left(rooms, length)
-        if place == len(rooms):
+        index = bisect.bisect_left(rooms, length)
+        if index == len(rooms):
             row, room = len(rows), capacity
             rows.append([])
         else:
-            room = rooms[place]
+            room = rooms[index]
             row = by_room[room].pop()
             if not by_room[room]:
-                del rooms[place], by_room[room]
+                del rooms[index], by_room[room]
         rows[row].append(example)
         left = room - length
         if left:

@@ -85,11 +85,11 @@ def _tokens(
 
 def _scores(tokens: list[str], merges: list[str]) -> list[float]:
     """SentencePiece's BPE merges what has the highest score; a merge's place says the same."""
-    place = {
+    rank_of = {
         "".join(merge.split(" ", 1)): float(-number) for number, merge in reversed(list(enumerate(merges, 1)))
     }
     least = -float(len(merges) + 1)
-    return [place.get(token, least) for token in tokens]
+    return [rank_of.get(token, least) for token in tokens]
 
 
 def _rules(pre_tokenizer: Any, file: Path) -> str:

@@ -111,7 +111,7 @@ def _write_weights(
     dtype = DTYPES[precision]
     shards = list(_shards(weights.shapes, dtype.itemsize, shard_bytes))
     count = len(shards)
-    checksums, places = {}, {}
+    checksums, weight_map = {}, {}
     stream = iter(weights)
     for number, shard in enumerate(shards, 1):
         name = f"{WEIGHTS_STEM}-{number:05d}-of-{count:05d}" if count > 1 else WEIGHTS_STEM
@@ -125,13 +125,13 @@ def _write_weights(
                 tensor_name, tensor = next(stream)
                 assert tensor_name == expected, f"{tensor_name} came instead of {expected}"
                 writer.write(raw_bytes(tensor.to(dtype).contiguous()))
-                places[tensor_name] = file
+                weight_map[tensor_name] = file
             checksums[file] = writer.close()
         finally:
             writer.discard()
     if count > 1:
         size = dtype.itemsize * sum(torch.Size(shape).numel() for _, shape in weights.shapes)
-        index = {"metadata": {"total_size": size}, "weight_map": places}
+        index = {"metadata": {"total_size": size}, "weight_map": weight_map}
         (folder / f"{WEIGHTS_STEM}.safetensors.index.json").write_text(
             json.dumps(index, indent=2) + "\n", encoding="utf-8"
         )

@@ -11,10 +11,10 @@ from torch import Tensor
 
 def document_starts(documents_BT: Tensor) -> Tensor:
     """Where each position's document starts in its row."""
-    places_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
+    positions_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
     first_BT = torch.ones_like(documents_BT, dtype=torch.bool)
     first_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
-    return torch.where(first_BT, places_T, 0).cummax(dim=1).values
+    return torch.where(first_BT, positions_T, 0).cummax(dim=1).values
 
 
 def same_document(documents_BT: Tensor) -> Tensor:

@@ -39,8 +39,8 @@ class Dropout:
         ]
         return torch.tensor(rows, dtype=torch.int32).view(layers, len(begins), _DRAW)
 
-    def _key(self, *place: int) -> int:
-        text = " ".join(map(str, (self.seed, *place))).encode()
+    def _key(self, *counters: int) -> int:
+        text = " ".join(map(str, (self.seed, *counters))).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big", signed=True)
 
 
@@ -53,8 +53,8 @@ def leave_out(x: Tensor, draw: Tensor, salt: int) -> Tensor:
     """x with the draw's share of its values set to zero, and the others enlarged to make up for it."""
     rows = x.shape[:-1].numel()
     key = draw[0] ^ salt
-    place_N = torch.arange(rows, dtype=torch.int32, device=x.device) + draw[2]
-    row_N1 = _mix(place_N ^ key)[:, None]
+    counter_N = torch.arange(rows, dtype=torch.int32, device=x.device) + draw[2]
+    row_N1 = _mix(counter_N ^ key)[:, None]
     column_D = _mix(torch.arange(x.shape[-1], dtype=torch.int32, device=x.device) ^ _mix(key))
     kept = (_mix(row_N1 ^ column_D) & (_RANGE - 1)) >= draw[1]
     scale = 1 / (1 - draw[1].float() / _RANGE)

@@ -89,8 +89,8 @@ class RandomLlama:
             device = next(iter(tensors.values())).device
             self._generator = torch.Generator(device).manual_seed(self._seed)
         for tensor in (*block.trained, *block.frozen):
-            place = tensors[tensor.name]
-            if place.ndim == 1:
-                place.fill_(1.0)
+            target = tensors[tensor.name]
+            if target.ndim == 1:
+                target.fill_(1.0)
             else:
-                place.normal_(0.0, initial_deviation(self._shape, tensor.name), generator=self._generator)
+                target.normal_(0.0, initial_deviation(self._shape, tensor.name), generator=self._generator)

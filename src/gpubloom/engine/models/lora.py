@@ -156,14 +156,14 @@ class LoraWeights:
             self._model.base_block(block), {spec.name: tensors[spec.name] for spec in block.frozen}
         )
         for spec in block.trained:
-            place = tensors[spec.name]
+            target = tensors[spec.name]
             if self._adapters is not None:
-                place.copy_(self._adapters[self._model.parameter_name(block, spec)])
+                target.copy_(self._adapters[self._model.parameter_name(block, spec)])
             elif spec.name.endswith(f".{_A}"):
-                generator = generator_for(self._seed, f"{block.name}.{spec.name}", place.device)
-                nn.init.kaiming_uniform_(place, a=math.sqrt(5), generator=generator)
+                generator = generator_for(self._seed, f"{block.name}.{spec.name}", target.device)
+                nn.init.kaiming_uniform_(target, a=math.sqrt(5), generator=generator)
             else:
-                place.zero_()
+                target.zero_()
 
 
 def is_transposed(module: nn.Module) -> bool:

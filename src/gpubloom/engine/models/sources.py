@@ -82,7 +82,7 @@ class PretrainedWeights:
             self._fill(self._model.parameter_name(block, spec), spec, tensors[spec.name])
 
     @torch.no_grad()
-    def _fill(self, name: str, spec: TensorSpec, place: Tensor) -> None:
+    def _fill(self, name: str, spec: TensorSpec, target: Tensor) -> None:
         names = self._names(name)
         origin = self._origins.get(name)
         if origin is None or len(origin.names) == 1:
@@ -91,7 +91,7 @@ class PretrainedWeights:
             self._refuse_other_shape(names[0], found, spec)
         tensor = origin.load(self._read) if origin is not None else self._read(names[0])
         self._refuse_other_shape(names[0], tuple(tensor.shape), spec)
-        place.copy_(tensor)
+        target.copy_(tensor)
 
     def _names(self, name: str) -> tuple[str, ...]:
         """The checkpoint's own names of what a tensor is made of."""

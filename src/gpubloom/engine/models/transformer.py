@@ -220,9 +220,9 @@ def document_tables(shape: ModelShape, documents_BT: Tensor) -> LayerTables:
     """Tables of rows with several documents: positions start again at each, and none sees another."""
     length = documents_BT.shape[1]
     cos_TH, sin_TH = rotary_tables(shape, length, documents_BT.device)
-    places_T = torch.arange(length, device=documents_BT.device)
-    positions_BT = places_T - document_starts(documents_BT)
-    seen_TT = places_T[:, None] >= places_T[None, :]
+    positions_T = torch.arange(length, device=documents_BT.device)
+    positions_BT = positions_T - document_starts(documents_BT)
+    seen_TT = positions_T[:, None] >= positions_T[None, :]
     mask_B1TT = same_document(documents_BT) & seen_TT
     return cos_TH[positions_BT][:, None], sin_TH[positions_BT][:, None], mask_B1TT
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 
 from gpubloom.engine.data import Batch
+from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.model import Model
 from gpubloom.engine.parallel import join
 from gpubloom.engine.parallel.process_layout import limit_threads, shared_out
-from gpubloom.engine.placing import place
 from gpubloom.plan import TrainConfig, shape_of
 
 _WARM_STEPS = 2
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     limit_threads(group.local_size)
     vocabulary = shape_of(config).vocab_size
     model = Model.open(config, vocab_size=vocabulary, end_of_text=0)
-    executor = place(config, model, None, group).executor
+    executor = move_to_devices(config, model, None, group).executor
     random = torch.Generator().manual_seed(group.rank)
     shape = (config.accumulation, config.batch_size, config.context_length)
     tokens = torch.randint(0, vocabulary, shape, generator=random)

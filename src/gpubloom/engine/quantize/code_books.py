@@ -73,8 +73,8 @@ def _middles(parts: int) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
     """Middles of equal parts of [0.1, 1] in FP32, with the roundings that the published table has."""
     begin, end = np.float32(0.1), np.float32(1)
     width = np.float64((end - begin) / np.float32(parts))
-    place = np.arange(parts + 1)
-    lower = np.float64(begin) + width * place
-    upper = np.float64(end) - width * (parts - place)
-    edges = np.where(place < (parts + 1) // 2, lower, upper).astype(np.float32)
+    steps = np.arange(parts + 1)
+    lower = np.float64(begin) + width * steps
+    upper = np.float64(end) - width * (parts - steps)
+    edges = np.where(steps < (parts + 1) // 2, lower, upper).astype(np.float32)
     return (edges[:-1] + edges[1:]) / np.float32(2)

@@ -93,8 +93,8 @@ def _without(lead: str, pieces: Iterator[str]) -> Iterator[str]:
 
 
 def _first(text: str, stops: tuple[str, ...]) -> int | None:
-    places = [place for stop in stops if (place := text.find(stop)) >= 0]
-    return min(places, default=None)
+    starts = [start for stop in stops if (start := text.find(stop)) >= 0]
+    return min(starts, default=None)
 
 
 def _longest_beginning(text: str, stops: tuple[str, ...]) -> int:

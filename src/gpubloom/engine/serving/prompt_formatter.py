@@ -102,7 +102,7 @@ def _lead(template: ChatTemplate, rows: RowTokenizer) -> str:
 def _added_behind(rows: RowTokenizer) -> int:
     """How many tokens the tokenizer ends every text with; what is to be continued has no end yet."""
     whole, bare = (rows.encode(Rendered("a", (), is_plain=plain)).ids for plain in (True, False))
-    return max(0, len(whole) - 1 - max(place for place, token in enumerate(whole) if token == bare[-1]))
+    return max(0, len(whole) - 1 - max(index for index, token in enumerate(whole) if token == bare[-1]))
 
 
 def _template(found: ResolvedModel) -> ChatTemplate:

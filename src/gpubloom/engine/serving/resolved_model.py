@@ -109,15 +109,15 @@ def _run_of(path: Path) -> tuple[Path | None, TrainConfig | None]:
     """
     whole = path.resolve()
     if whole.name == "model":
-        place = whole.parent
+        folder = whole.parent
     elif whole.parent.name == "checkpoints":
-        place = whole.parent.parent
+        folder = whole.parent.parent
     elif not _holds_weights(whole):
-        place = whole
+        folder = whole
     else:
         return None, None
-    config = _train_config(place)
-    return (None, None) if config is None else (place, config)
+    config = _train_config(folder)
+    return (None, None) if config is None else (folder, config)
 
 
 def _train_config(folder: Path) -> TrainConfig | None:

@@ -79,7 +79,7 @@ class Service:
     @contextmanager
     def asked(self, *, chat: bool, body: Any, gone: Callable[[], bool]) -> Iterator[ParsedRequest]:
         """An answer that can be iterated; within it, the process is not idle. Raises Refused."""
-        with self._place():
+        with self._slot():
             request = parse(ChatRequest, body) if chat else parse(CompletionRequest, body)
             name = request.model or self.registry.default
             model = self._model(name)
@@ -129,7 +129,7 @@ class Service:
             raise Rejected(str(problem), param="messages") from None
 
     @contextmanager
-    def _place(self) -> Iterator[None]:
+    def _slot(self) -> Iterator[None]:
         with self._guard:
             if self._at_once >= _MOST_AT_ONCE:
                 raise Rejected(

@@ -68,11 +68,11 @@ class ShardFolder:
             for entry in reader.entries:
                 stretch = wanted[entry.name]
                 flat = flat_of(stretch)[stretch.start : stretch.start + stretch.length]
-                for place in torch.split(flat, _PIECE_LENGTH):
-                    room = rooms.beside(place)
+                for target in torch.split(flat, _PIECE_LENGTH):
+                    room = rooms.beside(target)
                     reader.read_into(bytes_of(room))
-                    if room is not place:
-                        place.copy_(room)
+                    if room is not target:
+                        target.copy_(room)
             actual = reader.sha256()
         except (OSError, ValueError) as problem:
             raise self._damaged(f"{file} cannot be read: {problem}") from None
@@ -116,10 +116,10 @@ class _Rooms:
     def __init__(self) -> None:
         self._buffers: list[Tensor] = []
 
-    def beside(self, place: Tensor) -> Tensor:
-        if place.device.type == "cpu":
-            return place
+    def beside(self, target: Tensor) -> Tensor:
+        if target.device.type == "cpu":
+            return target
         # Two take turns: the one before is still being hashed.
         buffer = torch.empty(_PIECE_LENGTH) if len(self._buffers) < 2 else self._buffers.pop(0)
         self._buffers.append(buffer)
-        return buffer[: len(place)]
+        return buffer[: len(target)]

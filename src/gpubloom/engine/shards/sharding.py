@@ -56,8 +56,8 @@ class Sharding:
     def index(self) -> dict[str, object] | None:
         if len(self.shards) == 1:
             return None
-        places = {each.name: shard.file for shard in self.shards for each in shard.stretches}
-        return {"metadata": {"total_size": self.total_bytes}, "weight_map": places}
+        weight_map = {each.name: shard.file for shard in self.shards for each in shard.stretches}
+        return {"metadata": {"total_size": self.total_bytes}, "weight_map": weight_map}
 
 
 def tensor_name(model: BlockModel, block: BlockSpec, tensor: TensorSpec, part: Part, prefix: str = "") -> str:

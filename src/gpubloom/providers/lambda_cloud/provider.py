@@ -50,7 +50,7 @@ _LONGEST_NAME = 64
 _OWN_SSH_KEY = "bloom"
 _PAUSE_SECONDS = 2.0
 # Free when it was asked for, and taken a second later: each further try waits for its turn.
-_PLACES_TRIED = 3
+_CANDIDATES_TRIED = 3
 
 _CODES: dict[str, FaultKind] = {
     "instance-operations/launch/insufficient-capacity": "no_capacity",
@@ -107,10 +107,10 @@ class LambdaCloud:
         async with self._launching:
             if (found := await self._find(launch.key)) is not None:
                 return found
-            places = await self._free_places(launch)
+            candidates = await self._candidates(launch)
             ssh_key = await self._usable_ssh_key()
             return await first_with_room(
-                places[:_PLACES_TRIED], lambda place: self._launch(launch, *place, ssh_key)
+                candidates[:_CANDIDATES_TRIED], lambda candidate: self._launch(launch, *candidate, ssh_key)
             )
 
     async def status(self, instance_id: str) -> Instance:
@@ -180,25 +180,25 @@ class LambdaCloud:
     async def _types(self) -> dict[str, TypeOnOffer]:
         return (await self._http.read("GET", "/api/v1/instance-types", Answer[dict[str, TypeOnOffer]])).data
 
-    async def _free_places(self, launch: Launch) -> Sequence[tuple[str, str, float]]:
+    async def _candidates(self, launch: Launch) -> Sequence[tuple[str, str, float]]:
         """Type, region and price of machines that fit and are free, the cheapest first; at least one."""
         fits = fitting((await self._types()).values(), launch.gpu, launch.gpus)
         wanted = f"{launch.gpus}× {launch.gpu}"
         if not fits:
             raise Fault("refused", f"Lambda has no machine with {wanted}. Take another offer.")
-        places = [
+        candidates = [
             (offered.instance_type.name, region, offered.instance_type.hourly)
             for offered in fits
             for region in offered.regions
             if lies_in(region, launch.region)
         ]
-        if not places:
+        if not candidates:
             where = f" in {launch.region}" if launch.region else ""
             raise Fault(
                 "no_capacity",
                 f"Lambda has no machine with {wanted} free{where} now. Wait, or take another offer.",
             )
-        return places
+        return candidates
 
     async def _usable_ssh_key(self) -> str:
         if self._ssh_key:

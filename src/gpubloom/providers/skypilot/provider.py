@@ -249,13 +249,13 @@ class SkyPilotProvider:
         if ask_job and cluster["status"] == "UP":
             job = await self._sky.ask("job", name=cluster["name"])
         state, detail = _state(cluster, job)
-        places = [place for place in (cluster["cloud"], cluster["region"]) if place]
+        location = [part for part in (cluster["cloud"], cluster["region"]) if part]
         return Instance(
             instance_id,
             cluster["name"],
             state,  # type: ignore[arg-type]
             detail,
-            region="/".join(places).lower() or None,
+            region="/".join(location).lower() or None,
             hourly=cluster["hourly"],
             billed_from=datetime.fromtimestamp(cluster["launched_at"], UTC),
         )

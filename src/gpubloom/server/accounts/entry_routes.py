@@ -76,7 +76,7 @@ async def read_state(
 async def set_up(request: Request, body: Setup, database: CurrentDatabase) -> SignedIn:
     """Create the first account, an admin, with the link that the server printed."""
     password_hash = await hash_password(body.password.get_secret_value())
-    place = client_address(request)
+    address = client_address(request)
     async with database.write() as session:
         user = await registration.create_first_admin(
             session,
@@ -84,10 +84,10 @@ async def set_up(request: Request, body: Setup, database: CurrentDatabase) -> Si
             name=body.name,
             email=body.email,
             password_hash=password_hash,
-            ip_address=place,
+            ip_address=address,
         )
         opened = await open_session(
-            session, user, ip_address=place, user_agent=request.headers.get("user-agent")
+            session, user, ip_address=address, user_agent=request.headers.get("user-agent")
         )
     return _signed_in(request, user, opened)
 
@@ -127,9 +127,11 @@ async def sign_up(
 @router.post("/verify", dependencies=RATED)
 async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn:
     """Confirm an email address by its letter, and sign in."""
-    place = client_address(request)
-    user = await registration.verify_email(session, body.token, place)
-    opened = await open_session(session, user, ip_address=place, user_agent=request.headers.get("user-agent"))
+    address = client_address(request)
+    user = await registration.verify_email(session, body.token, address)
+    opened = await open_session(
+        session, user, ip_address=address, user_agent=request.headers.get("user-agent")
+    )
     return _signed_in(request, user, opened)
 
 
@@ -153,15 +155,15 @@ async def resend_verification(
 @router.post("/sign-in", dependencies=RATED)
 async def sign_in(request: Request, body: SignIn, database: CurrentDatabase) -> SignedIn:
     """Sign a browser in with email address and password."""
-    place = client_address(request)
+    address = client_address(request)
     user = await passwords.check_credentials(
-        database, email=body.email, password=body.password.get_secret_value(), ip_address=place
+        database, email=body.email, password=body.password.get_secret_value(), ip_address=address
     )
     async with database.write() as session:
         opened = await open_session(
-            session, user, ip_address=place, user_agent=request.headers.get("user-agent")
+            session, user, ip_address=address, user_agent=request.headers.get("user-agent")
         )
-        record(session, "user.signed_in", actor=user.id, subject=f"user:{user.id}", ip_address=place)
+        record(session, "user.signed_in", actor=user.id, subject=f"user:{user.id}", ip_address=address)
     return _signed_in(request, user, opened)
 
 

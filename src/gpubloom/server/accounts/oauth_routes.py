@@ -94,18 +94,18 @@ async def come_back(
         profile = await oauth.fetch_profile(
             known, attempt, code=code, callback=_callback(settings, known.name)
         )
-        place = client_address(request)
+        address = client_address(request)
         async with database.write() as session:
-            user = await _user_of(session, settings, known.name, profile, place)
+            user = await _user_of(session, settings, known.name, profile, address)
             opened = await open_session(
-                session, user, ip_address=place, user_agent=request.headers.get("user-agent")
+                session, user, ip_address=address, user_agent=request.headers.get("user-agent")
             )
             record(
                 session,
                 "user.signed_in",
                 actor=user.id,
                 subject=f"user:{user.id}",
-                ip_address=place,
+                ip_address=address,
                 provider=known.name,
             )
         set_session_cookie(request, opened.secret)
@@ -130,7 +130,7 @@ def _attempt(cookie: str, provider: str) -> tuple[oauth.Attempt, str]:
 
 
 async def _user_of(
-    session: AsyncSession, settings: Settings, provider: str, profile: oauth.Profile, place: str | None
+    session: AsyncSession, settings: Settings, provider: str, profile: oauth.Profile, address: str | None
 ) -> User:
     await one_at_a_time(session, profile.email)
     linked = await session.scalar(
@@ -150,7 +150,7 @@ async def _user_of(
         user = User(id=uuid4(), name=profile.name, email=profile.email, email_verified=now())
         session.add(user)
         await session.flush()
-        record(session, "user.signed_up", actor=None, subject=f"user:{user.id}", ip_address=place)
+        record(session, "user.signed_up", actor=None, subject=f"user:{user.id}", ip_address=address)
     elif user.disabled:
         raise oauth.OAuthFailed("oauth_failed")
     elif user.email_verified is None:

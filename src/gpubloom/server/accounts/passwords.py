@@ -21,7 +21,7 @@ from gpubloom.server.settings import Settings
 
 # Per address and place: guessing one password. Per place: guessing many accounts. Per address: many places.
 _PAIR = Rate("sign-in", limit=10, seconds=15 * 60)
-_PLACE = Rate("sign-in-place", limit=100, seconds=15 * 60)
+_IP_ADDRESS = Rate("sign-in-place", limit=100, seconds=15 * 60)
 _ADDRESS = Rate("sign-in-address", limit=100, seconds=60 * 60)
 
 
@@ -30,10 +30,10 @@ async def check_credentials(database: Database, *, email: str, password: str, ip
 
     Opens its own short transactions: hashing takes far too long to hold one.
     """
-    place = ip_address or "unknown"
-    await _PLACE.count(database, place)
+    ip = ip_address or "unknown"
+    await _IP_ADDRESS.count(database, ip)
     await _ADDRESS.count(database, email)
-    await _PAIR.count(database, email, place)
+    await _PAIR.count(database, email, ip)
     async with database.read() as session:
         user = await find_by_email(session, email)
     right, fresh_hash = await check_password(password, user.password_hash if user else None)
@@ -55,7 +55,7 @@ async def check_credentials(database: Database, *, email: str, password: str, ip
         async with database.write() as session:
             await session.execute(update(User).where(User.id == user.id).values(password_hash=fresh_hash))
     # Whoever knows the password was not guessing.
-    await _PAIR.forget(database, email, place)
+    await _PAIR.forget(database, email, ip)
     return user
 
 

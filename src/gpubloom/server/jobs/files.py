@@ -51,8 +51,8 @@ def model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
     if not is_folder_beneath(run_dir, _MODEL):
         return []
     found = []
-    for place, _, names in os.walk(run_dir / _MODEL):
-        for path in (Path(place, name) for name in names):
+    for directory, _, names in os.walk(run_dir / _MODEL):
+        for path in (Path(directory, name) for name in names):
             facts = path.lstat()
             # Links could lead out of the folder.
             if stat.S_ISREG(facts.st_mode):

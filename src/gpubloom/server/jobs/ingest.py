@@ -82,8 +82,8 @@ async def store_points(session: AsyncSession, job: TrainingJob, events: Iterable
             )
             if value is not None:
                 for level in LEVELS:
-                    place = (ids[key], level, bucket_of(level, x), attempt)
-                    _merge(folded, place, value)
+                    bucket_key = (ids[key], level, bucket_of(level, x), attempt)
+                    _merge(folded, bucket_key, value)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         await session.execute(insert(MetricPoint), rows[start : start + _ROWS_AT_ONCE])
     await _store_buckets(session, folded)
@@ -91,11 +91,11 @@ async def store_points(session: AsyncSession, job: TrainingJob, events: Iterable
 
 
 def _merge(
-    folded: dict[tuple[int, int, int, int], list[float]], place: tuple[int, int, int, int], value: float
+    folded: dict[tuple[int, int, int, int], list[float]], bucket_key: tuple[int, int, int, int], value: float
 ) -> None:
-    kept = folded.get(place)
+    kept = folded.get(bucket_key)
     if kept is None:
-        folded[place] = [value, value, value, 1]
+        folded[bucket_key] = [value, value, value, 1]
         return
     kept[0] = min(kept[0], value)
     kept[1] = max(kept[1], value)

@@ -100,7 +100,7 @@ def read_config(
     # Before the data: a model's own tokenizer lies in its folder, and the folder is what somebody named.
     model = {"path": readable("model.path", config.model.path)}
     tokenizer = config.data.tokenizer
-    places = {
+    data_paths = {
         # Anybody may train on the demo's data, also by naming it, as a job does that is started again.
         "train_path": config.data.train_path
         if config.data.train_path == demo["data"]["train_path"]
@@ -110,7 +110,7 @@ def read_config(
     }
     return config.model_copy(
         update={
-            "data": config.data.model_copy(update=places),
+            "data": config.data.model_copy(update=data_paths),
             "model": config.model.model_copy(update=model),
         }
     )
@@ -229,7 +229,7 @@ async def decide(
         raise InvalidInput.for_field("config.data.train_path", str(error)) from error
     refusals: list[CannotRun] = []
     for machine in candidates:
-        chosen = _place(config, machine, gpu_type)
+        chosen = _data_file(config, machine, gpu_type)
         try:
             return _launch(chosen, machine, tokens)
         except ValueError as refusal:
@@ -280,7 +280,7 @@ def _with_gpu(machines: list[Hardware], gpu_type: str) -> list[Hardware]:
     return found
 
 
-def _place(config: TrainConfig, machine: Hardware, gpu_type: str | None) -> TrainConfig:
+def _data_file(config: TrainConfig, machine: Hardware, gpu_type: str | None) -> TrainConfig:
     if config.device != "auto":
         return config
     # Said in the config, so that the run does not decide differently when it starts.

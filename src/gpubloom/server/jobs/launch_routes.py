@@ -136,10 +136,10 @@ async def _decide(
     *,
     name: str,
     data_path: str | None,
-    place: dict[str, Any] | None = None,
+    offer: dict[str, Any] | None = None,
 ) -> Launch:
     config, machines = await _configure(
-        body, principal, database, settings, name=name, data_path=data_path, place=place
+        body, principal, database, settings, name=name, data_path=data_path, offer=offer
     )
     return await decide(machines, config, gpu_type=body.gpu_type, host_memory=body.host_memory)
 
@@ -152,17 +152,17 @@ async def _configure(
     *,
     name: str,
     data_path: str | None,
-    place: dict[str, Any] | None = None,
+    offer: dict[str, Any] | None = None,
 ) -> tuple[TrainConfig, list[Hardware]]:
     """The whole config of a request, and the machines that may run it."""
     async with database.read() as session:
         inputs = await _inputs(session, body, principal, settings)
         machines = [hardware for hardware, _ in await live_machines(session)]
     config = read_config(body.config, settings, name=name, data_path=data_path, inputs=inputs)
-    if place is None:
+    if offer is None:
         await check_backend(config)
     else:
-        machines = [hardware_of(place)]
+        machines = [hardware_of(offer)]
     await check_files(config, settings, inputs)
     return await fill_in(config), machines
 
@@ -199,8 +199,8 @@ async def create_job(
     name = (
         body.name or str(body.config.get("name") or (body.project.name if body.project else "Training"))[:120]
     )
-    place = await _take(body, principal, database, offer_service)
-    launch = await _decide(body, principal, database, settings, name=name, data_path=data_path, place=place)
+    offer = await _take(body, principal, database, offer_service)
+    launch = await _decide(body, principal, database, settings, name=name, data_path=data_path, offer=offer)
     finder = _finder(body.finder or Finder(), launch) if body.kind == "find_learning_rate" else None
     async with database.write() as session:
         if body.project is not None:
@@ -220,7 +220,7 @@ async def create_job(
             host_memory=body.host_memory,
             max_attempts=body.max_attempts,
             finder=finder,
-            place=None if place is None else with_estimate(place, launch.plan.seconds),
+            offer=None if offer is None else with_estimate(offer, launch.plan.seconds),
             budget=body.budget,
             max_hours=body.max_hours,
             requested_config=TrainConfig.own_names(body.config),

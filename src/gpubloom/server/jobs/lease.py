@@ -55,20 +55,20 @@ class FreeSlots:
     gpu_names: Sequence[str] = ()
 
 
-def waiting_for(claimant: Claimant, places: FreeSlots) -> list[ColumnElement[bool]]:
+def waiting_for(claimant: Claimant, free_slots: FreeSlots) -> list[ColumnElement[bool]]:
     """The jobs that wait and that such devices of this machine can take."""
-    right_kind = [literal(name).icontains(TrainingJob.gpu_type) for name in places.gpu_names]
+    right_kind = [literal(name).icontains(TrainingJob.gpu_type) for name in free_slots.gpu_names]
     fits = [
         and_(
             TrainingJob.gpus > 0,
-            TrainingJob.gpus <= places.gpus,
+            TrainingJob.gpus <= free_slots.gpus,
             or_(TrainingJob.gpu_type.is_(None), *right_kind),
         )
     ]
     about_a_model = TrainingJob.kind.in_(MODEL_TASK_KINDS)
-    if places.cpu:
+    if free_slots.cpu:
         fits.append(and_(TrainingJob.gpus == 0, ~about_a_model))
-    if places.side_slot:
+    if free_slots.side_slot:
         fits.append(and_(TrainingJob.gpus == 0, about_a_model))
     return [
         TrainingJob.status == "queued",

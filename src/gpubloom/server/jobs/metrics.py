@@ -263,8 +263,8 @@ def _row(
     for column, values in columns.items():
         row[column] = values.get((point.attempt, point.x))
     for column, (times, values_at) in system.items():
-        place = bisect_right(times, point.time) - 1
-        row[column] = values_at[place] if place >= 0 else None
+        index = bisect_right(times, point.time) - 1
+        row[column] = values_at[index] if index >= 0 else None
     if row["memoryUsage"] is not None:
         row["memoryUsage"] = round(row["memoryUsage"] / _MEGABYTE)
     return row

@@ -42,7 +42,7 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         gpu_type=job.gpu_type,
         host_memory=job.host_memory,
         target=job.target,
-        place=job.place,
+        offer=job.offer,
         budget=job.budget,
         max_hours=job.max_hours,
         want=job.want,

@@ -32,28 +32,28 @@ def offer_service_of(request: Request) -> TakesOffers:
 CurrentOfferService = Annotated[TakesOffers, Depends(offer_service_of)]
 
 
-def hardware_of(place: dict[str, Any]) -> Hardware:
+def hardware_of(offer: dict[str, Any]) -> Hardware:
     """The machine behind an offer, as the planner sees it."""
-    name, count = str(place["gpu"]), int(place["gpus"])
+    name, count = str(offer["gpu"]), int(offer["gpus"])
     kind = kind_of(name)
     gpu = Gpu(
         name=name,
-        memory_bytes=int(place["memory_gb"] * GIBIBYTE * _USABLE),
+        memory_bytes=int(offer["memory_gb"] * GIBIBYTE * _USABLE),
         flops=peak_flops(name),
         bf16=kind is None or kind.bf16,
     )
     return Hardware(
-        name=f"{place['gpu']} at {place['title']}",
+        name=f"{offer['gpu']} at {offer['title']}",
         host_memory_bytes=_HOST_GIBIBYTES * count * GIBIBYTE,
         cpu_cores=_CORES * count,
         gpus=(gpu,) * count,
     )
 
 
-def with_estimate(place: dict[str, Any], seconds: float | None) -> dict[str, Any]:
+def with_estimate(offer: dict[str, Any], seconds: float | None) -> dict[str, Any]:
     """What a training that is planned to take so long would cost there."""
     if seconds is None:
-        return place
-    hours = seconds / 3600 + place["start_up_seconds"] / 3600
-    likely = {name: round(hours * spread * place["hourly"], 4) for name, spread in _SPREAD.items()}
-    return {**place, "estimate": likely}
+        return offer
+    hours = seconds / 3600 + offer["start_up_seconds"] / 3600
+    likely = {name: round(hours * spread * offer["hourly"], 4) for name, spread in _SPREAD.items()}
+    return {**offer, "estimate": likely}

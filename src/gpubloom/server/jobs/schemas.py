@@ -172,7 +172,7 @@ class JobOut(Schema):
     gpu_type: str | None
     host_memory: int | None
     target: str = Field(description='"local", or the service that it runs at.')
-    place: dict[str, Any] | None = Field(description="The offer that was taken.")
+    offer: dict[str, Any] | None = Field(description="The offer that was taken.")
     budget: float | None
     max_hours: float | None
     want: Want

@@ -69,9 +69,9 @@ def artifacts(run_dir: Path) -> list[FoundFile]:
     work = run_dir / WORK_FOLDER
     brought = read_brought(run_dir)
     found: list[FoundFile] = []
-    for place, folders, names in os.walk(work):
+    for directory, folders, names in os.walk(work):
         folders[:] = sorted(name for name in folders if _is_shown(name))
-        for path in (Path(place, name) for name in sorted(names) if _is_shown(name)):
+        for path in (Path(directory, name) for name in sorted(names) if _is_shown(name)):
             try:
                 facts = path.lstat()
             except OSError:

@@ -96,7 +96,7 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
     out = await job_out(session, settings, *shared)
     summary = {name: value for name, value in out.summary.items() if name not in {"error", "findings"}}
     if isinstance(summary.get("facts"), dict):
-        summary["facts"] = _without_places(summary["facts"])
+        summary["facts"] = _without_locations(summary["facts"])
     return out.model_copy(
         update={
             "config": _without_paths(out.config, out.model_name),
@@ -121,7 +121,7 @@ def _without_paths(config: dict[str, Any], model_name: str | None) -> dict[str, 
     return shown
 
 
-def _without_places(facts: dict[str, Any]) -> dict[str, Any]:
+def _without_locations(facts: dict[str, Any]) -> dict[str, Any]:
     """What a run says about itself, less what is a path."""
     return {name: value for name, value in facts.items() if not str(value).startswith("/")}
 

@@ -54,7 +54,7 @@ class TrainingJob(Identified, Table):
     # Where it runs: "local" is a machine with a worker, anything else a service by its name.
     target: Mapped[str] = mapped_column(String(32), default="local")
     # The offer that was taken (`rentals.taking`): provider, gpu, gpus, region, kind, hourly and more.
-    place: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    offer: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     # US dollars that all its attempts together may cost, and the longest time that they may take.
     budget: Mapped[float | None] = mapped_column(Double)
     max_hours: Mapped[float | None] = mapped_column(Double)

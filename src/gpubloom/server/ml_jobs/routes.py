@@ -22,7 +22,7 @@ from gpubloom.server.jobs.service import get_job
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.ml_jobs import service
 from gpubloom.server.ml_jobs.folder import Folder, read_folder, read_requirements
-from gpubloom.server.ml_jobs.placing import Asked, Placed, apply_overrides, decide
+from gpubloom.server.ml_jobs.placement import Asked, Placement, apply_overrides, decide
 from gpubloom.server.ml_jobs.schemas import (
     MlJobStatus,
     NewMlJob,
@@ -78,13 +78,13 @@ class Prepared:
     body: NewMlJob
     folder: Folder
     found: Requirements
-    placed: Placed
+    placement: Placement
     sandbox_choice: SandboxChoice
     task: ScriptTask
 
     @property
     def reasons(self) -> list[str]:
-        return [*self.placed.reasons, *self.folder.notes]
+        return [*self.placement.reasons, *self.folder.notes]
 
 
 async def _prepare(
@@ -101,10 +101,10 @@ async def _prepare(
     found = apply_overrides(found, body.requirements)
     async with database.read() as session:
         machines = [hardware for hardware, _ in await live_machines(session)]
-        placed = await decide(session, Asked(body, found, principal, prices, offer_service, machines))
-    sandbox_choice = await service.choose_sandbox(body, principal, placed)
+        placement = await decide(session, Asked(body, found, principal, prices, offer_service, machines))
+    sandbox_choice = await service.choose_sandbox(body, principal, placement)
     return Prepared(
-        body, folder, found, placed, sandbox_choice, service.task_of(body, folder, found, sandbox_choice)
+        body, folder, found, placement, sandbox_choice, service.task_of(body, folder, found, sandbox_choice)
     )
 
 
@@ -114,13 +114,13 @@ CheckedJob = Annotated[Prepared, Depends(_prepare)]
 @router.post("/quote", openapi_extra={"requestBody": _BODY})
 async def quote(prepared: CheckedJob) -> Quote:
     """Where a job would run, why there, and what it would cost. Nothing is started or stored."""
-    place = prepared.placed.place
+    offer = prepared.placement.offer
     return Quote(
-        provider=prepared.placed.provider,
+        provider=prepared.placement.provider,
         offer=None
-        if place is None
-        else TakenOffer.model_validate({name: place.get(name) for name in _OFFER}),
-        estimated_cost=SpanOut.model_validate(prepared.placed.cost),
+        if offer is None
+        else TakenOffer.model_validate({name: offer.get(name) for name in _OFFER}),
+        estimated_cost=SpanOut.model_validate(prepared.placement.cost),
         reasons=prepared.reasons,
         ignored=prepared.body.ignored,
     )
@@ -139,14 +139,14 @@ async def submit(
             prepared.body,
             prepared.folder,
             prepared.task,
-            prepared.placed,
+            prepared.placement,
             prepared.sandbox_choice,
             prepared.found,
         )
         return StartedMlJob(
             job_id=job.id,
-            provider=prepared.placed.provider,
-            estimated_cost=SpanOut.model_validate(prepared.placed.cost),
+            provider=prepared.placement.provider,
+            estimated_cost=SpanOut.model_validate(prepared.placement.cost),
             status_url=f"/api/ml-jobs/{job.id}/status",
             reasons=prepared.reasons,
             ignored=prepared.body.ignored,
@@ -178,11 +178,11 @@ async def read_status(
 def _status(job: TrainingJob, lines: list[str]) -> MlJobStatus:
     summary = job.summary
     cost = summary.get("cost") or {}
-    estimate = cost.get("estimated") or (job.place or {}).get("estimate") or {}
+    estimate = cost.get("estimated") or (job.offer or {}).get("estimate") or {}
     loss = ((summary.get("values") or {}).get("train/loss") or {}).get("value")
     return MlJobStatus(
         id=job.id,
-        provider=str((job.place or {}).get("provider") or job.target),
+        provider=str((job.offer or {}).get("provider") or job.target),
         status=job.status,
         progress=Progress(
             step=summary.get("step"),
@@ -194,6 +194,6 @@ def _status(job: TrainingJob, lines: list[str]) -> MlJobStatus:
         ),
         logs=lines,
         cost_so_far=float(cost.get("so_far") or 0.0),
-        estimated_total=0.0 if job.place is None else estimate.get("likely"),
+        estimated_total=0.0 if job.offer is None else estimate.get("likely"),
         error=job.error_message,
     )

@@ -19,7 +19,7 @@ from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.script_files import write_files
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.ml_jobs.folder import Folder
-from gpubloom.server.ml_jobs.placing import Placed
+from gpubloom.server.ml_jobs.placement import Placement
 from gpubloom.server.ml_jobs.schemas import NewMlJob
 from gpubloom.server.problems import Forbidden, InvalidInput
 from gpubloom.server.projects.service import get_project, visible_to
@@ -37,9 +37,9 @@ class SandboxChoice:
     confirmed: bool = False
 
 
-async def choose_sandbox(body: NewMlJob, principal: Principal, placed: Placed) -> SandboxChoice:
+async def choose_sandbox(body: NewMlJob, principal: Principal, placement: Placement) -> SandboxChoice:
     """Refuses what only admins may do here, and scripts where no sandbox can be built."""
-    if placed.place is not None:
+    if placement.offer is not None:
         return SandboxChoice()
     is_admin = "admin" in principal.scopes
     if body.network and not is_admin:
@@ -132,7 +132,7 @@ async def create(
     body: NewMlJob,
     folder: Folder,
     task: ScriptTask,
-    placed: Placed,
+    placement: Placement,
     sandbox_choice: SandboxChoice,
     found: Requirements,
 ) -> TrainingJob:
@@ -145,9 +145,9 @@ async def create(
         name=body.name or folder.entry,
         kind="script",
         config=task.model_dump(mode="json"),
-        target=placed.target,
-        place=placed.place,
-        gpus=placed.gpus,
+        target=placement.target,
+        offer=placement.offer,
+        gpus=placement.gpus,
         budget=body.budget,
         max_hours=body.max_hours,
         machine=_machine(settings),

@@ -37,12 +37,12 @@ def check_data_files(files: Iterable[Path], settings: Settings) -> None:
     for file in files:
         try:
             # Symbolic links are followed: what counts is where the data lies in the end.
-            place = file.resolve()
+            resolved = file.resolve()
         except (OSError, RuntimeError, ValueError) as error:
             raise DataPathRefused("This path cannot be read.") from error
         # The home folder holds letters, runs and the database; an allowed root around it does not open it.
-        private = place.is_relative_to(home) and not place.is_relative_to(uploads)
-        if private or not any(place.is_relative_to(root) for root in roots):
+        private = resolved.is_relative_to(home) and not resolved.is_relative_to(uploads)
+        if private or not any(resolved.is_relative_to(root) for root in roots):
             raise DataPathRefused(
                 "This path is outside the folders that this server may read. Use a path in the uploads "
                 "folder, a remote address such as s3://bucket/folder/, or ask the operator to add the folder "

@@ -83,17 +83,19 @@ async def credentials_of(session: AsyncSession, user_id: UUID) -> Mapping[str, P
     return {row.provider: row for row in rows}
 
 
-async def check(place: CloudProvider) -> Checked:
+async def check(provider: CloudProvider) -> Checked:
     """Ask a service whose credentials these are. Starts nothing, and never raises a Fault."""
     try:
         async with asyncio.timeout(_LONGEST_SECONDS):
-            return Checked(await place.check(), None)
+            return Checked(await provider.check(), None)
     except Fault as fault:
         return Checked(None, fault)
     except TimeoutError:
-        return Checked(None, Fault("timed_out", f"{place.name} did not answer within a minute. Try again."))
+        return Checked(
+            None, Fault("timed_out", f"{provider.name} did not answer within a minute. Try again.")
+        )
     finally:
-        await place.close()
+        await provider.close()
 
 
 def refuse(fault: Fault) -> Conflict | InvalidInput:

@@ -58,7 +58,7 @@ async def find_sealed(session: AsyncSession, user_id: UUID, provider: str) -> st
     return sealed
 
 
-def open_place(settings: Settings, user_id: UUID, provider: str, sealed: str | None) -> CloudProvider:
+def open_provider(settings: Settings, user_id: UUID, provider: str, sealed: str | None) -> CloudProvider:
     """A connection for one person; nothing is called yet. Fault: it is not connected, or cannot be."""
     kind = registry.provider_spec(provider)
     if (reason := kind.why_not()) is not None:

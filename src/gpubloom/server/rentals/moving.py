@@ -46,8 +46,8 @@ async def move_job(
     async with database.read() as session:
         job, _ = await get_job(session, principal, job_id)
         _check_can_move(job)
-        place = None if body.offer is None else await offer_service.take(session, principal, body.offer)
-    changes = await _changes(database, principal, job, place)
+        offer = None if body.offer is None else await offer_service.take(session, principal, body.offer)
+    changes = await _changes(database, principal, job, offer)
     async with database.write() as session:
         job, project = await lock_own_job(session, principal, job_id)
         _check_can_move(job)
@@ -74,25 +74,25 @@ def _check_can_move(job: TrainingJob) -> None:
 
 
 async def _changes(
-    database: Database, principal: Principal, job: TrainingJob, place: dict[str, Any] | None
+    database: Database, principal: Principal, job: TrainingJob, offer: dict[str, Any] | None
 ) -> dict[str, Any]:
     """What differs in the job's row; a training is planned anew for the GPU that it gets."""
-    where = {"target": "local" if place is None else place["target"], "offer": offer}
-    if place is None:
+    where = {"target": "local" if offer is None else offer["target"], "offer": offer}
+    if offer is None:
         async with database.read() as session:
             machines = [hardware for hardware, _ in await live_machines(session)]
     else:
-        machines = [hardware_of(place)]
+        machines = [hardware_of(offer)]
     if job.kind != "train":
         has_gpu = any(machine.gpus for machine in machines)
-        return {**where, "gpus": place["gpus"] if place else int(has_gpu), "gpu_type": None}
+        return {**where, "gpus": offer["gpus"] if offer else int(has_gpu), "gpu_type": None}
     config = TrainConfig.model_validate({**job.config, "device": "auto"})
     launch = await decide(machines, config, gpu_type=None, host_memory=None)
     return {
         "target": where["target"],
-        "offer": None if offer is None else with_estimate(place, launch.plan.seconds),
+        "offer": None if offer is None else with_estimate(offer, launch.plan.seconds),
         "config": launch.config.model_dump(mode="json"),
         "plan": launch.plan.model_dump(mode="json"),
-        "gpus": launch.gpus if place is None else place["gpus"],
+        "gpus": launch.gpus if offer is None else offer["gpus"],
         "gpu_type": None,
     }

@@ -25,20 +25,22 @@ _READ_AGAIN_AFTER = timedelta(hours=1)
 _FORGOTTEN_AFTER = timedelta(days=1)
 
 
-async def read_prices(database: Database, place: CloudProvider) -> None:
+async def read_prices(database: Database, provider: CloudProvider) -> None:
     """Ask a service for its prices, unless somebody did lately. Raises its Faults."""
-    if not place.capabilities.live_prices.can:
+    if not provider.capabilities.live_prices.can:
         return
     async with database.read() as session:
-        known = await session.get(LivePrices, place.name)
+        known = await session.get(LivePrices, provider.name)
     if known is not None and now() - known.read_at < _READ_AGAIN_AFTER:
         return
-    rows = await place.prices()
+    rows = await provider.prices()
     if not rows:
         return
     async with database.write() as session:
         await session.merge(
-            LivePrices(provider=place.name, rows=[row.model_dump(mode="json") for row in rows], read_at=now())
+            LivePrices(
+                provider=provider.name, rows=[row.model_dump(mode="json") for row in rows], read_at=now()
+            )
         )
 
 

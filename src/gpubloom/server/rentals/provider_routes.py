@@ -12,7 +12,7 @@ from gpubloom.server.accounts.principal import CurrentPrincipal, SessionPrincipa
 from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.rentals import connections
-from gpubloom.server.rentals.credentials import open_place, seal, usable
+from gpubloom.server.rentals.credentials import open_provider, seal, usable
 from gpubloom.server.rentals.reconciling import look
 from gpubloom.server.rentals.schemas import (
     ConnectionOut,
@@ -91,12 +91,12 @@ async def check_provider(
         raise NotFound(f"{kind.title} is not connected.")
     await _CHECKS.count(database, str(principal.id))
     try:
-        place = await anyio.to_thread.run_sync(
-            open_place, settings, principal.id, provider, credential.sealed
+        cloud = await anyio.to_thread.run_sync(
+            open_provider, settings, principal.id, provider, credential.sealed
         )
     except ProviderError as problem:
         raise Conflict(str(problem), code="provider_unavailable") from problem
-    checked = await connections.check(place)
+    checked = await connections.check(cloud)
     async with database.write() as session:
         await connections.note_check(session, principal.id, provider, checked)
         credential = (await connections.credentials_of(session, principal.id)).get(provider)

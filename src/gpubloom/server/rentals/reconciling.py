@@ -20,7 +20,7 @@ from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.states import ACTIVE
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.server.rentals.credentials import open_place
+from gpubloom.server.rentals.credentials import open_provider
 from gpubloom.server.rentals.keys import MachineKey, installation_name
 from gpubloom.server.rentals.metering import by_database_clock, end_rental, note_instance
 from gpubloom.server.rentals.price_book import read_prices
@@ -69,22 +69,22 @@ async def look(
     unseen: list[Unseen] = []
     for credential in credentials:
         try:
-            place = await asyncio.to_thread(
-                open_place, settings, credential.user_id, credential.provider, credential.sealed
+            cloud = await asyncio.to_thread(
+                open_provider, settings, credential.user_id, credential.provider, credential.sealed
             )
         except ProviderError as problem:
             unseen.append(_unseen(credential, str(problem)))
             continue
         try:
             async with asyncio.timeout(_LONGEST_SECONDS):
-                account = _Look(database, credential.user_id, credential.provider, installation, place)
+                account = _Look(database, credential.user_id, credential.provider, installation, cloud)
                 ended += await account.at_machines()
                 await account.at_rows()
-                await read_prices(database, place)
+                await read_prices(database, cloud)
         except (ProviderError, TimeoutError) as problem:
             unseen.append(_unseen(credential, str(problem) or "It did not answer in time."))
         finally:
-            await place.close()
+            await cloud.close()
     return ended, unseen
 
 
@@ -97,22 +97,22 @@ class _Look:
     """One person's account at one service."""
 
     def __init__(
-        self, database: Database, user_id: UUID, provider: str, installation: str, place: CloudProvider
+        self, database: Database, user_id: UUID, provider: str, installation: str, cloud: CloudProvider
     ) -> None:
         self._database, self._user_id = database, user_id
-        self._provider, self._installation, self._place = provider, installation, place
+        self._provider, self._installation, self._cloud = provider, installation, cloud
 
     async def at_machines(self) -> list[Ended]:
         """End what the service runs and no living job owns."""
         ended = []
-        for instance in await self._place.list():
+        for instance in await self._cloud.list():
             key = MachineKey.read(instance.key)
             if key is None or key.installation != self._installation or await self._is_owned(key):
                 continue
-            await self._place.cancel(instance.id)
+            await self._cloud.cancel(instance.id)
             log.warning("a machine that no job owned was ended", provider=self._provider, key=instance.key)
             ended.append(Ended(self._provider, instance.key, instance.id))
-            await self._note(instance.key, await self._place.status(instance.id), was_ended=True)
+            await self._note(instance.key, await self._cloud.status(instance.id), was_ended=True)
         return ended
 
     async def at_rows(self) -> None:
@@ -134,7 +134,7 @@ class _Look:
             if rental.instance_id is None:
                 await self._note(rental.key, None)
             else:
-                await self._note(rental.key, await self._place.status(rental.instance_id))
+                await self._note(rental.key, await self._cloud.status(rental.instance_id))
 
     async def _is_owned(self, key: MachineKey) -> bool:
         async with self._database.read() as session:

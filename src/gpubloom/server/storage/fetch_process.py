@@ -103,8 +103,8 @@ def main() -> None:
         for written, meant in _FOR_PEOPLE_WITH_A_BROWSER.items():
             sentence = sentence.replace(written, meant)
         # Paths of this machine are nobody's business.
-        place = Path(request["target"])
-        for path in (place, place.parent):
+        target = Path(request["target"])
+        for path in (target, target.parent):
             sentence = sentence.replace(str(path), "the server's disk")
         _say(refused=sentence[:2_000])
     except MemoryError:

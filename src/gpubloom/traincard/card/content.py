@@ -66,17 +66,17 @@ def _linked(item: Mapping[str, Any], run_dir: Path | None, page_folder: Path | N
     if path.startswith("https://"):
         linked["link"] = path
     elif run_dir is not None and page_folder is not None and "://" not in path and not item.get("removed"):
-        place = (run_dir / path).absolute()
-        if place.exists():
-            linked["link"] = quote(_relative(place, page_folder.absolute()))
+        file = (run_dir / path).absolute()
+        if file.exists():
+            linked["link"] = quote(_relative(file, page_folder.absolute()))
     return linked
 
 
-def _relative(place: Path, folder: Path) -> str:
+def _relative(file: Path, folder: Path) -> str:
     """A way from the page to the checkpoint that survives moving both together."""
     shared = 0
-    for first, second in zip(place.parts, folder.parts, strict=False):
+    for first, second in zip(file.parts, folder.parts, strict=False):
         if first != second:
             break
         shared += 1
-    return "/".join([*[".."] * (len(folder.parts) - shared), *place.parts[shared:]]) or "."
+    return "/".join([*[".."] * (len(folder.parts) - shared), *file.parts[shared:]]) or "."

@@ -56,7 +56,7 @@ def openmetrics_text(state: Mapping[str, Any], run: str) -> str:
         ("bloom_series_step", "Step of a series' last value.",
          [({**label, "series": name}, last.get("step")) for name, last in values.items()]),
         ("bloom_system_value", "Telemetry of the machine.",
-         [({**label, **_place(name)}, value) for name, value in (state.get("system") or {}).items()]),
+         [({**label, **_labels(name)}, value) for name, value in (state.get("system") or {}).items()]),
     ]  # fmt: skip
     lines: list[str] = []
     for name, meaning, samples in families:
@@ -66,7 +66,7 @@ def openmetrics_text(state: Mapping[str, Any], run: str) -> str:
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
-def _place(name: str) -> dict[str, str]:
+def _labels(name: str) -> dict[str, str]:
     found = _GPU.fullmatch(name)
     return {"name": f"gpu/{found[2]}", "gpu": found[1]} if found else {"name": name}
 

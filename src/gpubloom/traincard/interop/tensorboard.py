@@ -73,7 +73,7 @@ def import_tensorboard(logdir: str | os.PathLike[str], run_dir: str | os.PathLik
         raise ValueError(f"{run_dir} holds a run already; give a new folder")
     attempts: dict[int, list[tuple[float, int, str, float]]] = {}
     for path in sorted(Path(logdir).rglob("*tfevents*")):
-        attempt, prefix = _place(path.parent.relative_to(logdir))
+        attempt, prefix = _attempt_and_prefix(path.parent.relative_to(logdir))
         for scalars in _scalars_of(path):
             found = attempts.setdefault(attempt, [])
             found.extend((scalars.time, scalars.step, prefix + tag, v) for tag, v in scalars.values.items())
@@ -98,7 +98,7 @@ def _scalars_of(path: Path) -> Iterator[Scalars]:
         yield from read_scalars(file)
 
 
-def _place(folder: Path) -> tuple[int, str]:
+def _attempt_and_prefix(folder: Path) -> tuple[int, str]:
     parts = [part for part in folder.parts if not _ATTEMPT.fullmatch(part)]
     numbers = [int(found[1]) for part in folder.parts if (found := _ATTEMPT.fullmatch(part))]
     return (numbers[0] if numbers else 1), "".join(f"{part}/" for part in parts)

@@ -163,7 +163,7 @@ def init(
     global run
     if run is not None:
         run.finish()
-    where = _place(project, name or id, dir, resume)
+    where = _run_dir(project, name or id, dir, resume)
     is_off = (mode or os.environ.get("WANDB_MODE")) == "disabled"
     reporter = _silent_reporter(where) if is_off else Reporter(where)
     run = Run(reporter, project, name or id or where.name, dict(config or {}))
@@ -189,7 +189,7 @@ def _folder_name(text: str) -> str:
     return re.sub(r"[^\w.+=@ -]+", "-", text).lstrip(".") or "run"
 
 
-def _place(
+def _run_dir(
     project: str | None, name: str | None, folder: str | os.PathLike[str] | None, resume: bool | str | None
 ) -> Path:
     if folder is None and (given := os.environ.get("BLOOM_RUN_DIR")):

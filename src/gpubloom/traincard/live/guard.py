@@ -32,7 +32,7 @@ class Guard:
         self._token = token
         self._only_here = is_loopback(listens_on)
 
-    def check_place(self, request: Request) -> None:
+    def check_origin(self, request: Request) -> None:
         """The address in the request is one of ours, and no page of another origin sent it."""
         host = request.headers.get("host", "")
         if _HOST.fullmatch(host) is None or not self._is_ours(_name_of(host)):

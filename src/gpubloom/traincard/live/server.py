@@ -121,7 +121,7 @@ class RunServer:
                 await writer.drain()
 
     def _check(self, request: Request) -> None:
-        self._guard.check_place(request)
+        self._guard.check_origin(request)
         method = _METHODS.get(request.path)
         if method is None:
             raise Rejected(404, f"There are {', '.join(_METHODS)}.")

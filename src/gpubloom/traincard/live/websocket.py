@@ -77,4 +77,4 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
         raise NotWebSocket(f"a viewer's frame has at most {_MOST_BYTES:,} bytes")
     mask = await reader.readexactly(4)
     masked = await reader.readexactly(size)
-    return first & 0x0F, bytes(byte ^ mask[place % 4] for place, byte in enumerate(masked))
+    return first & 0x0F, bytes(byte ^ mask[index % 4] for index, byte in enumerate(masked))

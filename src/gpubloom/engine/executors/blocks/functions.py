@@ -67,7 +67,7 @@ class LayerFunctions:
 
     def forward_kept(self, bound: Bound, x_BTD: Tensor, tables: Tables) -> tuple[Tensor, Kept]:
         """The output, and what its backward pass needs."""
-        with torch.enable_grad(), _keeping_places_in(bound.borrowed):
+        with torch.enable_grad(), _keeping_positions_in(bound.borrowed):
             x_BTD = x_BTD.detach().requires_grad_()
             trained = [weight.detach().requires_grad_() for weight in bound.trained]
             y_BTD = self._keep(trained, bound.frozen, x_BTD, tables)
@@ -176,7 +176,7 @@ class Saving:
             return cast(Tensor, self._function(*arguments))
 
 
-def _keeping_places_in(borrowed: Tensor | None) -> AbstractContextManager[object]:
+def _keeping_positions_in(borrowed: Tensor | None) -> AbstractContextManager[object]:
     """Saves a weight in a borrowed buffer as its place there, not as its value of this moment."""
     if borrowed is None:
         return nullcontext()

@@ -54,5 +54,5 @@ class Layout:
 
     @torch.no_grad()
     def add(self, flat: Tensor, tensors: Sequence[Tensor]) -> None:
-        for place, tensor in zip(self.views(flat), tensors, strict=True):
-            place.add_(tensor)
+        for view, tensor in zip(self.views(flat), tensors, strict=True):
+            view.add_(tensor)

@@ -146,15 +146,15 @@ class BlockStore:
 
     def _allocate_state(self) -> None:
         length, device = self.trained.length, self._device
-        place = self.placement.state
-        if place == "device":
+        state_device = self.placement.state
+        if state_device == "device":
             self.master, self.first, self.second = (device.empty(length, torch.float32) for _ in range(3))
         else:
             # A master in fp32 is what travels; states that pass through the device travel as a whole.
-            travels = place == "link" or self.dtype == torch.float32
+            travels = state_device == "link" or self.dtype == torch.float32
             self.master = self._host(length, torch.float32, travels=travels)
-            self.first = self._host(length, torch.float32, travels=place == "link")
-            self.second = self._host(length, torch.float32, travels=place == "link")
+            self.first = self._host(length, torch.float32, travels=state_device == "link")
+            self.second = self._host(length, torch.float32, travels=state_device == "link")
 
     def _allocate_gradient(self) -> Tensor:
         """Where the optimizer reads it: beside the state, or on the device if it is updated there."""

@@ -20,16 +20,16 @@ def make_stores(
     options: ExecutorOptions,
 ) -> list[BlockStore]:
     """Block by block: no more than one block's weights exist twice at any time."""
-    places = list(placement.blocks())
-    assert len(places) == len(model.blocks), "the placement was made for another model"
+    block_placements = list(placement.blocks())
+    assert len(block_placements) == len(model.blocks), "the placement was made for another model"
     dequantize = _dequantize(device, options) if options.quantized else None
     staging: Tensor | None = None
     stores = []
-    for spec, place in zip(model.blocks, places, strict=True):
+    for spec, block_placement in zip(model.blocks, block_placements, strict=True):
         is_layer = spec.kind not in {"embedding", "head"}
         store = BlockStore(
             spec,
-            place,
+            block_placement,
             device,
             dtype,
             dequantize=dequantize if is_layer else None,

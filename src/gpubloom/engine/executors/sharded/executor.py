@@ -194,11 +194,11 @@ class ShardedExecutor:
 
     def _make_modules(self, dtype: torch.dtype, options: ExecutorOptions) -> list[BlockModule]:
         model, chunk = self.model, self.placement.loss_chunk_tokens
-        places = list(self.placement.blocks())
-        assert len(places) == len(model.blocks), "the placement was made for another model"
+        block_placements = list(self.placement.blocks())
+        assert len(block_placements) == len(model.blocks), "the placement was made for another model"
         functions: dict[str, LayerFunctions] = {}
         modules: list[BlockModule] = []
-        for spec, place in zip(model.blocks, places, strict=True):
+        for spec, block_placement in zip(model.blocks, block_placements, strict=True):
             if spec.kind in {"embedding", "head"}:
                 names = BlockModule(spec, dtype).names
                 head = HeadFunctions(model, names, compiled=options.compiled)
@@ -211,7 +211,7 @@ class ShardedExecutor:
                     BlockModule(spec, dtype).names,
                     compiled=options.compiled and spec.kind not in model.eager_kinds,
                 )
-            modules.append(LayerModule(spec, dtype, functions[spec.kind], keep=place.keep))
+            modules.append(LayerModule(spec, dtype, functions[spec.kind], keep=block_placement.keep))
         return modules
 
     @torch.no_grad()
@@ -222,10 +222,10 @@ class ShardedExecutor:
             whole = {spec.name: torch.zeros(spec.shape, device=self._device) for spec in specs}
             source.fill(module.spec, whole)
             for spec in specs:
-                place = _local(module.parameter(spec.name))
-                assert place is not None
+                block_placement = _local(module.parameter(spec.name))
+                assert block_placement is not None
                 start = self._start(spec)
-                place.copy_(whole[spec.name][start : start + len(place)])
+                block_placement.copy_(whole[spec.name][start : start + len(block_placement)])
 
     def _sharded_tensors(self) -> Iterator[ShardedTensor]:
         for block, module in enumerate(self._modules):

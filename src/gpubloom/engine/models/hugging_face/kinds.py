@@ -7,7 +7,7 @@ from torch import nn
 
 # Where a layer stands says nothing about what it computes; what does (a window, no rotary positions) is in
 # settings of its own.
-_PLACE = frozenset({"layer_idx", "layer_index", "layer_id", "block_idx"})
+_PATH = frozenset({"layer_idx", "layer_index", "layer_id", "block_idx"})
 
 
 def fingerprint(layer: nn.Module) -> Hashable:
@@ -28,4 +28,4 @@ def fingerprint(layer: nn.Module) -> Hashable:
 
 
 def _is_setting(name: str, value: Any) -> bool:
-    return name not in _PLACE and isinstance(value, bool | int | float | str | tuple | list | type(None))
+    return name not in _PATH and isinstance(value, bool | int | float | str | tuple | list | type(None))

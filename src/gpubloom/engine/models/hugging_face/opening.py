@@ -15,22 +15,22 @@ def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING
 
-    place = "the config" if isinstance(source, dict) else str(source / _CONFIG_FILE)
+    source_name = "the config" if isinstance(source, dict) else str(source / _CONFIG_FILE)
     settings = source if isinstance(source, dict) else _read(source)
     settings = dict(settings)
     family = settings.pop("model_type", None)
     if family is None:
-        raise ValueError(f"{place} does not say model_type.")
+        raise ValueError(f"{source_name} does not say model_type.")
     # A folder that brings its own code is read as the family it names; its code is never run.
     settings.pop("auto_map", None)
     if family not in CONFIG_MAPPING:
-        raise ValueError(f"{place} describes {family}, a family that transformers does not know.")
+        raise ValueError(f"{source_name} describes {family}, a family that transformers does not know.")
     try:
         with quiet_transformers():
             config = CONFIG_MAPPING[family].from_dict(settings)
     except (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError) as problem:
         reason = " ".join(str(problem).split())
-        raise ValueError(f"{place} describes {family}, which transformers refuses: {reason}") from None
+        raise ValueError(f"{source_name} describes {family}, which transformers refuses: {reason}") from None
     return HuggingFaceBlocks(config)
 
 

@@ -34,15 +34,15 @@ def initialize(
     model: Any, modules: Mapping[str, nn.Module], tensors: Weights, generator: torch.Generator
 ) -> None:
     """Fills `tensors` in place. `modules` are parts of `model`, by the prefix of their tensors' names."""
-    places = [
+    slots = [
         (owner, name, tensors[full])
         for prefix, module in modules.items()
         for path, owner in module.named_modules()
         for name in owner._parameters
         if (full := ".".join(part for part in (prefix, path, name) if part)) in tensors
     ]
-    kept = [owner._parameters[name] for owner, name, _ in places]
-    for owner, name, tensor in places:
+    kept = [owner._parameters[name] for owner, name, _ in slots]
+    for owner, name, tensor in slots:
         owner._parameters[name] = nn.Parameter(tensor, requires_grad=False)
     try:
         with _DrawFrom(generator):
@@ -50,5 +50,5 @@ def initialize(
                 # Inner modules first, as transformers does: GPT-2's blocks draw some projections again.
                 module.apply(model._init_weights)
     finally:
-        for (owner, name, _), parameter in zip(places, kept, strict=True):
+        for (owner, name, _), parameter in zip(slots, kept, strict=True):
             owner._parameters[name] = parameter

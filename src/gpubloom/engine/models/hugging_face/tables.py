@@ -39,8 +39,8 @@ class Picks:
         for name, first, end, follows in self._tables:
             picked = tuple(table.to(x_BTD.dtype) if follows else table for table in tables[first:end])
             arguments[name] = picked if len(picked) > 1 else picked[0]
-        for name, place in self._masks:
-            arguments[name] = tables[place] if tables[place].numel() else None
+        for name, index in self._masks:
+            arguments[name] = tables[index] if tables[index].numel() else None
         return arguments
 
 
@@ -100,8 +100,8 @@ def _mask(window: Window, length: int, device: torch.device, documents_BT: Tenso
     short = window.size is not None and length > window.size
     if documents_BT is None and not short:
         return torch.empty(0, dtype=torch.bool, device=device)
-    places_T = torch.arange(length, device=device)
-    distance_TT = places_T[:, None] - places_T[None, :]
+    positions_T = torch.arange(length, device=device)
+    distance_TT = positions_T[:, None] - positions_T[None, :]
     seen_TT = distance_TT >= 0
     if window.size is not None:
         seen_TT &= distance_TT < window.size

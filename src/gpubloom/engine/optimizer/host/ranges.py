@@ -51,11 +51,11 @@ class Arrays:
             raise ValueError("The host AdamW takes FP32 masters and moments only.")
         if self.kind not in KINDS:
             raise ValueError(f"The host AdamW has no kernel for {kind_name(self.kind)}: gradient, copy.")
-        places = [self.master.data_ptr(), self.first.data_ptr(), self.second.data_ptr()]
-        places.append(self.gradient.data_ptr())
+        pointers = [self.master.data_ptr(), self.first.data_ptr(), self.second.data_ptr()]
+        pointers.append(self.gradient.data_ptr())
         if self.copy is not None and not self._copy_overwrites_gradient(self.copy):
-            places.append(self.copy.data_ptr())
-        if len(self.master) > 0 and len(set(places)) != len(places):
+            pointers.append(self.copy.data_ptr())
+        if len(self.master) > 0 and len(set(pointers)) != len(pointers):
             raise ValueError(
                 "The host AdamW was given the same memory twice; a master needs no copy of itself."
             )

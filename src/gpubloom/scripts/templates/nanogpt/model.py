@@ -84,8 +84,8 @@ class GPT(nn.Module):
     def forward(
         self, ids: torch.Tensor, targets: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        places = torch.arange(ids.shape[1], device=ids.device)
-        x = self.dropout(self.tokens(ids) + self.positions(places))
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        x = self.dropout(self.tokens(ids) + self.positions(positions))
         for block in self.blocks:
             x = block(x)
         logits = functional.linear(self.norm(x), self.tokens.weight)

@@ -97,7 +97,7 @@ class Placed:
         return found
 
 
-def place(
+def move_to_devices(
     config: TrainConfig,
     model: Model,
     steps: int | None = None,

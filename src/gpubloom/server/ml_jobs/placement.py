@@ -26,21 +26,21 @@ _GIGABYTE = 1 << 30
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placement:
     """`place` is what a job's row keeps of a rented machine; None: this server's own, with so many GPUs."""
 
-    place: dict[str, Any] | None
+    offer: dict[str, Any] | None
     cost: Span
     reasons: tuple[str, ...] = ()
     gpus: int = 0
 
     @property
     def provider(self) -> str:
-        return "local" if self.place is None else str(self.place["provider"])
+        return "local" if self.offer is None else str(self.offer["provider"])
 
     @property
     def target(self) -> str:
-        return "local" if self.place is None else str(self.place.get("target") or self.place["provider"])
+        return "local" if self.offer is None else str(self.offer.get("target") or self.offer["provider"])
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def apply_overrides(found: Requirements, said: Overrides | None) -> Requirements
     return found.model_copy(update=values)
 
 
-async def decide(session: AsyncSession, request: Asked) -> Placed:
+async def decide(session: AsyncSession, request: Asked) -> Placement:
     """InvalidInput: it cannot run where it should, and what to do about it."""
     body = request.body
     if body.offer is not None:
@@ -88,20 +88,20 @@ async def decide(session: AsyncSession, request: Asked) -> Placed:
     return await _best(session, request)
 
 
-def _here(request: Asked) -> Placed:
+def _here(request: Asked) -> Placement:
     wanted = request.found.gpus.value
     machine = _machine_for(request)
     cautions = _cautions(request)
     if wanted == 0:
-        return Placed(None, _FREE, ("It needs no GPU.", *cautions))
+        return Placement(None, _FREE, ("It needs no GPU.", *cautions))
     if machine is None:
         have = "no GPU" if not any(each.gpus for each in request.machines) else "no GPU that is large enough"
         sees_none = f"This server's machine has {have}: the script sees none and runs on the CPU."
-        return Placed(None, _FREE, (sees_none, *cautions))
+        return Placement(None, _FREE, (sees_none, *cautions))
     gpus = min(wanted, len(machine.gpus))
     fewer = f" It would take {wanted} where there are more." if gpus < wanted else ""
     gets = f"It gets {gpus} GPU of this server's machine ({machine.gpus[0].name}).{fewer}"
-    return Placed(None, _FREE, (gets, *cautions), gpus)
+    return Placement(None, _FREE, (gets, *cautions), gpus)
 
 
 def _cautions(request: Asked) -> Iterator[str]:
@@ -135,7 +135,7 @@ def _machine_for(request: Asked) -> Hardware | None:
     return able[0] if able else None
 
 
-async def _best(session: AsyncSession, request: Asked) -> Placed:
+async def _best(session: AsyncSession, request: Asked) -> Placement:
     """The best offer that can be taken: those of services that are not connected cannot."""
     made = await anyio.to_thread.run_sync(_offers, request, request.body.provider)
     able = [offer for offer in made if offer.unattended]
@@ -150,12 +150,12 @@ async def _best(session: AsyncSession, request: Asked) -> Placed:
             continue
         wanted = {name: getattr(offer, name) for name in OfferTaken.model_fields}
         try:
-            placed = await _take(session, request, wanted, offer)
+            placement = await _take(session, request, wanted, offer)
         except InvalidInput as refusal:
             refusals[offer.provider] = refusal
             continue
         skipped = tuple(f"Not {name}: {refusal.detail}" for name, refusal in refusals.items())
-        return replace(placed, reasons=(*placed.reasons, *skipped))
+        return replace(placement, reasons=(*placement.reasons, *skipped))
     first = next(iter(refusals.values()))
     if request.body.provider is not None:
         raise first
@@ -167,7 +167,7 @@ async def _best(session: AsyncSession, request: Asked) -> Placed:
 
 async def _take(
     session: AsyncSession, request: Asked, wanted: dict[str, Any], offer: Offer | None = None
-) -> Placed:
+) -> Placement:
     taken = OfferTaken.model_validate(wanted)
     taken_offer = await request.offer_service.take(session, request.principal, taken)
     if offer is None:
@@ -175,11 +175,13 @@ async def _take(
         same = [each for each in made if _is(each, taken)]
         offer = same[0] if same else None
     if offer is None:
-        return Placed(taken_offer, _FREE, ("What it will cost cannot be told: the offer does not suit the job.",))
+        return Placement(
+            taken_offer, _FREE, ("What it will cost cannot be told: the offer does not suit the job.",)
+        )
     cost = offer.cost.total
     estimate = {"low": round(cost.low, 4), "likely": round(cost.likely, 4), "high": round(cost.high, 4)}
     reasons = offer.reasons or (f"{offer.name} was asked for.",)
-    return Placed({**taken_offer, "estimate": estimate}, cost, (*reasons, *offer.cautions))
+    return Placement({**taken_offer, "estimate": estimate}, cost, (*reasons, *offer.cautions))
 
 
 def _engines() -> frozenset[str]:

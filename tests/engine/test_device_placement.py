@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from gpubloom.engine import Model
+from gpubloom.engine.device_placement import _without_compiling_if_short, place
 from gpubloom.engine.hardware import visible
 from gpubloom.engine.memory.pinned import PinningRefused
-from gpubloom.engine.placing import _without_compiling_if_short, place
 from gpubloom.plan import Gpu, Hardware, TrainConfig, plan
 
 MACHINE = Hardware.parse("H200, 125 GB host, 16 cores")
@@ -64,7 +64,7 @@ def test_a_model_that_cannot_be_loaded_is_refused_in_a_sentence(
     def fails(*_: object) -> None:
         raise problem
 
-    monkeypatch.setattr("gpubloom.engine.placing.BlockExecutor", fails)
+    monkeypatch.setattr("gpubloom.engine.device_placement.BlockExecutor", fails)
     config = make_config()
     with pytest.raises(ValueError, match=sentence):
         place(config, Model.open(config, vocab_size=257))
