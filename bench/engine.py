@@ -79,8 +79,8 @@ def _engine(size: str, rows: int, mode: str, options: argparse.Namespace) -> dic
 
     config, model = _config_and_model(size, rows, mode, options)
     began = time.perf_counter()
-    placed = move_to_devices(config, model)
-    executor, plan = placed.executor, placed.plan
+    on_devices = move_to_devices(config, model)
+    executor, plan = on_devices.executor, on_devices.plan
     loaded = time.perf_counter() - began
 
     def step(number: int) -> torch.Tensor:

@@ -55,8 +55,8 @@ def _measure(rounds: int) -> None:
         print(f"first job right after the worker's start: {time.monotonic() - began:.2f} s in all")
         seconds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in providers}
         for number in range(rounds):
-            for name, place in providers.items():
-                seconds[name].append(_start(place, home / "runs" / f"{name}-{number}"))
+            for name, provider in providers.items():
+                seconds[name].append(_start(provider, home / "runs" / f"{name}-{number}"))
         asyncio.run(providers["warm"].close())
     print(f"\n{rounds} starts each, median (slowest); {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(f"{'':<6} {'submit returns':>20} {'first line':>20} {'imports done':>20}")

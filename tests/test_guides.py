@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from gpubloom.offers import load_prices
-from gpubloom.providers.registry import place, provider_names
+from gpubloom.providers.registry import provider_names, provider_spec
 from gpubloom.scripts.templates import templates
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -33,7 +33,9 @@ def test_the_capabilities_in_the_guide_are_those_of_the_places() -> None:
     names = ("runs_unattended", "console_logs", "live_prices", "several_gpus", "several_nodes", "spot")
     # What is compared are services with a price; a cluster of one's own has none.
     services = [name for name in provider_names() if name in load_prices().providers]
-    real = {name: [getattr(place(name).capabilities, each).can for each in names] for name in services}
+    real = {
+        name: [getattr(provider_spec(name).capabilities, each).can for each in names] for name in services
+    }
     assert told == real
 
 

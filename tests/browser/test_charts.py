@@ -123,10 +123,10 @@ def under_the_cursor(page: Page, chart: Locator, legend: Locator) -> list[str]:
     chart.scroll_into_view_if_needed()
     over = chart.locator(".u-over")
     found = []
-    for place in POSITIONS:
+    for position in POSITIONS:
         box = over.bounding_box()
         assert box is not None
-        page.mouse.move(box["x"] + box["width"] * place, box["y"] + box["height"] / 2)
+        page.mouse.move(box["x"] + box["width"] * position, box["y"] + box["height"] / 2)
         expect(legend).to_contain_text("smoothed")
         found.append(legend.inner_text())
     page.mouse.move(0, 0)

@@ -44,7 +44,7 @@ def adapter(base: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(adapter: Path, base: Path) -> Iterator[dict[str, object]]:
+def served(adapter: Path, base: Path) -> Iterator[dict[str, object]]:
     """serve.json of an adapter that is served by this process."""
     found = find_model(adapter, base)
     with listening(ModelRegistry(found, ON_CPU), PromptFormatter.of(found)) as (_, client):
@@ -97,11 +97,11 @@ def test_ctrl_c_stops_an_answer_and_twice_quits(base: Path) -> None:
 
 
 def test_a_conversation_goes_on_line_by_line_and_survives_what_is_refused(
-    place: dict[str, object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    served: dict[str, object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = iter(["What is the password?", "", "word " * 5_000, "/new", "What is the password?", "/quit"])
     monkeypatch.setattr("builtins.input", lambda _: next(lines))
-    with Conversation(place, ["tuned"], GREEDY, system="Be brief.") as conversation:
+    with Conversation(served, ["tuned"], GREEDY, system="Be brief.") as conversation:
         _converse(conversation)
         said = capsys.readouterr()
         # After /new, the same question gets the same answer.
@@ -113,20 +113,20 @@ def test_a_conversation_goes_on_line_by_line_and_survives_what_is_refused(
         assert capsys.readouterr().out.strip("\n") != first
 
 
-def test_what_cannot_be_asked_is_refused_in_a_sentence(tmp_path: Path, place: dict[str, object]) -> None:
+def test_what_cannot_be_asked_is_refused_in_a_sentence(tmp_path: Path, served: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="leave out --base and --compare"):
         _names(["model"], base=True, compare=False)
     with pytest.raises(ValueError, match="has no chat template"):
-        Conversation(place | {"chat_template": False}, ["model"], GREEDY, system="Be brief.")
+        Conversation(served | {"chat_template": False}, ["model"], GREEDY, system="Be brief.")
     process = start(str(tmp_path / "nothing"))
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert errors.startswith("bloom chat: There is no run directory and no model folder")
 
 
-def test_a_model_process_that_is_gone_is_a_sentence(place: dict[str, object]) -> None:
+def test_a_model_process_that_is_gone_is_a_sentence(served: dict[str, object]) -> None:
     with (
-        Conversation(place | {"port": 1}, ["tuned"], GREEDY, None) as conversation,
+        Conversation(served | {"port": 1}, ["tuned"], GREEDY, None) as conversation,
         pytest.raises(ValueError, match="does not answer any more"),
     ):
         conversation.ask("hello?")

@@ -98,12 +98,15 @@ def test_rows_that_the_template_refuses_are_told_as_soon_as_the_data_is_read_and
 
     lines = done.stdout.splitlines()
     rows = lines.index("data: 20 of 120 rows used")
-    warning = _place(lines, "warning: chats.jsonl: 100 of 120 rows cannot be used: ")
-    begun, first = _place(lines, "training starts: "), _place(lines, "step 1/")
+    warning = _line_number(lines, "warning: chats.jsonl: 100 of 120 rows cannot be used: ")
+    begun, first = _line_number(lines, "training starts: "), _line_number(lines, "step 1/")
     assert rows < warning < begun < first
     assert {"loss", "lr", "tok/s"} <= set(lines[first].split())
-    evaluated, saved = _place(lines, "evaluation at step "), _place(lines, "saved checkpoint step-")
-    ended = _place(lines, "completed at step ")
+    evaluated, saved = (
+        _line_number(lines, "evaluation at step "),
+        _line_number(lines, "saved checkpoint step-"),
+    )
+    ended = _line_number(lines, "completed at step ")
     assert first < evaluated < ended
     assert first < saved < ended
     assert "20 of 120 rows used" in lines[ended]
@@ -111,7 +114,9 @@ def test_rows_that_the_template_refuses_are_told_as_soon_as_the_data_is_read_and
     output = (tmp_path / "run" / "logs" / "output.log").read_text().splitlines()
     said = [line for line in output if line in lines]
     assert [line for line in lines if line in output] == said
-    assert {lines[place] for place in (rows, warning, begun, first, evaluated, saved, ended)} <= set(said)
+    assert {
+        lines[line_number] for line_number in (rows, warning, begun, first, evaluated, saved, ended)
+    } <= set(said)
     assert len(said) == len(set(said))
 
     shown = bloom("watch", "run", "--once", folder=tmp_path).stdout
@@ -119,7 +124,7 @@ def test_rows_that_the_template_refuses_are_told_as_soon_as_the_data_is_read_and
     assert "warning: chats.jsonl: 100 of 120 rows cannot be used" in " ".join(shown.split())
 
 
-def _place(lines: list[str], beginning: str) -> int:
+def _line_number(lines: list[str], beginning: str) -> int:
     """Where the first line is that begins so."""
     found = next((number for number, line in enumerate(lines) if line.startswith(beginning)), None)
     assert found is not None, f"no line begins with {beginning!r} in:\n" + "\n".join(lines)

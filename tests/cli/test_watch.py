@@ -89,12 +89,12 @@ def test_a_failed_run_shows_its_error_and_advice(run_dir: Path) -> None:
 
 @pytest.mark.parametrize("make", [False, True])
 def test_what_is_no_run_gets_one_sentence_and_code_2(tmp_path: Path, make: bool) -> None:
-    place = tmp_path / "nothing"
+    folder = tmp_path / "nothing"
     if make:
-        place.mkdir()
-    shown = _bloom("watch", str(place))
+        folder.mkdir()
+    shown = _bloom("watch", str(folder))
     assert (shown.returncode, shown.stdout, shown.stderr.count("\n")) == (2, "", 1)
-    assert str(place) in shown.stderr
+    assert str(folder) in shown.stderr
 
 
 def test_without_a_terminal_it_prints_lines_until_the_run_ends(run_dir: Path) -> None:

@@ -62,8 +62,8 @@ ALL = {
 def chat(*contents: str) -> Example:
     return Example(
         messages=tuple(
-            Message("assistant", text, trained=True) if place % 2 else Message("user", text)
-            for place, text in enumerate(contents)
+            Message("assistant", text, trained=True) if index % 2 else Message("user", text)
+            for index, text in enumerate(contents)
         )
     )
 

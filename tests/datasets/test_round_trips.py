@@ -140,7 +140,7 @@ def test_reading_from_any_row_on_gives_the_rows_from_there_on(
     suffix: str, encoding: str, data: st.DataObject
 ) -> None:
     drawn = data.draw(st.lists(characters(encoding), min_size=1, max_size=10))
-    rows = [{"text": text, "number": str(place)} for place, text in enumerate(drawn)]
+    rows = [{"text": text, "number": str(number)} for number, text in enumerate(drawn)]
     write = {".jsonl": write_jsonl, ".json": write_json, ".csv": write_table}[suffix]
     with tempfile.TemporaryDirectory() as folder:
         source = Source.open(write(Path(folder) / f"a{suffix}", rows, encoding))

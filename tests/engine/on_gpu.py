@@ -75,7 +75,7 @@ PLACEMENTS = {
 @contextmanager
 def executor_of(
     of: ModelShape,
-    placed: Placement,
+    placement: Placement,
     *,
     precision: Any = "bf16",
     accumulation: int = 1,
@@ -84,7 +84,7 @@ def executor_of(
     executor = BlockExecutor(
         LlamaBlocks(of),
         RandomLlama(of, seed=1),
-        placed,
+        placement,
         OPTIMIZER,
         choose_compute("cuda", precision),
         ExecutorOptions(

@@ -62,9 +62,9 @@ def test_a_gpu_is_measured_with_its_link() -> None:
     assert found.matrix_flops is not None
     assert 1e9 < found.link_duplex <= 1.1 * found.link_h2d
     assert found.matrix_flops > 1e12
-    assert found.link_beside_adam is not None
+    assert found.link_during_adam is not None
     assert found.host_memory_bytes_per_s is not None
     assert found.host_adam_bytes_per_s is not None
     # The link is slowed by the optimizer at most; together they move more than either alone.
-    assert found.link_beside_adam <= 1.1 * found.link_duplex
+    assert found.link_during_adam <= 1.1 * found.link_duplex
     assert found.host_memory_bytes_per_s > 0.9 * found.host_adam_bytes_per_s

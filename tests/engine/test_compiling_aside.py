@@ -21,20 +21,20 @@ REASON = "no C++ compiler is installed"
 
 @contextmanager
 def _stepping(config: TrainConfig, said: list[str]) -> Iterator[Callable[[int], float]]:
-    placed = move_to_devices(config, Model.open(config, vocab_size=VOCABULARY), say=said.append)
-    assert not placed.compiled, "steps would wait for the compiler"
+    on_devices = move_to_devices(config, Model.open(config, vocab_size=VOCABULARY), say=said.append)
+    assert not on_devices.compiled, "steps would wait for the compiler"
 
     def step(number: int) -> float:
         random = torch.Generator().manual_seed(number)
         rows = torch.randint(
             0, VOCABULARY, (1, config.batch_size, config.context_length + 1), generator=random
         )
-        loss = float(placed.executor.forward_backward(Batch(rows[..., :-1], rows[..., 1:])))
-        placed.executor.optimizer_step(LEARNING_RATE)
+        loss = float(on_devices.executor.forward_backward(Batch(rows[..., :-1], rows[..., 1:])))
+        on_devices.executor.optimizer_step(LEARNING_RATE)
         return loss
 
     yield step
-    placed.executor.close()
+    on_devices.executor.close()
 
 
 def test_where_nothing_can_be_compiled_training_goes_on_and_says_why(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpubloom.engine import Model
-from gpubloom.engine.device_placement import _without_compiling_if_short, place
+from gpubloom.engine.device_placement import _without_compiling_if_short, move_to_devices
 from gpubloom.engine.hardware import visible
 from gpubloom.engine.memory.pinned import PinningRefused
 from gpubloom.plan import Gpu, Hardware, TrainConfig, plan
@@ -67,4 +67,4 @@ def test_a_model_that_cannot_be_loaded_is_refused_in_a_sentence(
     monkeypatch.setattr("gpubloom.engine.device_placement.BlockExecutor", fails)
     config = make_config()
     with pytest.raises(ValueError, match=sentence):
-        place(config, Model.open(config, vocab_size=257))
+        move_to_devices(config, Model.open(config, vocab_size=257))

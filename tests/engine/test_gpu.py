@@ -141,8 +141,8 @@ def test_bf16_is_no_further_from_pytorch_than_twice_what_micro_batching_does() -
 def test_placements_agree_within_the_noise_of_bf16(reproducible: None) -> None:
     steps = range(10)
     found: dict[str, list[float]] = {}
-    for name, placed in PLACEMENTS.items():
-        with executor_of(SMALL, placed) as executor:
+    for name, case in PLACEMENTS.items():
+        with executor_of(SMALL, case) as executor:
             found[name] = train(executor, SMALL, steps)
     reference = found["resident, kept"]
     assert reference[-1] < reference[0]
@@ -166,8 +166,8 @@ def test_the_same_placement_gives_the_same_bits_every_time(reproducible: None, n
 def test_fp32_streamed_from_a_master_on_the_device_sees_every_update(reproducible: None) -> None:
     odd = placement(BlockPlacement(weights="stream"), slots=2)
     losses = []
-    for placed in (placement(DEVICE), odd):
-        with executor_of(SMALL, placed, precision="fp32") as executor:
+    for case in (placement(DEVICE), odd):
+        with executor_of(SMALL, case, precision="fp32") as executor:
             losses.append(train(executor, SMALL, range(6)))
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
@@ -175,8 +175,8 @@ def test_fp32_streamed_from_a_master_on_the_device_sees_every_update(reproducibl
 def test_inputs_that_wait_in_host_memory_change_no_bit(reproducible: None) -> None:
     outcomes = []
     for offload in (False, True):
-        placed = placement(DEVICE, offload_inputs=offload)
-        with executor_of(SMALL, placed, accumulation=2) as executor:
+        case = placement(DEVICE, offload_inputs=offload)
+        with executor_of(SMALL, case, accumulation=2) as executor:
             outcomes.append((train(executor, SMALL, range(6), accumulation=2), digests(executor)))
     assert outcomes[0] == outcomes[1]
 
@@ -186,10 +186,10 @@ def test_compiled_layers_compute_what_eager_ones_do(keep: bool) -> None:
     if importlib.util.find_spec("triton") is None:
         pytest.skip("triton is not installed, so nothing is compiled")
     of = shape(layers=2, vocab_size=2_048)
-    placed = resident(of.layers, tied=False) if keep else streamed(of.layers, tied=False)
+    case = resident(of.layers, tied=False) if keep else streamed(of.layers, tied=False)
     losses = []
     for compiled in (False, True):
-        with executor_of(of, placed, compiled=compiled) as executor:
+        with executor_of(of, case, compiled=compiled) as executor:
             losses.append(train(executor, of, range(8)))
     torch._dynamo.reset()
     assert losses[1] == pytest.approx(losses[0], rel=5e-3)
@@ -262,7 +262,7 @@ def test_a_large_streamed_run_resumes_with_the_same_bits(reproducible: None, tmp
         }
     )
     of = config.model.shape(vocabulary)
-    executor, model = _placed(config, vocabulary)
+    executor, model = _placement(config, vocabulary)
     described = ModelFolder(model, Tokenizer.create(TokenizerConfig(), ()), of.context_length)
     with released(executor):
         train(executor, of, range(3))
@@ -277,7 +277,7 @@ def test_a_large_streamed_run_resumes_with_the_same_bits(reproducible: None, tmp
     # Both would not fit into host memory at once.
     del executor, saving
     gc.collect()
-    executor, model = _placed(config, vocabulary)
+    executor, model = _placement(config, vocabulary)
     with released(executor):
         started = time.perf_counter()
         read_checkpoint(path, described).restore(executor)
@@ -293,12 +293,12 @@ def test_a_large_streamed_run_resumes_with_the_same_bits(reproducible: None, tmp
     assert resumed == state
 
 
-def _placed(config: TrainConfig, vocabulary: int) -> tuple[BlockExecutor, Model]:
+def _placement(config: TrainConfig, vocabulary: int) -> tuple[BlockExecutor, Model]:
     model = Model.open(config, vocab_size=vocabulary)
-    placed = move_to_devices(config, model)
-    print(f"\n{placed.plan.placement_text}")
-    assert all(layer.state != "device" for layer in placed.executor.placement.layers)
-    return placed.executor, model
+    case = move_to_devices(config, model)
+    print(f"\n{case.plan.placement_text}")
+    assert all(layer.state != "device" for layer in case.executor.placement.layers)
+    return case.executor, model
 
 
 def _progress(executor: BlockExecutor) -> Progress:

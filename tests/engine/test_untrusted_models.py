@@ -38,9 +38,9 @@ def mine(sharded: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def lead(folder: Path, place: Callable[[str], str], index: str = INDEX) -> None:
+def lead(folder: Path, lead_to: Callable[[str], str], index: str = INDEX) -> None:
     content = json.loads((folder / INDEX).read_text())
-    content["weight_map"] = {name: place(file) for name, file in content["weight_map"].items()}
+    content["weight_map"] = {name: lead_to(file) for name, file in content["weight_map"].items()}
     (folder / INDEX).unlink()
     (folder / index).write_text(json.dumps(content))
 
@@ -146,18 +146,18 @@ def test_an_adapter_config_inside_a_model_folder_leads_no_loader_to_another_mode
     assert [finding.code for finding in check_model(mixed).findings] == ["adapter_in_model"]
 
 
-@pytest.mark.parametrize("place", ["beside", "among checkpoints", "inside a checkpoint"])
+@pytest.mark.parametrize("where", ["beside", "among checkpoints", "inside a checkpoint"])
 def test_a_config_that_came_with_an_adapter_is_not_taken_for_its_run(
-    adapter: Path, sharded: Path, tmp_path: Path, place: str
+    adapter: Path, sharded: Path, tmp_path: Path, where: str
 ) -> None:
     fields = {"model": {"path": str(sharded)}, "method": "lora", "data": {"train_path": "/nowhere"}}
     config = TrainConfig.model_validate({"name": "x", "device": "cpu", **fields}).to_json()
     checkpoint = tmp_path / "run/checkpoints/step-00000001"
     asked = checkpoint
-    if place == "beside":
+    if where == "beside":
         shutil.copytree(adapter, checkpoint)
         (checkpoint / "config.json").write_text(config)
-    elif place == "among checkpoints":
+    elif where == "among checkpoints":
         shutil.copytree(adapter, checkpoint)
         (checkpoint.parent / "config.json").write_text(config)
     else:

@@ -202,14 +202,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         asked = json.loads(self.body)
         kind, name = asked.get("type") or "model", f"{asked['organization']}/{asked['name']}"
-        place = f"{self.hub.url}/{name}" if kind == "model" else f"{self.hub.url}/{kind}s/{name}"
+        url = f"{self.hub.url}/{name}" if kind == "model" else f"{self.hub.url}/{kind}s/{name}"
         if (kind, name) in self.hub.repos:
-            self._json(409, {"error": "You already created this repo", "url": place})
+            self._json(409, {"error": "You already created this repo", "url": url})
             return
         self.hub.add(
             name, {}, kind, private=asked.get("visibility") == "private" or bool(asked.get("private"))
         )
-        self._json(200, {"url": place, "name": name, "id": "0"})
+        self._json(200, {"url": url, "name": name, "id": "0"})
 
     def preupload(self, kinds: str, repo: str, revision: str) -> None:
         if self._repo(kinds.rstrip("s"), repo) is None:

@@ -38,14 +38,14 @@ def within_limits(answer: Plan) -> bool:
 @pytest.mark.parametrize(("shape", "batch"), ROWS)
 def test_streaming_keeps_ends_on_the_gpu_and_layers_on_the_host(shape: str, batch: int) -> None:
     answer = planned(shape, H200, batch_size=batch, memory="stream")
-    placed = answer.placement
-    assert placed is not None
+    placement = answer.placement
+    assert placement is not None
     assert within_limits(answer)
-    assert {block.state for block in (placed.embedding, placed.head) if block} == {"device"}
-    assert {layer.state for layer in placed.layers} <= {"host", "link"}
-    kept = [layer.keep for layer in placed.layers]
+    assert {block.state for block in (placement.embedding, placement.head) if block} == {"device"}
+    assert {layer.state for layer in placement.layers} <= {"host", "link"}
+    kept = [layer.keep for layer in placement.layers]
     assert kept == sorted(kept), "the last layers are the kept ones"
-    assert all(layer.weights == ("device" if layer.keep else "stream") for layer in placed.layers)
+    assert all(layer.weights == ("device" if layer.keep else "stream") for layer in placement.layers)
     assert teraflops(answer) > STREAM_MUST[shape, batch]
 
 
@@ -65,9 +65,9 @@ def test_auto_is_never_slower_than_streaming_or_resident(shape: str, batch: int)
 
 @pytest.mark.parametrize(("shape", "batch"), [("1.5b", 8), ("1.5b", 64), ("3b", 8), ("3b", 32)])
 def test_what_fits_is_resident_and_keeps_its_activations(shape: str, batch: int) -> None:
-    placed = planned(shape, H200, batch_size=batch).placement
-    assert placed is not None
-    assert {(layer.state, layer.weights, layer.keep) for layer in placed.layers} == {
+    placement = planned(shape, H200, batch_size=batch).placement
+    assert placement is not None
+    assert {(layer.state, layer.weights, layer.keep) for layer in placement.layers} == {
         ("device", "device", True)
     }
 

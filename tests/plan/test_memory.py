@@ -55,9 +55,9 @@ class Found:
         return self.plan.gpu.activations / RESERVED_OVER_ALLOCATED
 
 
-def predicted(placed: Placement, **fields: Any) -> Found:
+def predicted(placement: Placement, **fields: Any) -> Found:
     config = TrainConfig.model_validate({"batch_size": ROWS, "model": {"context_length": LENGTH}, **fields})
-    return Found(predict(config, Hardware.parse("H200, 125 GiB host"), placed, shape=SHAPE))
+    return Found(predict(config, Hardware.parse("H200, 125 GiB host"), placement, shape=SHAPE))
 
 
 def mixed(*layers: BlockPlacement, **fields: Any) -> Placement:
@@ -153,21 +153,21 @@ def test_targets_choose_which_layers_are_adapted() -> None:
 
 
 def test_packed_examples_hold_a_mask_of_each_micro_batch_and_one_that_is_added() -> None:
-    placed = resident(LAYERS, tied=False)
+    placement = resident(LAYERS, tied=False)
     tokenizer = {"kind": "file", "path": "/t/tokenizer.json"}
 
     def activations(packing: bool) -> float:
         data = {"kind": "examples", "packing": packing, "tokenizer": tokenizer}
-        return predicted(placed, accumulation=3, data=data).activations
+        return predicted(placement, accumulation=3, data=data).activations
 
     # The loss works on more than a layer's backward pass does here, so what is added does not show.
     assert activations(True) - activations(False) == pytest.approx(3 * N * LENGTH, abs=10)
 
 
 def test_with_dropout_every_adapter_has_its_inputs_to_itself() -> None:
-    placed = mixed(*[BlockPlacement(keep=True)] * LAYERS)
+    placement = mixed(*[BlockPlacement(keep=True)] * LAYERS)
     found = [
-        predicted(placed, method="lora", lora={"dropout": dropout}).activations for dropout in (0.0, 0.1)
+        predicted(placement, method="lora", lora={"dropout": dropout}).activations for dropout in (0.0, 0.1)
     ]
     # q, k, v, o, gate and up read the hidden state, down what lies between.
     assert found[1] - found[0] == pytest.approx(LAYERS * N * (6 * D + F) * 3, abs=10)

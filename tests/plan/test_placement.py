@@ -20,11 +20,11 @@ LAYER = st.builds(
 
 @given(st.lists(LAYER, min_size=1, max_size=40), st.booleans())
 def test_json_of_a_placement_gives_the_same_placement(layers: list[BlockPlacement], tied: bool) -> None:
-    placed = Placement(
+    placement = Placement(
         embedding=BlockPlacement(), layers=tuple(layers), head=None if tied else BlockPlacement()
     )
-    assert Placement.model_validate_json(placed.model_dump_json()) == placed
-    assert Placement.model_validate(placed.model_dump()) == placed
+    assert Placement.model_validate_json(placement.model_dump_json()) == placement
+    assert Placement.model_validate(placement.model_dump()) == placement
 
 
 def test_alike_layers_are_one_entry() -> None:

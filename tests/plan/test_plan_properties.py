@@ -67,9 +67,9 @@ def try_plan(config: TrainConfig, hardware: Hardware, shape: DecoderShape) -> Pl
         return None
 
 
-def last_resorts(placed: Placement | None) -> tuple[bool, bool]:
-    assert placed is not None
-    return placed.share_gradients, placed.embedding.state != "device"
+def last_resorts(placement: Placement | None) -> tuple[bool, bool]:
+    assert placement is not None
+    return placement.share_gradients, placement.embedding.state != "device"
 
 
 @SLOW

@@ -12,7 +12,7 @@ from gpubloom.agent import JobSpec
 from gpubloom.providers.cloud import Fault, FaultKind, Launch
 from gpubloom.providers.colab.program import ColabProgram, fault_from
 from gpubloom.providers.colab.provider import ColabSessions, capabilities
-from gpubloom.providers.registry import place
+from gpubloom.providers.registry import provider_spec
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
 from tests.providers.launches import ADDRESS, until
 from tests.providers.launches import launch as any_launch
@@ -189,7 +189,7 @@ def test_what_colab_does_not_have_is_refused_before_anything_is_asked(
 
 def test_without_the_command_colab_is_for_people_with_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BLOOM_COLAB_CLI", raising=False)
-    kind = place("colab")
+    kind = provider_spec("colab")
     reason = kind.why_not()
     assert reason is not None
     assert "--notebook" in reason
@@ -201,7 +201,7 @@ def test_without_the_command_colab_is_for_people_with_a_notebook(monkeypatch: py
     assert kind.why_not() is None
     assert kind.open({}).capabilities.runs_unattended.can
     assert kind.fields == ()
-    assert place("colab").capabilities.runs_unattended.can
+    assert provider_spec("colab").capabilities.runs_unattended.can
 
 
 def test_a_command_that_is_not_there_is_said() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpubloom.providers.registry import place
+from gpubloom.providers.registry import provider_spec
 from tests.providers.launches import launch
 from tests.providers.services.lambda_contract import lambda_misfits
 from tests.providers.services.lambda_service import SPEC, LambdaService
@@ -23,7 +23,7 @@ def launched(service: WebService, name: str, gpu: str, monkeypatch: pytest.Monke
     monkeypatch.setenv(service.address_variable, service.url)
 
     async def submit() -> None:
-        rented = place(name).open(service.credentials)
+        rented = provider_spec(name).open(service.credentials)
         await rented.submit(launch(gpu=gpu))
         await rented.close()
 

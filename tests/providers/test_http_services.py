@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from gpubloom.providers.cloud import Fault, FaultKind, Launch
-from gpubloom.providers.registry import place
+from gpubloom.providers.registry import provider_spec
 from tests.providers.launches import launch
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.paperspace_service import PaperspaceService
@@ -49,7 +49,7 @@ def test_a_launch_fails_by_its_name_and_leaves_nothing(
     known: _Known, trouble: Trouble, kind: FaultKind, passes: bool
 ) -> None:
     async def submit() -> None:
-        rented = place(known.name).open(known.service.credentials)
+        rented = provider_spec(known.name).open(known.service.credentials)
         try:
             await rented.submit(known.launch)
         finally:
@@ -68,7 +68,7 @@ def test_a_launch_fails_by_its_name_and_leaves_nothing(
 
 def test_credentials_that_are_revoked_meanwhile_are_told(known: _Known) -> None:
     async def story() -> None:
-        rented = place(known.name).open(known.service.credentials)
+        rented = provider_spec(known.name).open(known.service.credentials)
         identifier = (await rented.submit(known.launch)).id
         known.service.revoke()
         for ask in (rented.status(identifier), rented.list(), rented.cancel(identifier), rented.check()):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.providers.cloud import Launch
-from gpubloom.providers.registry import place
+from gpubloom.providers.registry import provider_spec
 from gpubloom.storage import StorageSettings, Store
 from tests.providers.launches import until
 from tests.providers.services.lambda_service import LambdaService
@@ -54,7 +54,7 @@ def test_a_script_runs_there_and_all_it_made_arrives(
     sent = job.send()
 
     async def story(service: WebService) -> None:
-        rented = place(name).open(service.credentials)
+        rented = provider_spec(name).open(service.credentials)
         launch = Launch(f"bloom-{name}-a1", gpu, 1, sent.command, sent.address, longest_seconds=600)
         machine = await rented.submit(launch)
         job.output.touch()

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from gpubloom.providers.cloud import CloudProvider, Fault, Launch
-from gpubloom.providers.registry import place
+from gpubloom.providers.registry import provider_spec
 from tests.providers.launches import ADDRESS, launch, until
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.paperspace_service import PaperspaceService
@@ -38,7 +38,7 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def opened(service: WebService) -> CloudProvider:
     name = next(name for name, kind in SERVICES.items() if isinstance(service, kind))
-    rented = place(name).open(service.credentials)
+    rented = provider_spec(name).open(service.credentials)
     # A launch without an answer is looked for at once.
     rented._pause_seconds = 0.01  # type: ignore[attr-defined]
     return rented

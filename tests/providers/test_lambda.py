@@ -15,7 +15,7 @@ from gpubloom.providers.cloud import Fault, InstanceState, Launch
 from gpubloom.providers.http_client import RateLimit, ServiceHttp
 from gpubloom.providers.lambda_cloud.machine_types import InstanceType, Specs, state_of
 from gpubloom.providers.lambda_cloud.provider import LambdaCloud, _explain
-from gpubloom.providers.registry import place
+from gpubloom.providers.registry import provider_spec
 from tests.providers.launches import ADDRESS, launch, until
 from tests.providers.services.lambda_service import LambdaService
 from tests.providers.services.web import Clock, Trouble
@@ -53,18 +53,18 @@ async def opened(
         _explain,
         timeout_seconds=timeout_seconds,
     )
-    place = LambdaCloud(http, ssh_key, pause_seconds=0.01)
+    opened_cloud = LambdaCloud(http, ssh_key, pause_seconds=0.01)
     try:
-        yield place
+        yield opened_cloud
     finally:
-        await place.close()
+        await opened_cloud.close()
 
 
 async def submit(
     service: LambdaService, wanted: Launch, ssh_key: str = "", timeout_seconds: float = 30.0
 ) -> str:
-    async with opened(service, ssh_key, timeout_seconds=timeout_seconds) as place:
-        return (await place.submit(wanted)).id
+    async with opened(service, ssh_key, timeout_seconds=timeout_seconds) as opened_cloud:
+        return (await opened_cloud.submit(wanted)).id
 
 
 def fault_of(service: LambdaService, wanted: Launch | None = None, timeout_seconds: float = 30.0) -> Fault:
@@ -79,7 +79,7 @@ def test_a_job_runs_on_its_own_machine_until_that_is_ended(
     monkeypatch.setenv("BLOOM_LAMBDA_URL", quick.url)
 
     async def story() -> None:
-        rented = place("lambda").open(quick.credentials)
+        rented = provider_spec("lambda").open(quick.credentials)
         started = await rented.submit(launch())
         assert (started.key, started.state, started.hourly) == ("bloom-5f3c-a1", "starting", 1.29)
         machine = quick.instances[started.id].machine
@@ -345,4 +345,4 @@ def test_launches_wait_for_their_turn(service: LambdaService) -> None:
 
 def test_without_a_key_nothing_is_opened() -> None:
     with pytest.raises(Fault, match="needs an API key"):
-        place("lambda").open({"api_key": " "})
+        provider_spec("lambda").open({"api_key": " "})

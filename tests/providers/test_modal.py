@@ -14,7 +14,7 @@ import pytest
 from gpubloom.providers.cloud import Fault, Instance, Launch
 from gpubloom.providers.modal.connection import TimeLimits
 from gpubloom.providers.modal.provider import PROVIDER, ModalProvider
-from gpubloom.providers.registry import place
+from gpubloom.providers.registry import provider_spec
 from gpubloom.storage import Store
 from tests.providers.services.modal_service import TOKEN_ID, TOKEN_SECRET, ModalService
 from tests.storage.instances import Instance as RentedRun
@@ -325,7 +325,7 @@ def test_no_secret_is_in_any_log_error_or_process_list(
 
 
 def test_modal_is_a_place_that_can_be_opened_with_what_a_person_enters() -> None:
-    kind = place("modal")
+    kind = provider_spec("modal")
     assert kind.why_not() is None
     opened = kind.open({field.name: "x" for field in kind.fields})
     assert opened.name == "modal"

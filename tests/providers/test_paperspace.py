@@ -16,7 +16,7 @@ from gpubloom.providers.http_client import RateLimit, ServiceHttp
 from gpubloom.providers.paperspace.api_client import PaperspaceApi, explain
 from gpubloom.providers.paperspace.machine_types import Machine, state_of
 from gpubloom.providers.paperspace.provider import Paperspace
-from gpubloom.providers.registry import place
+from gpubloom.providers.registry import provider_spec
 from tests.providers.launches import ADDRESS, launch, until
 from tests.providers.services.paperspace_service import PaperspaceService
 from tests.providers.services.web import Clock, Trouble
@@ -79,7 +79,7 @@ def test_a_job_runs_on_its_own_machine_and_leaves_neither_machine_nor_script(
     monkeypatch.setenv("BLOOM_PAPERSPACE_URL", quick.url)
 
     async def story() -> None:
-        rented = place("paperspace").open(quick.credentials)
+        rented = provider_spec("paperspace").open(quick.credentials)
         assert await rented.check() == "ada@example.org, team ada"
         assert await rented.prices() == []
         started = await rented.submit(wanted())

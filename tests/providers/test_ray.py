@@ -15,7 +15,7 @@ import pytest
 from gpubloom.offers import Constraints, Need, Span, load_prices, offers
 from gpubloom.providers.cloud import Fault
 from gpubloom.providers.ray.provider import RayProvider
-from gpubloom.providers.registry import place
+from gpubloom.providers.registry import provider_spec
 from gpubloom.storage import StorageSettings, Store
 from tests.engine.parallel.ray_cluster import RayCluster
 from tests.providers.launches import ADDRESS, launch
@@ -133,7 +133,7 @@ def test_a_cluster_that_does_not_answer_and_one_that_nobody_named(monkeypatch: p
     assert asyncio.run(check("http://127.0.0.1:9")).kind == "unavailable"
     assert "set RAY_ADDRESS" in str(asyncio.run(check("")))
     monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:9")
-    opened = place("ray").open({})
+    opened = provider_spec("ray").open({})
     with pytest.raises(Fault):
         asyncio.run(opened.check())
 
@@ -193,7 +193,7 @@ def test_on_a_real_cluster_a_script_runs_by_the_agent_and_all_it_made_arrives(
     sent = job.send()
 
     async def story() -> None:
-        rented = place("ray").open({"address": f"http://127.0.0.1:{cluster.dashboard_port}"})
+        rented = provider_spec("ray").open({"address": f"http://127.0.0.1:{cluster.dashboard_port}"})
         # The dashboard is there a moment after the node.
         await until(lambda: answers(rented))
         machine = await rented.submit(on_any_node("bloom-ray-a1", sent.command, sent.address))

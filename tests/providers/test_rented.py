@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpubloom.providers.registry import place, provider_names
+from gpubloom.providers.registry import provider_names, provider_spec
 from tests.providers.launches import launch
 
 
@@ -16,6 +16,6 @@ from tests.providers.launches import launch
 def test_a_launch_that_a_place_cannot_have_is_refused_with_its_reason(
     name: str, asked: dict[str, Any], capability: str
 ) -> None:
-    capabilities = place(name).capabilities
+    capabilities = provider_spec(name).capabilities
     assert capabilities.why_not(launch()) is None
     assert capabilities.why_not(launch(**asked)) == getattr(capabilities, capability).reason

@@ -19,7 +19,7 @@ import pytest
 from gpubloom.agent import JobSpec
 from gpubloom.providers.cloud import Fault, Launch
 from gpubloom.providers.http_client import RateLimit, ServiceHttp
-from gpubloom.providers.registry import place
+from gpubloom.providers.registry import provider_spec
 from gpubloom.providers.replicate.cog_model import model_files
 from gpubloom.providers.replicate.provider import Replicate, _explain
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
@@ -80,7 +80,7 @@ def test_a_training_runs_the_agent_and_its_results_arrive(
     receiver = Receiver(store, "job-1", 1, run)
 
     async def story() -> None:
-        rented = place("replicate").open(service.credentials)
+        rented = provider_spec("replicate").open(service.credentials)
         assert await rented.check() == "somebody"
         started = await rented.submit(launch(command=sent.command, start_address=sent.address))
         deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -280,7 +280,7 @@ def test_what_was_entered_wrongly_is_said_at_once(
     service: ReplicateService, changes: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(Fault, match=sentence):
-        place("replicate").open({**service.credentials, **changes})
+        provider_spec("replicate").open({**service.credentials, **changes})
 
 
 def test_the_model_to_push_names_its_train_function() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from gpubloom.offers import shipped_prices
 from gpubloom.providers.cloud import Fault, Instance, Launch
-from gpubloom.providers.registry import place
+from gpubloom.providers.registry import provider_spec
 from gpubloom.providers.skypilot import bridge as skypilot_bridge
 from gpubloom.providers.skypilot.process import TimeLimits
 from gpubloom.providers.skypilot.provider import PROVIDER, SkyPilotProvider
@@ -298,7 +298,7 @@ def test_no_secret_is_in_any_file_error_task_or_process_list(
 def test_people_cannot_rent_through_a_skypilot_that_the_operator_did_not_lend(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    kind = place("skypilot")
+    kind = provider_spec("skypilot")
     monkeypatch.delenv("BLOOM_SKYPILOT_PYTHON", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "is not installed here" in str(kind.why_not())

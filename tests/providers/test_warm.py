@@ -60,9 +60,9 @@ def test_a_script_cannot_tell_a_warm_start_from_a_plain_one(
     warm: LocalProvider, provider: LocalProvider, new_run: NewRun
 ) -> None:
     seen, outputs = [], []
-    for place in (warm, warm, provider):
+    for starter in (warm, warm, provider):
         run = like_train_py(new_run(SHOWS_ITSELF))
-        submit(place, run.spec)
+        submit(starter, run.spec)
         run.wait_until_free()
         assert run.exit().code == 1
         facts = facts_of(run)
@@ -178,16 +178,16 @@ def test_imports_that_fail_or_start_threads_make_every_start_a_plain_one(
     )
     paths = [str(home), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    place = LocalProvider(home, warm_modules=modules, devices=machine(home))
+    starter = LocalProvider(home, warm_modules=modules, devices=machine(home))
     open_before = os.listdir("/proc/self/fd")
-    asyncio.run(place.open())
+    asyncio.run(starter.open())
     for _ in range(2):
         run = like_train_py(new_run(""))
-        submit(place, run.spec)
+        submit(starter, run.spec)
         run.wait_until_free()
         assert run.exit().code == 0
         assert reason in run.output()
-    asyncio.run(place.close())
+    asyncio.run(starter.close())
     assert len(os.listdir("/proc/self/fd")) == len(open_before)
 
 
@@ -202,8 +202,8 @@ def test_the_warm_parent_ends_with_its_worker() -> None:
 
 
 def test_torch_trains_in_a_fork(home: Path, new_run: NewRun) -> None:
-    place = LocalProvider(home, devices=machine(home))
-    asyncio.run(place.open())
+    starter = LocalProvider(home, devices=machine(home))
+    asyncio.run(starter.open())
     run = like_train_py(
         new_run(
             "import sys; ready = 'torch' in sys.modules\n"
@@ -214,8 +214,8 @@ def test_torch_trains_in_a_fork(home: Path, new_run: NewRun) -> None:
             "print('imported beforehand:', ready, 'gradient:', layer.bias.grad.sum().item())\n"
         )
     )
-    submit(place, run.spec)
+    submit(starter, run.spec)
     run.wait_until_free()
-    asyncio.run(place.close())
+    asyncio.run(starter.close())
     assert run.exit().code == 0, run.output()
     assert "imported beforehand: True gradient: 131072.0" in run.output()

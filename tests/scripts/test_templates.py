@@ -74,8 +74,8 @@ def read(template: Template) -> Requirements:
 
 def test_every_place_has_both_kinds_and_names_are_its_own() -> None:
     assert len(NAMED) == len(templates())
-    places = {"local", "modal", "lambda", "paperspace", "colab"}
-    assert set(NAMED) == {f"{kind}-{place}" for kind in ("nanogpt", "lora") for place in places}
+    providers = {"local", "modal", "lambda", "paperspace", "colab"}
+    assert set(NAMED) == {f"{kind}-{provider}" for kind in ("nanogpt", "lora") for provider in providers}
     known = load_prices()
     for template in templates():
         assert template.provider in known.providers
@@ -84,9 +84,9 @@ def test_every_place_has_both_kinds_and_names_are_its_own() -> None:
             assert template.gpu in there, f"{template.name} names a GPU that {template.provider} has not"
 
 
-@pytest.mark.parametrize("place", ["modal", "lambda", "paperspace"])
-def test_a_gpt_for_a_rented_gpu_has_the_usual_values(place: str) -> None:
-    found = read(NAMED[f"nanogpt-{place}"])
+@pytest.mark.parametrize("provider", ["modal", "lambda", "paperspace"])
+def test_a_gpt_for_a_rented_gpu_has_the_usual_values(provider: str) -> None:
+    found = read(NAMED[f"nanogpt-{provider}"])
     assert found.parameters is not None
     assert found.parameters.value == 124_439_808
     stated = {name: getattr(found, name) for name in ("batch", "sequence", "iterations", "dtype")}
@@ -140,9 +140,9 @@ def test_the_local_gpt_learns_saves_when_it_is_stopped_and_goes_on(tmp_path: Pat
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("place", ["modal", "paperspace", "colab"])
-def test_a_gpt_for_a_rented_gpu_runs_small(place: str, tmp_path: Path) -> None:
-    template = NAMED[f"nanogpt-{place}"]
+@pytest.mark.parametrize("provider", ["modal", "paperspace", "colab"])
+def test_a_gpt_for_a_rented_gpu_runs_small(provider: str, tmp_path: Path) -> None:
+    template = NAMED[f"nanogpt-{provider}"]
     folder = written(template, tmp_path)
     (folder / "tiktoken.py").write_text(TIKTOKEN)
     (folder / "data" / "shakespeare").mkdir(parents=True)

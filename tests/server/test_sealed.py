@@ -23,10 +23,10 @@ def test_nothing_opens_in_another_place_with_another_key_or_changed(tmp_path: Pa
         vault.open(sealed, "hub_token:2")
     with pytest.raises(CannotOpen):
         Vault.of(tmp_path / "two").open(sealed, "hub_token:1")
-    for place in range(2, len(sealed) - 2):
-        other = "A" if sealed[place] != "A" else "B"
+    for index in range(2, len(sealed) - 2):
+        other = "A" if sealed[index] != "A" else "B"
         with pytest.raises(CannotOpen):
-            vault.open(sealed[:place] + other + sealed[place + 1 :], "hub_token:1")
+            vault.open(sealed[:index] + other + sealed[index + 1 :], "hub_token:1")
     for broken in ("", "1:", "2:" + sealed[2:], "1:not base64!", "1:" + "QUJD"):
         with pytest.raises(CannotOpen):
             vault.open(broken, "hub_token:1")

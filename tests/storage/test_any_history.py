@@ -136,11 +136,11 @@ def test_any_history_arrives(seed: int, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def apply(folder: RunFolder, batch: UploadBatch, chance: random.Random) -> None:
-    place = 0
+    offset = 0
     for entry in batch.entries:
         size = entry["size"] if entry["kind"] in {"whole", "grow", "part"} else 0
-        piece = batch.body[place : place + size]
-        place += size
+        piece = batch.body[offset : offset + size]
+        offset += size
         # Sometimes twice: a receiver that was killed before it could note that it was done.
         for _ in range(1 + (chance.random() < 0.3)):
             folder.apply(entry, piece)

@@ -26,11 +26,11 @@ def test_a_tensor_on_the_host_is_recorded_as_it_was_when_reported(run_dir: Path)
     assert events_of(run_dir, "metric")[0].fields["values"] == {"loss": 1.5, "a": 3.0, "b": 3, "c": 4.0}
 
 
-class _Place:
+class _CudaDevice:
     type = "cuda"
 
 
-_CUDA = _Place()
+_CUDA = _CudaDevice()
 
 
 class _Device:

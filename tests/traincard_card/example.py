@@ -76,16 +76,18 @@ def example_snapshot(
 
 def metric(name: str, steps: int, points: int, value: Any, restart_at: int | None = None) -> dict[str, Any]:
     """A series as the snapshot holds it; with `restart_at`, a second attempt takes over there."""
-    places = [i / max(1, points - 1) for i in range(points)]
+    fractions = [i / max(1, points - 1) for i in range(points)]
     lines = []
     if restart_at is None:
-        lines.append(_line(1, [int(place * steps) for place in places], steps, value))
+        lines.append(_line(1, [int(fraction * steps) for fraction in fractions], steps, value))
     else:
         # Both attempts did these steps: the first one's stay visible.
         lines.append(
-            _line(1, [int(p * steps) for p in places if p * steps <= restart_at + steps / 40], steps, value)
+            _line(
+                1, [int(p * steps) for p in fractions if p * steps <= restart_at + steps / 40], steps, value
+            )
         )
-        lines.append(_line(2, [int(p * steps) for p in places if p * steps >= restart_at], steps, value))
+        lines.append(_line(2, [int(p * steps) for p in fractions if p * steps >= restart_at], steps, value))
     last = {"step": lines[-1]["x"][-1], "value": lines[-1]["y"][-1]}
     base = name.partition("/")[2]
     return {
@@ -108,8 +110,8 @@ def _line(attempt: int, x: list[int], steps: int, value: Any) -> dict[str, Any]:
     }
 
 
-def _loss(place: float) -> float:
-    return 1.2 + 2 * math.exp(-6 * place) + 0.05 * math.sin(place * 700)
+def _loss(fraction: float) -> float:
+    return 1.2 + 2 * math.exp(-6 * fraction) + 0.05 * math.sin(fraction * 700)
 
 
 def _status(status: str, steps: int) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class Viewer:
 
     def say(self, kind: int, content: bytes, *, masked: bool = True) -> None:
         mask = os.urandom(4)
-        hidden = bytes(byte ^ mask[place % 4] for place, byte in enumerate(content))
+        hidden = bytes(byte ^ mask[index % 4] for index, byte in enumerate(content))
         if masked:
             self._socket.sendall(bytes([0x80 | kind, 0x80 | len(content)]) + mask + hidden)
         else:

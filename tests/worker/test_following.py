@@ -114,7 +114,7 @@ def test_cancel_ends_a_run_that_listens(machine: Machine) -> None:
 
 def test_cancel_ends_a_run_that_listens_to_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpubloom.providers.local.provider.GracePeriod", lambda: GracePeriod(0.3, 0.8))
-    job_id = machine.add_job(toy={"seconds": 0.05, "steps": 10_000, "deaf": True})
+    job_id = machine.add_job(toy={"seconds": 0.05, "steps": 10_000, "ignores_control": True})
 
     async def scenario() -> None:
         async with machine.worker():

@@ -44,7 +44,7 @@ def test_a_worker_with_a_wrong_clock_meters_what_the_instance_ran(
     machine = Machine(installation)
     token = uuid4()
     held = {"lease_token": token, "lease_expires": now() + timedelta(hours=1)}
-    job_id = machine.add_job(status="running", attempt=1, target="toy", place={"hourly": 3600.0}, **held)
+    job_id = machine.add_job(status="running", attempt=1, target="toy", offer={"hourly": 3600.0}, **held)
     rental = installation.add(
         Rental(
             id=uuid4(),

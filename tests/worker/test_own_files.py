@@ -24,8 +24,8 @@ def test_an_attempt_starts_from_the_servers_files_and_writes_through_no_link(
     job_id = machine.add_job(toy={"steps": 3}) if "train.py" in names else machine.add_task("evaluate")
     run_dir, outside = machine.run_dir(job_id), tmp_path / "outside"
     outside.write_text(EVIL)
-    for place, name in enumerate(names):
-        if place % 2:
+    for index, name in enumerate(names):
+        if index % 2:
             (run_dir / name).write_text(EVIL)
         else:
             (run_dir / name).symlink_to(outside)

@@ -79,15 +79,17 @@ def test_a_tuned_model_is_evaluated_exported_swept_and_talked_to(
             assert found["points"][0]["learning_rate"] < found["points"][-1]["learning_rate"]
 
             playground = await post("/playground", {"jobId": training["id"], "idleMinutes": 0.5})
-            place = f"/playground/{playground['id']}"
+            playground_path = f"/playground/{playground['id']}"
             state = ""
             while state != "ready":
                 await machine.when(UUID(playground["id"]), lambda job: job.status != "failed")
-                state = (await asyncio.to_thread(ada.get, f"/api{place}")).json()["state"]
+                state = (await asyncio.to_thread(ada.get, f"/api{playground_path}")).json()["state"]
                 await asyncio.sleep(0.1)
             chat = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 24, "temperature": 0}
             said = {
-                which: (await post(f"{place}/v1/chat/completions", {**chat, "model": which}))["choices"][0]
+                which: (await post(f"{playground_path}/v1/chat/completions", {**chat, "model": which}))[
+                    "choices"
+                ][0]
                 for which in ("base", "tuned")
             }
             assert said["tuned"]["message"]["content"].strip() == ANSWER

@@ -128,9 +128,9 @@ class House:
 
     def open_playground(self, job_id: str) -> None:
         """Loading may take longer than a request of OpenAI's clients waits."""
-        place = f"/api/playground/{self.post('/api/playground', {'jobId': job_id})['id']}"
+        playground_path = f"/api/playground/{self.post('/api/playground', {'jobId': job_id})['id']}"
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while (found := self.get(place))["state"] != "ready":
+        while (found := self.get(playground_path))["state"] != "ready":
             assert found["job"]["status"] != "failed", found
             assert time.monotonic() < deadline, found
             time.sleep(0.1)

@@ -45,8 +45,11 @@ RUNNING = Ending(
         ({"said": None, "exit": replace(EXIT, code=2)}, "fail"),
         # A script that ended early without a word has not trained its model.
         ({"said": "ended"}, "fail"),
-        ({"said": "running", "exit": KILLED, "fruitless_attempts": 2}, "fail"),
-        ({"said": "running", "exit": KILLED, "fruitless_attempts": 2, "has_newer_checkpoint": True}, "retry"),
+        ({"said": "running", "exit": KILLED, "attempts_without_progress": 2}, "fail"),
+        (
+            {"said": "running", "exit": KILLED, "attempts_without_progress": 2, "has_newer_checkpoint": True},
+            "retry",
+        ),
         ({"said": "running", "exit": None, "directory_exists": False}, "fail"),
         # Killed between the last file and the last word.
         ({"said": "running", "exit": KILLED, "is_finished": True}, "complete"),
@@ -69,7 +72,7 @@ def test_an_end_is_judged(changes: dict[str, object], action: str) -> None:
         ({"said": "preempted", "exit": replace(EXIT, reason="stopped")}, "retry"),
         ({"said": None, "exit": KILLED}, "retry"),
         ({"said": None, "exit": None}, "retry"),
-        ({"said": None, "exit": None, "fruitless_attempts": 2}, "fail"),
+        ({"said": None, "exit": None, "attempts_without_progress": 2}, "fail"),
         ({"status": "pausing", "exit": replace(EXIT, code=None, signal=15, reason="stopped")}, "stop"),
         ({"status": "cancelling", "exit": KILLED}, "stop"),
         ({"status": "cancelling", "said": None}, "complete"),
@@ -92,7 +95,7 @@ def test_wrong_input_is_told_as_the_sentence_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "confirmed", "action", "fruitless"),
+    ("code", "confirmed", "action", "without_progress"),
     [
         ("disk_full", True, "retry", 2),
         ("disk_full", False, "retry", 2),

@@ -15,7 +15,7 @@ from gpubloom.traincard import Reporter, RunLock
 run = Path(__file__).parent
 config = json.loads((run / "toy.json").read_text())
 lock = RunLock.acquire(run)
-if config.get("deaf"):
+if config.get("ignores_control"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("toy training in", run.name, flush=True)
 if config.get("fails"):
@@ -42,7 +42,7 @@ with Reporter(run, lock=lock) as reporter:
     reporter.phase("train")
     rate = 1.0
     while step < config["steps"]:
-        command = None if config.get("deaf") else reporter.control.poll()
+        command = None if config.get("ignores_control") else reporter.control.poll()
         if command is not None:
             rate = command.set.get("learning_rate", rate)
             reporter.applied(command.version)

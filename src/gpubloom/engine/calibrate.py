@@ -128,7 +128,7 @@ def _together(adam: HostAdam, link: Link, device: torch.device) -> dict[str, flo
     over.set()
     update_thread.join()
     updating = updates * adam.bytes / (time.perf_counter() - started)
-    return {"link_beside_adam": each_way, "host_memory_bytes_per_s": updating + 2 * each_way}
+    return {"link_during_adam": each_way, "host_memory_bytes_per_s": updating + 2 * each_way}
 
 
 def _product_rate(device: torch.device, dtype: torch.dtype) -> float:

@@ -40,7 +40,7 @@ _WORTH_COMPILING_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
-class Placed:
+class OnDevices:
     """An executor, and why it is the way it is."""
 
     executor: Executor
@@ -103,7 +103,7 @@ def move_to_devices(
     steps: int | None = None,
     group: Group = ALONE,
     say: Callable[[str], None] = lambda sentence: None,
-) -> Placed:
+) -> OnDevices:
     """Plans the run for this machine and brings the model's first weights where the plan wants them.
 
     `steps` is the length of the run, if it is known; `group` are the processes that train together.
@@ -149,7 +149,7 @@ def move_to_devices(
         group=group,
         say=say,
     )
-    return Placed(
+    return OnDevices(
         executor=_load(config, model, found, compute, options),
         compute=compute,
         plan=found,

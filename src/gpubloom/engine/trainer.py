@@ -65,8 +65,8 @@ class Trainer:
         )
         steps = config.epochs * self.loader.steps_per_epoch
         self.total_steps = min(steps, config.max_steps or steps)
-        self.placed = move_to_devices(self._as_trained(), model, self.total_steps, group, reporter.log)
-        self.executor: Executor = self.placed.executor
+        self.on_devices = move_to_devices(self._as_trained(), model, self.total_steps, group, reporter.log)
+        self.executor: Executor = self.on_devices.executor
         self.model_folder = ModelFolder(
             model, dataset.tokenizer, config.context_length, config.model.path, dataset.turn_end
         )
@@ -153,7 +153,7 @@ class Trainer:
                 "tokens_seen": self.tokens_seen,
                 # Of running text every token is trained.
                 **({"trained_tokens": self.trained_tokens} if self._has_examples else {}),
-                **self.placed.metrics(batch.token_count / seconds),
+                **self.on_devices.metrics(batch.token_count / seconds),
             }
             self.reporter.metrics(values, step=self.step)
             self.callbacks.tell("on_step", self.step, values)
@@ -309,10 +309,10 @@ class Trainer:
                 "train_tokens": len(self.dataset.train.tokens),
                 "steps_per_epoch": self.loader.steps_per_epoch,
                 "total_steps": self.total_steps,
-                **self.placed.facts(),
+                **self.on_devices.facts(),
             }
         )
-        for note in (*self._notes(), *self.model.notes, *self.placed.notes):
+        for note in (*self._notes(), *self.model.notes, *self.on_devices.notes):
             self.reporter.log(note, level="warning")
 
     def _notes(self) -> tuple[str, ...]:
@@ -337,7 +337,7 @@ class Trainer:
         )
 
     def _out_of_memory(self) -> str:
-        planned = (self.placed.plan.gpu_reserved_bytes or 0) / 1e9
+        planned = (self.on_devices.plan.gpu_reserved_bytes or 0) / 1e9
         return (
             f"The GPU ran out of memory at step {self.step}; {planned:.1f} GB were planned for this run, and "
             f"another process may hold some of the rest. Free it, or {self._go_on()} a smaller batch_size, "

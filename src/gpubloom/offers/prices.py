@@ -113,7 +113,7 @@ class ProviderFacts(_Entry):
     queue_seconds: Three = Field(description="Until a machine is there, where that is not known.")
     storage_gb_month: Three
     egress_gb: Three
-    beside_gpu_hourly: Three = Field(
+    cpu_and_memory_hourly: Three = Field(
         Three(low=0, likely=0, high=0), description="Cores and memory, where they are billed on top."
     )
     longest_hours: Amount | None = Field(None, description="One run ends after so long.")

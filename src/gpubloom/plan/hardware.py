@@ -7,8 +7,9 @@ import os
 import platform
 import re
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpubloom.plan.gpus import ASSUMED_GPU_FLOPS, GIBIBYTE, GPU_KINDS, assumed_kind, kind_of, peak_flops
 from gpubloom.plan.nvml import opened_nvml
@@ -49,12 +50,21 @@ class Calibration(_Described):
     matrix_flops: float | None = Field(None, gt=0, description="A large BF16 product on the GPU.")
     device_memory_bytes_per_s: float | None = Field(None, gt=0)
     host_adam_bytes_per_s: float | None = Field(None, gt=0, description="At 28 bytes a parameter.")
-    link_beside_adam: float | None = Field(
+    link_during_adam: float | None = Field(
         None, gt=0, description="Each way, both at once, while the host optimizer works."
     )
     host_memory_bytes_per_s: float | None = Field(
         None, gt=0, description="What host optimizer and link move together, each as fast as it can."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_the_former_name(cls, fields: Any) -> Any:
+        """Descriptions written before version 0.2 say link_beside_adam."""
+        if isinstance(fields, dict) and "link_beside_adam" in fields:
+            fields = dict(fields)
+            fields["link_during_adam"] = fields.pop("link_beside_adam")
+        return fields
 
 
 class Hardware(_Described):

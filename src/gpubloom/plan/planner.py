@@ -118,10 +118,10 @@ def plan(
 
 
 def predict(
-    config: TrainConfig, hardware: Hardware, placed: Placement, *, shape: DecoderShape | None = None
+    config: TrainConfig, hardware: Hardware, placement: Placement, *, shape: DecoderShape | None = None
 ) -> Plan:
     """The same for a placement that somebody else chose, whether it fits or not."""
-    return _answer(Request.of(config, hardware, shape), placed, None)
+    return _answer(Request.of(config, hardware, shape), placement, None)
 
 
 def count_steps(config: TrainConfig, context_length: int, tokens_per_epoch: int | None) -> int | None:
@@ -135,10 +135,10 @@ def count_steps(config: TrainConfig, context_length: int, tokens_per_epoch: int 
     return min(steps, config.max_steps or steps)
 
 
-def _answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> Plan:
+def _answer(asked: Request, placement: Placement, tokens_per_epoch: int | None) -> Plan:
     timed, gpu, limits = asked.timed, asked.gpu, asked.limits
     work = timed.work
-    at = residency_of(placed, work, timed.recompute)
+    at = residency_of(placement, work, timed.recompute)
     on_device, on_host = device_bytes(work, timed.sums, at), host_bytes(work, at)
     if gpu is None:
         host = device = _memory(on_device.plus(on_host), limits.host)
@@ -150,8 +150,8 @@ def _answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> 
     steps = count_steps(asked.config, work.length, tokens_per_epoch)
     return Plan(
         device="cpu" if gpu is None else "cuda",
-        placement=placed,
-        placement_text=placement_sentence(placed, work),
+        placement=placement,
+        placement_text=placement_sentence(placement, work),
         precision=asked.precision,
         precision_reason=asked.precision_reason,
         parameters=work.shape.parameters,
@@ -167,25 +167,25 @@ def _answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> 
         step_seconds=step,
         phases=tuple(_phase(lanes) for lanes in found),
         limited_by=limited_by,
-        limits=advice(limited_by, placed, work),
+        limits=advice(limited_by, placement, work),
         steps=steps,
         seconds=None if steps is None else steps * step,
         assumptions=_assumptions(asked, tokens_per_epoch),
     )
 
 
-def _sharded_answer(asked: Request, placed: Placement, tokens_per_epoch: int | None) -> Plan:
+def _sharded_answer(asked: Request, placement: Placement, tokens_per_epoch: int | None) -> Plan:
     """The answer for a whole model in one process, with what differs when it is divided."""
-    on_device, on_host = sharded_bytes(asked, placed)
-    found = sharded_phases(asked, placed)
+    on_device, on_host = sharded_bytes(asked, placement)
+    found = sharded_phases(asked, placement)
     step = sum(phase.seconds for phase in found)
     limited_by = bottleneck(found, on_gpu=asked.gpu is not None)
-    whole = _answer(asked, placed, tokens_per_epoch)
+    whole = _answer(asked, placement, tokens_per_epoch)
     device = _memory(on_device, asked.limits.host if asked.gpu is None else asked.limits.device)
     return whole.model_copy(
         update={
             "executor": "sharded",
-            "placement_text": sharded_sentence(asked, placed),
+            "placement_text": sharded_sentence(asked, placement),
             "memory": device,
             "memory_total_bytes": device.total,
             "memory_limit_bytes": device.limit_bytes,
@@ -199,7 +199,7 @@ def _sharded_answer(asked: Request, placed: Placement, tokens_per_epoch: int | N
             "limits": (
                 ("The devices wait for each other's weights and gradients; larger batches would hide it.",)
                 if limited_by == "the link"
-                else advice(limited_by, placed, asked.timed.work)
+                else advice(limited_by, placement, asked.timed.work)
             ),
             "seconds": None if whole.steps is None else whole.steps * step,
             "assumptions": (

@@ -42,7 +42,7 @@ def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
     up = measured.link_h2d or kind.link
     down = measured.link_d2h or kind.link
     both = measured.link_duplex or min(up, down) * costs.DUPLEX_OVER_ONE_WAY
-    during_updates = min(both, measured.link_beside_adam or both * costs.LINK_DURING_UPDATES)
+    during_updates = min(both, measured.link_during_adam or both * costs.LINK_DURING_UPDATES)
     host_memory = max(adam, measured.host_memory_bytes_per_s or adam * costs.HOST_MEMORY_OVER_ADAM)
     memory = measured.device_memory_bytes_per_s or kind.bandwidth
     assumed = []

@@ -4,19 +4,19 @@ from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.workload import Work
 
 
-def placement_sentence(placed: Placement, work: Work) -> str:
+def placement_sentence(placement: Placement, work: Work) -> str:
     """Where the layers live, in one sentence or two."""
     device = "GPU" if work.on_gpu else "CPU"
     groups: dict[str, int] = {}
-    for layer in placed.layers:
+    for layer in placement.layers:
         where = _where(layer, work, device)
         groups[where] = groups.get(where, 0) + 1
     if len(groups) == 1:
-        parts = [f"all {len(placed.layers)} layers: {next(iter(groups))}"]
+        parts = [f"all {len(placement.layers)} layers: {next(iter(groups))}"]
     else:
         parts = [f"{count} {'layer' if count == 1 else 'layers'}: {where}" for where, count in groups.items()]
-    kept = sum(layer.keep for layer in placed.layers)
-    kept_text = {0: "every layer is computed again in the backward pass", len(placed.layers): ""}.get(
+    kept = sum(layer.keep for layer in placement.layers)
+    kept_text = {0: "every layer is computed again in the backward pass", len(placement.layers): ""}.get(
         kept,
         f"the last {kept} keep their activations, the others are computed again"
         if kept > 1
@@ -24,25 +24,25 @@ def placement_sentence(placed: Placement, work: Work) -> str:
     )
     text = "; ".join([*parts, *filter(None, [kept_text])])
     extras = []
-    if placed.embedding.state != "device":
+    if placement.embedding.state != "device":
         extras.append("Embedding and head are updated by the host.")
-    if placed.offload_inputs:
+    if placement.offload_inputs:
         extras.append("Inputs of layers wait in host memory.")
-    if placed.share_gradients:
+    if placement.share_gradients:
         extras.append("Gradients take the place of the host's compute copies.")
     return " ".join([text[0].upper() + text[1:] + ".", *extras])
 
 
-def advice(limited_by: str, placed: Placement, work: Work) -> tuple[str, ...]:
+def advice(limited_by: str, placement: Placement, work: Work) -> tuple[str, ...]:
     """What limits the run and what would help, most important first."""
     found = [_HELP[limited_by]]
-    recomputed = sum(not layer.keep for layer in placed.layers)
+    recomputed = sum(not layer.keep for layer in placement.layers)
     if recomputed and limited_by in {"the GPU", "the CPU"}:
         found.append(
             f"Memory: {recomputed} of {work.count} layers are computed twice; "
             "more of it, or a smaller batch, would keep their activations."
         )
-    if placed.share_gradients:
+    if placement.share_gradients:
         found.append("Host memory is nearly full.")
     return tuple(found)
 

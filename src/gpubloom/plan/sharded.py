@@ -29,8 +29,8 @@ def may_shard(config: TrainConfig) -> bool:
 
 def search_sharded(asked: Request) -> Placement | None:
     """The placement that keeps most activations among those that fit on every device."""
-    found = [placed for placed in _candidates(asked) if _fits(asked, placed)]
-    return min(found, key=lambda placed: _seconds(asked, placed), default=None)
+    found = [placement for placement in _candidates(asked) if _fits(asked, placement)]
+    return min(found, key=lambda placement: _seconds(asked, placement), default=None)
 
 
 def least_sharded(asked: Request) -> tuple[Bytes, Bytes]:
@@ -38,7 +38,7 @@ def least_sharded(asked: Request) -> tuple[Bytes, Bytes]:
     return sharded_bytes(asked, _placement(asked, 0, CHUNKS[-1] if asked.timed.work.on_gpu else CHUNKS[0]))
 
 
-def sharded_bytes(asked: Request, placed: Placement) -> tuple[Bytes, Bytes]:
+def sharded_bytes(asked: Request, placement: Placement) -> tuple[Bytes, Bytes]:
     """Peak on each device, and in host memory beside it."""
     timed, devices = asked.timed, asked.config.said_processes
     work, sums = timed.work, timed.sums
@@ -53,17 +53,17 @@ def sharded_bytes(asked: Request, placed: Placement) -> tuple[Bytes, Bytes]:
         weights=4 * part + frozen + _GATHERED_LAYERS * layer + c * work.ends,
         gradients=4 * part + leaving,
         optimizer=8 * part,
-        activations=activation_bytes(work, residency_of(placed, work, timed.recompute)),
+        activations=activation_bytes(work, residency_of(placement, work, timed.recompute)),
         overhead=overhead_bytes(work),
     )
     return on_device, Bytes(overhead=costs.HOST_OVERHEAD_WITH_GPU_BYTES if work.on_gpu else 0)
 
 
-def sharded_phases(asked: Request, placed: Placement) -> tuple[Lanes, ...]:
+def sharded_phases(asked: Request, placement: Placement) -> tuple[Lanes, ...]:
     """Forward, loss, backward, update; weights and gradients cross the link between devices meanwhile."""
     timed, devices = asked.timed, asked.config.said_processes
     work, sums, rates = timed.work, timed.sums, timed.rates
-    at = residency_of(placed, work, timed.recompute)
+    at = residency_of(placement, work, timed.recompute)
     ends = work.compute_bytes * work.ends
     gathered = sum(work.weights) + ends
     trained = sum(work.trained) + (work.ends if work.full else 0)
@@ -84,8 +84,8 @@ def sharded_phases(asked: Request, placed: Placement) -> tuple[Lanes, ...]:
     )
 
 
-def sharded_sentence(asked: Request, placed: Placement) -> str:
-    devices, layers = asked.config.said_processes, placed.layers
+def sharded_sentence(asked: Request, placement: Placement) -> str:
+    devices, layers = asked.config.said_processes, placement.layers
     what = "GPU" if asked.gpu is not None else "process"
     text = f"Divided among {devices} {what}{'es' if what == 'process' else 's'}"
     if devices == 1:
@@ -101,10 +101,10 @@ def _candidates(asked: Request) -> Iterator[Placement]:
     work = asked.timed.work
     for chunk in CHUNKS if work.on_gpu else CHUNKS[:1]:
         for kept in range(work.count, -1, -1):
-            placed = _placement(asked, kept, chunk)
-            if kept == 0 or _fits(asked, placed):
+            placement = _placement(asked, kept, chunk)
+            if kept == 0 or _fits(asked, placement):
                 # More would be faster, fewer would be slower.
-                yield placed
+                yield placement
                 break
 
 
@@ -116,15 +116,15 @@ def _placement(asked: Request, kept: int, chunk: int) -> Placement:
     )
 
 
-def _fits(asked: Request, placed: Placement) -> bool:
-    device, host = sharded_bytes(asked, placed)
+def _fits(asked: Request, placement: Placement) -> bool:
+    device, host = sharded_bytes(asked, placement)
     if asked.gpu is None:
         return device.total + host.total <= asked.limits.host
     return device.total <= asked.limits.device and host.total <= asked.limits.host
 
 
-def _seconds(asked: Request, placed: Placement) -> float:
-    return sum(phase.seconds for phase in sharded_phases(asked, placed))
+def _seconds(asked: Request, placement: Placement) -> float:
+    return sum(phase.seconds for phase in sharded_phases(asked, placement))
 
 
 def _link(timed: Timed, moved: float) -> float:

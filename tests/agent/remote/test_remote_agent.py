@@ -67,9 +67,9 @@ def test_a_training_elsewhere_is_followed_while_it_runs_and_is_the_same_at_the_e
     assert "model/config.json" in content(one.run_dir)
     assert one.store.sizes("jobs/job-1/a0001/in") == {}
     # The secret is nowhere, and addresses are in nothing that is read, shown or mirrored.
-    places = [path for root in (one.folder, bucket.folder) for path in root.rglob("*") if path.is_file()]
-    assert len(places) > 10
-    assert not [path for path in [*places, one.output] if SECRET.encode() in path.read_bytes()]
+    paths = [path for root in (one.folder, bucket.folder) for path in root.rglob("*") if path.is_file()]
+    assert len(paths) > 10
+    assert not [path for path in [*paths, one.output] if SECRET.encode() in path.read_bytes()]
     shown = [one.output, *(path for path in one.there.rglob("*") if path.is_file())]
     assert not [path for path in shown if b"X-Amz-Signature" in path.read_bytes()]
 

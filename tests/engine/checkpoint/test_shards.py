@@ -169,11 +169,11 @@ def test_a_file_that_was_cut_off_is_named(folder: Path, keep: int, sentence: str
         read(folder)
 
 
-@pytest.mark.parametrize("place", [20, -1])
-def test_a_flipped_byte_is_found(folder: Path, place: int) -> None:
+@pytest.mark.parametrize("offset", [20, -1])
+def test_a_flipped_byte_is_found(folder: Path, offset: int) -> None:
     file = folder / "model-00001-of-00005.safetensors"
     content = bytearray(file.read_bytes())
-    content[place] ^= 1
+    content[offset] ^= 1
     file.write_bytes(content)
     with pytest.raises(ValueError, match=r"is damaged: (tensor .* in )?model-00001-of-00005.safetensors"):
         read(folder)

@@ -11,8 +11,8 @@ from gpubloom.engine.data.rows import IGNORED
 
 def examples(*lengths: int, untrained: int = 1) -> Examples:
     """Example k holds the tokens 100·k, 100·k + 1 …; the first `untrained` of each are not trained."""
-    tokens = [100 * number + place for number, length in enumerate(lengths, 1) for place in range(length)]
-    trained = [place >= untrained for length in lengths for place in range(length)]
+    tokens = [100 * number + index for number, length in enumerate(lengths, 1) for index in range(length)]
+    trained = [index >= untrained for length in lengths for index in range(length)]
     starts = np.cumsum([0, *lengths], dtype=np.int64)
     return Examples(np.array(tokens, np.uint32), np.array(trained), starts)
 
@@ -64,7 +64,7 @@ def test_an_epoch_trains_every_token_once_and_the_last_batch_is_filled_with_noth
     assert [tuple(batch.tokens_ABT.shape) for batch in batches] == [(1, 3, 10)] * 2
     targets = torch.cat([batch.targets_ABT.flatten() for batch in batches])
     trained = sorted(targets[targets != IGNORED].tolist())
-    assert trained == sorted(100 * number + place for number in range(1, 8) for place in range(1, 5))
+    assert trained == sorted(100 * number + index for number in range(1, 8) for index in range(1, 5))
     assert sum(batch.token_count for batch in batches) == 35
     assert sum(batch.trained_count for batch in batches) == 28 == packed.examples.trained_count
 

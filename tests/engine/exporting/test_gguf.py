@@ -33,9 +33,9 @@ def pairs_of_neighbours(weight: np.ndarray[Any, Any], heads: int) -> np.ndarray[
     """llama.cpp's order of rows, written out row by row."""
     size = weight.shape[0] // heads
     order = [
-        head * size + half * size // 2 + place
+        head * size + half * size // 2 + index
         for head in range(heads)
-        for place in range(size // 2)
+        for index in range(size // 2)
         for half in (0, 1)
     ]
     return weight[order]

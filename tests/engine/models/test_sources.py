@@ -242,9 +242,9 @@ def test_an_index_that_names_the_wrong_shard_is_found_out(saved: Callable[..., P
     model = open_model(folder)
     index = folder / "model.safetensors.index.json"
     content = json.loads(index.read_text())
-    places = content["weight_map"]
-    places["model.norm.weight"] = next(
-        file for file in places.values() if file != places["model.norm.weight"]
+    weight_map = content["weight_map"]
+    weight_map["model.norm.weight"] = next(
+        file for file in weight_map.values() if file != weight_map["model.norm.weight"]
     )
     index.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"model.norm.weight is missing, although the index says"):

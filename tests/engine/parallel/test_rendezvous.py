@@ -16,7 +16,7 @@ from tests.ports import free_port
 TWO = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
 
 
-def places(**more: str) -> tuple[dict[str, str], dict[str, str]]:
+def environments(**more: str) -> tuple[dict[str, str], dict[str, str]]:
     port = str(free_port())
     return {**TWO, "RANK": "0", "MASTER_PORT": port}, {**TWO, "RANK": "1", "MASTER_PORT": port, **more}
 
@@ -58,19 +58,19 @@ def test_processes_chosen_by_measuring_share_the_rows_of_a_batch() -> None:
 
 
 def test_a_first_process_that_is_not_there_is_waited_for_so_long() -> None:
-    _, second = places()
+    _, second = environments()
     with pytest.raises(ValueError, match=r"Rank 1 did not find the first of the 2 .* within 1 s"):
         join(second, on_gpu=False, seconds=1.0)
 
 
 def test_a_process_that_never_joins_is_named() -> None:
-    first, _ = places()
+    first, _ = environments()
     with pytest.raises(ValueError, match=r"Rank 1 of the 2 processes did not come to .* within 1 s"):
         join({**first, "BLOOM_JOIN_SECONDS": "1"}, on_gpu=False)
 
 
 def test_a_port_that_is_in_use_is_named() -> None:
-    first, _ = places()
+    first, _ = environments()
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", int(first["MASTER_PORT"])))
         taken.listen()
@@ -89,7 +89,7 @@ def test_a_port_that_is_in_use_is_named() -> None:
 def test_processes_of_different_software_or_runs_refuse_each_other_in_the_same_words(
     versions: dict[str, str], run: str, sentence: str
 ) -> None:
-    both = places()
+    both = environments()
 
     def meet(number: int) -> str:
         own = {"gpubloom": "1", "torch": "2.13"} if number == 0 else versions
@@ -102,7 +102,7 @@ def test_processes_of_different_software_or_runs_refuse_each_other_in_the_same_w
 
 
 def test_other_numbers_of_processes_are_seen_by_all() -> None:
-    first, second = places(WORLD_SIZE="3")
+    first, second = environments(WORLD_SIZE="3")
     with ThreadPoolExecutor(2) as threads:
         for result in [
             threads.submit(join, rank_env, on_gpu=False, seconds=10.0) for rank_env in (first, second)

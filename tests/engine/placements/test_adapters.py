@@ -96,15 +96,15 @@ def in_peft(name: str, model: LoraBlocks, executor: BlockExecutor, base: Any) ->
         fan_in_fan_out=name == "gpt2",
     )
     peft = get_peft_model(base, config).eval()
-    places = {
+    targets = {
         parameter_name.replace(".default.", ".").removeprefix("base_model.model."): parameter
         for parameter_name, parameter in peft.named_parameters()
         if parameter.requires_grad
     }
     ours = adapters_of(model, executor)
-    assert places.keys() == ours.keys()
+    assert targets.keys() == ours.keys()
     with torch.no_grad():
-        for parameter_name, parameter in places.items():
+        for parameter_name, parameter in targets.items():
             parameter.copy_(ours[parameter_name])
     return peft
 

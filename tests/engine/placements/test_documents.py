@@ -33,8 +33,8 @@ def alone(batch: Batch) -> list[Batch]:
     for row, cuts in enumerate(CUTS):
         edges = sorted({0, *cuts, LENGTH})
         for begin, end in pairwise(edges):
-            place = (slice(None), slice(row, row + 1), slice(begin, end))
-            found.append(Batch(batch.tokens_ABT[place], batch.targets_ABT[place]))
+            region = (slice(None), slice(row, row + 1), slice(begin, end))
+            found.append(Batch(batch.tokens_ABT[region], batch.targets_ABT[region]))
     return found
 
 

@@ -28,8 +28,8 @@ def adapted(name: str, dropout: float, *, accumulation: int = 1, quantized: bool
 def test_what_is_left_out_is_the_same_wherever_the_base_lives(name: str, quantized: bool) -> None:
     trained = adapted(name, 0.3, accumulation=2, quantized=quantized)
     reference = trained.outcome(resident(trained), steps=6)
-    for place, placement in PLACEMENTS.items():
-        run(trained.executor(placement(trained.model)), 6, 2).assert_same(reference, place)
+    for where, placement in PLACEMENTS.items():
+        run(trained.executor(placement(trained.model)), 6, 2).assert_same(reference, where)
     without = adapted(name, 0.0, accumulation=2, quantized=quantized)
     assert without.outcome(resident(without), steps=6).losses != reference.losses
 
@@ -42,9 +42,9 @@ def test_what_is_left_out_is_the_same_after_a_stop() -> None:
     train(first, range(3))
     saved = state_of(first)
     second = trained.executor(cycled(KEPT)(trained.model))
-    places = [getattr(store, part) for store in second.stores for part in ("master", "first", "second")]
-    for place, tensor in zip(places, saved, strict=True):
-        place.copy_(tensor)
+    names = [getattr(store, part) for store in second.stores for part in ("master", "first", "second")]
+    for where, tensor in zip(names, saved, strict=True):
+        where.copy_(tensor)
     second.continue_from(3, {})
     assert train(second, range(3, 6))[0] == losses[3:]
 

@@ -19,7 +19,7 @@ _others = st.builds(
     keep=st.booleans(),
 )
 _layers = st.one_of(_others, _cast)
-_ends = _layers.map(lambda place: place.model_copy(update={"keep": False}))
+_ends = _layers.map(lambda block_placement: block_placement.model_copy(update={"keep": False}))
 
 
 @cache

@@ -86,12 +86,12 @@ def test_a_run_that_moves_twice_learns_the_bits_of_one_that_never_moved(
 
 
 @pytest.fixture
-def place_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def use_placement(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Lets trainers of this test place their models as one of PLACEMENTS, whatever the plan says."""
     plan = device_placement.plan
 
     def choose(name: str) -> None:
-        def placed(config: Any, hardware: Any, *, shape: Any) -> Any:
+        def chosen(config: Any, hardware: Any, *, shape: Any) -> Any:
             found = plan(config, hardware, shape=shape)
             assert found.placement is not None
             model = Model.open(config, vocab_size=shape.vocab_size).blocks
@@ -100,23 +100,23 @@ def place_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             )
             return found.model_copy(update={"placement": wanted})
 
-        monkeypatch.setattr(device_placement, "plan", placed)
+        monkeypatch.setattr(device_placement, "plan", chosen)
 
     return choose
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_trainer_resumes_under_another_placement_with_the_same_bits(
-    make_run: Callable[..., Run], place_as: Callable[[str], None], precision: str
+    make_run: Callable[..., Run], use_placement: Callable[[str], None], precision: str
 ) -> None:
     settings = {"max_steps": 20, "precision": precision, "batch_size": 4, "accumulation": 2}
     whole, moved = make_run("whole", **settings), make_run("moved", **settings)
     whole.train()
-    place_as("mixed")
+    use_placement("mixed")
     assert moved.train(stop_at=6).status == "paused"
-    place_as("streamed whole")
+    use_placement("streamed whole")
     assert moved.train(resume=True, stop_at=14).status == "paused"
-    place_as("cast")
+    use_placement("cast")
     trainer = moved.train(resume=True)
     assert trainer.executor.placement.layers[0].weights == "cast"
     assert len(moved.losses()) == 20

@@ -46,7 +46,7 @@ def make_adapter(folder: Path, base: Path, seed: int = 7, rank: int = 4) -> Path
     return folder
 
 
-class _Place:
+class _Slot:
     length = 0
 
 
@@ -72,10 +72,10 @@ class Scripted:
     def parameters(self) -> Iterator[nn.Parameter]:
         return iter([self._weight])
 
-    def new_cache(self) -> list[_Place]:
-        return [_Place()]
+    def new_cache(self) -> list[_Slot]:
+        return [_Slot()]
 
-    def __call__(self, tokens_BT: Tensor, cache: list[_Place], *, last_only: bool = False) -> Tensor:
+    def __call__(self, tokens_BT: Tensor, cache: list[_Slot], *, last_only: bool = False) -> Tensor:
         self.before(self.calls)
         self.answers.append(id(cache[0]))
         said = cache[0].length

@@ -37,7 +37,7 @@ class Served:
             text=True,
         )
 
-    def place(self) -> dict[str, Any]:
+    def address(self) -> dict[str, Any]:
         """serve.json, once it is there."""
         until = time.monotonic() + START_SECONDS
         while not (self.home / "serve.json").exists():
@@ -48,9 +48,9 @@ class Served:
         return found
 
     def client(self) -> openai.OpenAI:
-        place = self.place()
+        address = self.address()
         return openai.OpenAI(
-            base_url=f"http://127.0.0.1:{place['port']}/v1", api_key=place["token"], max_retries=0
+            base_url=f"http://127.0.0.1:{address['port']}/v1", api_key=address["token"], max_retries=0
         )
 
     def ended(self, seconds: float = 120) -> tuple[int, str]:
@@ -80,9 +80,9 @@ def test_the_openai_client_is_satisfied_until_somebody_cancels(
     tmp_path: Path, adapter: Path, base: Path
 ) -> None:
     with Served(tmp_path / "serve", adapter, base=str(base)) as served, served.client() as client:
-        place = served.place()
+        address = served.address()
         assert (served.home / "serve.json").stat().st_mode & 0o777 == 0o600
-        assert {key: place[key] for key in ("v", "models", "context_length", "chat_template")} == {
+        assert {key: address[key] for key in ("v", "models", "context_length", "chat_template")} == {
             "v": 1,
             "models": ["base", "tuned"],
             "context_length": 512,
@@ -134,7 +134,7 @@ def own_run(make_run: Callable[..., Run]) -> Path:
 def test_nobody_asks_and_the_process_and_its_memory_are_gone(tmp_path: Path, own_run: Path) -> None:
     before = psutil.Process().memory_info().rss
     with Served(tmp_path / "serve", own_run, idle_minutes=0.1) as served, served.client() as client:
-        assert served.place()["models"] == ["model"]
+        assert served.address()["models"] == ["model"]
         child = psutil.Process(served.process.pid)
         assert child.memory_info().rss > 50e6
         started = time.monotonic()

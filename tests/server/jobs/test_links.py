@@ -51,9 +51,9 @@ def test_output_that_is_a_link_is_not_shown(
     installation: Installation, member: User, ada: Browser, outside: Path, where: str
 ) -> None:
     job = add_job(installation, member, kind="script", status="completed")
-    place = installation.home / "runs" / str(job.id) / where
-    place.parent.mkdir(parents=True)
-    place.symlink_to(outside if where == "logs" else outside / "output.log")
+    path = installation.home / "runs" / str(job.id) / where
+    path.parent.mkdir(parents=True)
+    path.symlink_to(outside if where == "logs" else outside / "output.log")
     address = f"/api/training-jobs/{job.id}/logs"
     for answer in (ada.get(address), ada.get(f"{address}/search", params={"text": "secret"})):
         assert answer.status_code == 200

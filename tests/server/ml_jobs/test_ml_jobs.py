@@ -79,7 +79,7 @@ def test_a_folder_becomes_a_job_that_waits_for_a_worker(
         0,
         member.id,
     )
-    assert (job.budget, job.max_hours, job.place) == (5.0, 2.0, None)
+    assert (job.budget, job.max_hours, job.offer) == (5.0, 2.0, None)
     assert job.config["entry"] == "train.py"
     assert job.config["arguments"] == ["--max_iters=100"]
     assert job.config["resume_arguments"] == ["--init_from=resume"]
@@ -114,7 +114,7 @@ def test_the_status_says_how_far_it_is_what_it_printed_and_what_it_costs(
         job,
         status="running",
         target="lambda",
-        place={"provider": "lambda", "estimate": {"low": 1.0, "likely": 2.5, "high": 6.0}},
+        offer={"provider": "lambda", "estimate": {"low": 1.0, "likely": 2.5, "high": 6.0}},
         summary={
             "step": 5, "totalSteps": 10, "epoch": 1, "epochs": 2, "etaSeconds": 12.5,
             "values": {"train/loss": {"value": 1.25, "step": 5}}, "cost": {"so_far": 0.75},

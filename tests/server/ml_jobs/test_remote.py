@@ -59,12 +59,12 @@ def test_the_recommended_place_is_taken_once_it_is_connected(
     job = installation.get(TrainingJob, UUID(started.json()["job_id"]))
     assert job is not None
     assert (job.kind, job.target, job.gpus, job.budget, job.max_hours) == ("script", "toy", 0, 3.0, 1.5)
-    assert job.place is not None
-    assert (job.place["provider"], job.place["gpu"], job.place["hourly"]) == ("toy", "A100", 1.5)
-    assert job.place["estimate"]["likely"] == pytest.approx(quote["estimated_cost"]["likely"], rel=0.01)
+    assert job.offer is not None
+    assert (job.offer["provider"], job.offer["gpu"], job.offer["hourly"]) == ("toy", "A100", 1.5)
+    assert job.offer["estimate"]["likely"] == pytest.approx(quote["estimated_cost"]["likely"], rel=0.01)
     assert job.config["packages"] == ["torch", "numpy"]
     status = ada.get(started.json()["status_url"]).json()
-    assert (status["provider"], status["estimated_total"]) == ("toy", job.place["estimate"]["likely"])
+    assert (status["provider"], status["estimated_total"]) == ("toy", job.offer["estimate"]["likely"])
 
 
 def test_an_offer_is_taken_as_it_was_quoted_and_another_is_refused(ada: Browser) -> None:

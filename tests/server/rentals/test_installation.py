@@ -47,7 +47,7 @@ def _carry_off(installation: Installation) -> None:
 
 
 def _rents(installation: Installation, member: User) -> Any:
-    job = add_job(installation, member, status="running", attempt=1, target="toy", place={"provider": "toy"})
+    job = add_job(installation, member, status="running", attempt=1, target="toy", offer={"provider": "toy"})
     add_rental(installation, job, state="running", billed_to=None)
     return job
 
@@ -87,7 +87,7 @@ def test_one_that_rents_machines_starts_nothing_elsewhere_until_it_is_told_of_it
 def test_a_copy_leaves_machines_and_jobs_to_the_original(installation: Installation, member: User) -> None:
     before = _name(installation)
     running = _rents(installation, member)
-    waiting = add_job(installation, member, status="queued", target="toy", place={"provider": "toy"})
+    waiting = add_job(installation, member, status="queued", target="toy", offer={"provider": "toy"})
     here = add_job(installation, member, status="queued")
     _carry_off(installation)
     assert _told(installation, become_another) == 2

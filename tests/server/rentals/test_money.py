@@ -156,12 +156,12 @@ def test_a_job_takes_an_offer_only_where_it_can_be_had(
     assert made.status_code == 201, made.text
     job = made.json()
     assert (job["target"], job["budget"], job["maxHours"]) == ("toy", 4.0, 2.0)
-    assert (job["place"]["hourly"], job["place"]["billing"], job["config"]["device"]) == (
+    assert (job["offer"]["hourly"], job["offer"]["billing"], job["config"]["device"]) == (
         1.5,
         "minute",
         "cuda",
     )
-    assert job["place"]["estimate"]["low"] < job["place"]["estimate"]["high"]
+    assert job["offer"]["estimate"]["low"] < job["offer"]["estimate"]["high"]
     assert job["queuePosition"] is None
 
 
@@ -180,7 +180,7 @@ def test_a_job_that_does_not_run_moves_elsewhere_and_back_as_the_same_job(
     assert (row["id"], row["status"], row["target"], row["budget"]) == (str(job.id), "queued", "toy", 9.0)
     assert (row["errorCode"], row["attempt"], row["config"]["device"]) == (None, 3, "cuda")
     back = ada.post(f"/api/training-jobs/{job.id}/move", json={}).json()
-    assert (back["target"], back["place"], back["budget"]) == ("local", None, 9.0)
+    assert (back["target"], back["offer"], back["budget"]) == ("local", None, 9.0)
     installation.change(job, status="running")
     assert ada.post(f"/api/training-jobs/{job.id}/move", json={}).status_code == 409
     assert installation.actions().count("training_job.moved") == 2

@@ -56,7 +56,7 @@ class Renter(Machine):
         )
 
     def rent(
-        self, *, toy: dict[str, Any] | None = None, place: dict[str, Any] | None = None, **job: Any
+        self, *, toy: dict[str, Any] | None = None, offer: dict[str, Any] | None = None, **job: Any
     ) -> UUID:
         """A job that waits for a machine at the toy service."""
         taken = {
@@ -68,9 +68,9 @@ class Renter(Machine):
             "hourly": 3600.0,
             "billing": "second",
             "estimate": {"low": 1.0, "likely": 2.0, "high": 4.0},
-            **(place or {}),
+            **(offer or {}),
         }
-        job_id = self.add_job(toy=toy, target=taken["provider"], place=taken, gpus=1, **job)
+        job_id = self.add_job(toy=toy, target=taken["provider"], offer=taken, gpus=1, **job)
         # What a training reads travels with it, so it has to be there.
         words = self.settings.home / "words.txt"
         words.write_text("to be or not to be\n")

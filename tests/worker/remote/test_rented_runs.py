@@ -97,7 +97,7 @@ def test_what_a_service_cannot_do_is_refused_before_it_is_asked(
         "PROVIDER",
         replace(toy_provider.PROVIDER, capabilities=replace(toy_provider.PROVIDER.capabilities, spot=alone)),
     )
-    [job] = _finished(renter, renter.rent(place={"kind": "spot"}))
+    [job] = _finished(renter, renter.rent(offer={"kind": "spot"}))
     assert (job.status, job.error_code, job.error_message) == ("failed", "refused", alone.reason)
     assert "submit" not in renter.service.calls
 

@@ -65,7 +65,7 @@ def rent_script(renter: Renter, files: dict[str, str], **task: Any) -> UUID:
         kind="script",
         config=script_task({"entry": "train.py", **task}).model_dump(mode="json"),
         target=example.target,
-        place=example.place,
+        offer=example.offer,
         gpus=1,
     )
     write_files(renter.run_dir(job.id), {name: text.encode() for name, text in files.items()})

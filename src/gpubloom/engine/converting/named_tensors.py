@@ -121,12 +121,12 @@ class PartFiles:
 
     def read(self, name: str) -> Tensor:
         # Checkpoints of this engine are FP32; whoever divided another one knows its types.
-        place = torch.empty(self._reader.shapes()[name], dtype=self._reader.dtype(name))
+        target = torch.empty(self._reader.shapes()[name], dtype=self._reader.dtype(name))
         try:
-            self._reader.read_into({name: place})
+            self._reader.read_into({name: target})
         except ValueError as problem:
             raise ValueError(f"{self._folder}: tensor {name} cannot be read: {problem}.") from None
-        return place
+        return target
 
 
 def _safetensors_files(folder: Path, stem: str) -> list[Path]:

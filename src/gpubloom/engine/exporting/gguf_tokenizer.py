@@ -112,13 +112,13 @@ def _rules(pre_tokenizer: Any, file: Path) -> str:
 
 def _special(settings: dict[str, Any], tokens: list[str]) -> dict[str, int]:
     """Ids of bos, eos, unk and pad, as far as the tokenizer names them."""
-    places = {text: number for number, text in enumerate(tokens)}
+    token_ids = {text: number for number, text in enumerate(tokens)}
     found = {}
     for kind in ("bos", "eos", "unk", "pad"):
         value = settings.get(f"{kind}_token")
         text = value.get("content") if isinstance(value, dict) else value
-        if isinstance(text, str) and text in places:
-            found[kind] = places[text]
+        if isinstance(text, str) and text in token_ids:
+            found[kind] = token_ids[text]
     return found
 
 

@@ -154,13 +154,13 @@ def _shards(shapes: Sequence[Named], item_bytes: int, limit: int) -> Iterator[li
 
 def _name_of_base(found: ResolvedModel, named: Any) -> tuple[str | None, str | None, str | None]:
     """The base as others can find it: its id on the hub where it came from one, else where it lies here."""
-    place = str(found.base) if found.base is not None else named
-    if place is None:
+    base_model = str(found.base) if found.base is not None else named
+    if base_model is None:
         return None, None, "The adapter does not say which model it belongs to."
-    if match := _HUB_FOLDER.fullmatch(place):
+    if match := _HUB_FOLDER.fullmatch(base_model):
         return f"{match['owner']}/{match['name']}", match["commit"], None
     return (
-        place,
+        base_model,
         None,
         (
             "The adapter names its base by its folder on this machine: others set base_model_name_or_path to "

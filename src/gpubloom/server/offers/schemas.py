@@ -196,7 +196,7 @@ class ProviderOut(Schema):
     queue_seconds: SpanOut
     storage_gb_month: SpanOut
     egress_gb: SpanOut
-    beside_gpu_hourly: SpanOut
+    cpu_and_memory_hourly: SpanOut
     longest_hours: float | None
     pause: bool
     unattended: bool
