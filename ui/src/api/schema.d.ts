@@ -2781,6 +2781,233 @@ export interface components {
             /** Total */
             total: number;
         };
+        /** DetectedOut[CheckpointsOut] */
+        DetectedOut_CheckpointsOut_: {
+            value: components["schemas"]["CheckpointsOut"];
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** DetectedOut[Literal['full', 'lora', 'qlora']] */
+        DetectedOut_Literal__full____lora____qlora___: {
+            /**
+             * Value
+             * @enum {string}
+             */
+            value: "full" | "lora" | "qlora";
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** DetectedOut[Literal['train', 'infer', 'other']] */
+        DetectedOut_Literal__train____infer____other___: {
+            /**
+             * Value
+             * @enum {string}
+             */
+            value: "train" | "infer" | "other";
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** DetectedOut[bool] */
+        DetectedOut_bool_: {
+            /** Value */
+            value: boolean;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** DetectedOut[float] */
+        DetectedOut_float_: {
+            /** Value */
+            value: number;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** DetectedOut[int] */
+        DetectedOut_int_: {
+            /** Value */
+            value: number;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** DetectedOut[str] */
+        DetectedOut_str_: {
+            /** Value */
+            value: string;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /** Evidence */
+            evidence: components["schemas"]["EvidenceOut"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** Detected[Literal['full', 'lora', 'qlora']] */
+        Detected_Literal__full____lora____qlora___: {
+            /**
+             * Value
+             * @enum {string}
+             */
+            value: "full" | "lora" | "qlora";
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Detected[Literal['train', 'infer', 'other']] */
+        Detected_Literal__train____infer____other___: {
+            /**
+             * Value
+             * @enum {string}
+             */
+            value: "train" | "infer" | "other";
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Detected[ScriptCheckpoints] */
+        Detected_ScriptCheckpoints_: {
+            value: components["schemas"]["ScriptCheckpoints"];
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Detected[bool] */
+        Detected_bool_: {
+            /** Value */
+            value: boolean;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Detected[float] */
+        Detected_float_: {
+            /** Value */
+            value: number;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Detected[int] */
+        Detected_int_: {
+            /** Value */
+            value: number;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Detected[str] */
+        Detected_str_: {
+            /** Value */
+            value: string;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Reason */
+            reason?: string | null;
+        };
         /**
          * DetectionOut
          * @description The best guess, how sure it is, and why.
@@ -2932,233 +3159,6 @@ export interface components {
             severity: "error" | "warning" | "note";
             /** Sentence */
             sentence: string;
-        };
-        /** FoundOut[CheckpointsOut] */
-        FoundOut_CheckpointsOut_: {
-            value: components["schemas"]["CheckpointsOut"];
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** FoundOut[Literal['full', 'lora', 'qlora']] */
-        FoundOut_Literal__full____lora____qlora___: {
-            /**
-             * Value
-             * @enum {string}
-             */
-            value: "full" | "lora" | "qlora";
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** FoundOut[Literal['train', 'infer', 'other']] */
-        FoundOut_Literal__train____infer____other___: {
-            /**
-             * Value
-             * @enum {string}
-             */
-            value: "train" | "infer" | "other";
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** FoundOut[bool] */
-        FoundOut_bool_: {
-            /** Value */
-            value: boolean;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** FoundOut[float] */
-        FoundOut_float_: {
-            /** Value */
-            value: number;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** FoundOut[int] */
-        FoundOut_int_: {
-            /** Value */
-            value: number;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** FoundOut[str] */
-        FoundOut_str_: {
-            /** Value */
-            value: string;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** Found[Literal['full', 'lora', 'qlora']] */
-        Found_Literal__full____lora____qlora___: {
-            /**
-             * Value
-             * @enum {string}
-             */
-            value: "full" | "lora" | "qlora";
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /**
-             * Evidence
-             * @default []
-             */
-            evidence: components["schemas"]["Evidence"][];
-            /** Reason */
-            reason?: string | null;
-        };
-        /** Found[Literal['train', 'infer', 'other']] */
-        Found_Literal__train____infer____other___: {
-            /**
-             * Value
-             * @enum {string}
-             */
-            value: "train" | "infer" | "other";
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /**
-             * Evidence
-             * @default []
-             */
-            evidence: components["schemas"]["Evidence"][];
-            /** Reason */
-            reason?: string | null;
-        };
-        /** Found[ScriptCheckpoints] */
-        Found_ScriptCheckpoints_: {
-            value: components["schemas"]["ScriptCheckpoints"];
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /**
-             * Evidence
-             * @default []
-             */
-            evidence: components["schemas"]["Evidence"][];
-            /** Reason */
-            reason?: string | null;
-        };
-        /** Found[bool] */
-        Found_bool_: {
-            /** Value */
-            value: boolean;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /**
-             * Evidence
-             * @default []
-             */
-            evidence: components["schemas"]["Evidence"][];
-            /** Reason */
-            reason?: string | null;
-        };
-        /** Found[float] */
-        Found_float_: {
-            /** Value */
-            value: number;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /**
-             * Evidence
-             * @default []
-             */
-            evidence: components["schemas"]["Evidence"][];
-            /** Reason */
-            reason?: string | null;
-        };
-        /** Found[int] */
-        Found_int_: {
-            /** Value */
-            value: number;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /**
-             * Evidence
-             * @default []
-             */
-            evidence: components["schemas"]["Evidence"][];
-            /** Reason */
-            reason?: string | null;
-        };
-        /** Found[str] */
-        Found_str_: {
-            /** Value */
-            value: string;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /**
-             * Evidence
-             * @default []
-             */
-            evidence: components["schemas"]["Evidence"][];
-            /** Reason */
-            reason?: string | null;
         };
         /**
          * Health
@@ -3314,10 +3314,10 @@ export interface components {
              */
             target: string;
             /**
-             * Place
+             * Offer
              * @description The offer that was taken.
              */
-            place: {
+            offer: {
                 [key: string]: unknown;
             } | null;
             /** Budget */
@@ -4567,7 +4567,7 @@ export interface components {
             queueSeconds: components["schemas"]["SpanOut"];
             storageGbMonth: components["schemas"]["SpanOut"];
             egressGb: components["schemas"]["SpanOut"];
-            besideGpuHourly: components["schemas"]["SpanOut"];
+            cpuAndMemoryHourly: components["schemas"]["SpanOut"];
             /** Longesthours */
             longestHours: number | null;
             /** Pause */
@@ -4667,10 +4667,10 @@ export interface components {
              */
             target: string;
             /**
-             * Place
+             * Offer
              * @description The offer that was taken.
              */
-            place: {
+            offer: {
                 [key: string]: unknown;
             } | null;
             /** Budget */
@@ -4856,37 +4856,37 @@ export interface components {
          * @description What a script needs. Memory is per GPU; hours are with `gpus` GPUs of `referenceGpu`.
          */
         RequirementsOut: {
-            purpose: components["schemas"]["FoundOut_Literal__train____infer____other___"];
+            purpose: components["schemas"]["DetectedOut_Literal__train____infer____other___"];
             /** Frameworks */
-            frameworks: components["schemas"]["FoundOut_str_"][];
+            frameworks: components["schemas"]["DetectedOut_str_"][];
             /** Packages */
-            packages: components["schemas"]["FoundOut_str_"][];
+            packages: components["schemas"]["DetectedOut_str_"][];
             /** Models */
-            models: components["schemas"]["FoundOut_str_"][];
+            models: components["schemas"]["DetectedOut_str_"][];
             /** Datasets */
-            datasets: components["schemas"]["FoundOut_str_"][];
+            datasets: components["schemas"]["DetectedOut_str_"][];
             /** Trackers */
-            trackers: components["schemas"]["FoundOut_str_"][];
+            trackers: components["schemas"]["DetectedOut_str_"][];
             /** Parallelism */
-            parallelism: components["schemas"]["FoundOut_str_"][];
-            method: components["schemas"]["FoundOut_Literal__full____lora____qlora___"] | null;
-            parameters: components["schemas"]["FoundOut_int_"] | null;
-            batch: components["schemas"]["FoundOut_int_"] | null;
-            accumulation: components["schemas"]["FoundOut_int_"] | null;
-            sequence: components["schemas"]["FoundOut_int_"] | null;
-            dtype: components["schemas"]["FoundOut_str_"] | null;
-            iterations: components["schemas"]["FoundOut_int_"] | null;
-            epochs: components["schemas"]["FoundOut_int_"] | null;
-            gpus: components["schemas"]["FoundOut_int_"];
-            multiNode: components["schemas"]["FoundOut_bool_"];
-            interactive: components["schemas"]["FoundOut_bool_"];
-            gpuMemoryGb: components["schemas"]["FoundOut_float_"];
-            durationHours: components["schemas"]["FoundOut_float_"];
+            parallelism: components["schemas"]["DetectedOut_str_"][];
+            method: components["schemas"]["DetectedOut_Literal__full____lora____qlora___"] | null;
+            parameters: components["schemas"]["DetectedOut_int_"] | null;
+            batch: components["schemas"]["DetectedOut_int_"] | null;
+            accumulation: components["schemas"]["DetectedOut_int_"] | null;
+            sequence: components["schemas"]["DetectedOut_int_"] | null;
+            dtype: components["schemas"]["DetectedOut_str_"] | null;
+            iterations: components["schemas"]["DetectedOut_int_"] | null;
+            epochs: components["schemas"]["DetectedOut_int_"] | null;
+            gpus: components["schemas"]["DetectedOut_int_"];
+            multiNode: components["schemas"]["DetectedOut_bool_"];
+            interactive: components["schemas"]["DetectedOut_bool_"];
+            gpuMemoryGb: components["schemas"]["DetectedOut_float_"];
+            durationHours: components["schemas"]["DetectedOut_float_"];
             /** Referencegpu */
             referenceGpu: string | null;
-            operations: components["schemas"]["FoundOut_float_"] | null;
-            checkpoints: components["schemas"]["FoundOut_CheckpointsOut_"] | null;
-            writesTensorboard: components["schemas"]["FoundOut_bool_"];
+            operations: components["schemas"]["DetectedOut_float_"] | null;
+            checkpoints: components["schemas"]["DetectedOut_CheckpointsOut_"] | null;
+            writesTensorboard: components["schemas"]["DetectedOut_bool_"];
             /** Notes */
             notes: string[];
         };
@@ -4995,55 +4995,55 @@ export interface components {
          * @description What was found in a script, in the words of `gpubloom.scripts`.
          */
         ScriptRequirements: {
-            purpose: components["schemas"]["Found_Literal__train____infer____other___"];
+            purpose: components["schemas"]["Detected_Literal__train____infer____other___"];
             /**
              * Frameworks
              * @default []
              */
-            frameworks: components["schemas"]["Found_str_"][];
+            frameworks: components["schemas"]["Detected_str_"][];
             /**
              * Packages
              * @default []
              */
-            packages: components["schemas"]["Found_str_"][];
+            packages: components["schemas"]["Detected_str_"][];
             /**
              * Models
              * @default []
              */
-            models: components["schemas"]["Found_str_"][];
+            models: components["schemas"]["Detected_str_"][];
             /**
              * Datasets
              * @default []
              */
-            datasets: components["schemas"]["Found_str_"][];
+            datasets: components["schemas"]["Detected_str_"][];
             /**
              * Trackers
              * @default []
              */
-            trackers: components["schemas"]["Found_str_"][];
+            trackers: components["schemas"]["Detected_str_"][];
             /**
              * Parallelism
              * @default []
              */
-            parallelism: components["schemas"]["Found_str_"][];
-            method?: components["schemas"]["Found_Literal__full____lora____qlora___"] | null;
-            parameters?: components["schemas"]["Found_int_"] | null;
-            batch?: components["schemas"]["Found_int_"] | null;
-            accumulation?: components["schemas"]["Found_int_"] | null;
-            sequence?: components["schemas"]["Found_int_"] | null;
-            dtype?: components["schemas"]["Found_str_"] | null;
-            iterations?: components["schemas"]["Found_int_"] | null;
-            epochs?: components["schemas"]["Found_int_"] | null;
-            gpus: components["schemas"]["Found_int_"];
-            multi_node: components["schemas"]["Found_bool_"];
-            interactive: components["schemas"]["Found_bool_"];
-            gpu_memory_gb: components["schemas"]["Found_float_"];
-            duration_hours: components["schemas"]["Found_float_"];
+            parallelism: components["schemas"]["Detected_str_"][];
+            method?: components["schemas"]["Detected_Literal__full____lora____qlora___"] | null;
+            parameters?: components["schemas"]["Detected_int_"] | null;
+            batch?: components["schemas"]["Detected_int_"] | null;
+            accumulation?: components["schemas"]["Detected_int_"] | null;
+            sequence?: components["schemas"]["Detected_int_"] | null;
+            dtype?: components["schemas"]["Detected_str_"] | null;
+            iterations?: components["schemas"]["Detected_int_"] | null;
+            epochs?: components["schemas"]["Detected_int_"] | null;
+            gpus: components["schemas"]["Detected_int_"];
+            multi_node: components["schemas"]["Detected_bool_"];
+            interactive: components["schemas"]["Detected_bool_"];
+            gpu_memory_gb: components["schemas"]["Detected_float_"];
+            duration_hours: components["schemas"]["Detected_float_"];
             /** Reference Gpu */
             reference_gpu?: string | null;
-            operations?: components["schemas"]["Found_float_"] | null;
-            checkpoints?: components["schemas"]["Found_ScriptCheckpoints_"] | null;
-            writes_tensorboard: components["schemas"]["Found_bool_"];
+            operations?: components["schemas"]["Detected_float_"] | null;
+            checkpoints?: components["schemas"]["Detected_ScriptCheckpoints_"] | null;
+            writes_tensorboard: components["schemas"]["Detected_bool_"];
             /**
              * Notes
              * @default []
@@ -8526,7 +8526,7 @@ export interface operations {
                         region?: string | null;
                     } | null;
                     /**
-                     * Wishes
+                     * Preferences
                      * @description What must hold of a place, and what is weighed.
                      * @default {
                      *       "gpus": [],
@@ -8721,7 +8721,7 @@ export interface operations {
                         region?: string | null;
                     } | null;
                     /**
-                     * Wishes
+                     * Preferences
                      * @description What must hold of a place, and what is weighed.
                      * @default {
                      *       "gpus": [],
