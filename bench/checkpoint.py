@@ -28,7 +28,7 @@ from gpubloom.engine.data import Batch
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.executors.blocks.snapshot import PARTS, Part
 from gpubloom.engine.hardware import choose_compute
-from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
+from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.engine.shards.reading import ShardFolder
 from gpubloom.engine.shards.sharding import SHARD_BYTES, Sharding, moment_stretches, shard, weight_stretches
 from gpubloom.engine.shards.writing import write_shards

@@ -211,7 +211,7 @@ def _trace(executor: Any, step: Any, path: Path) -> None:
 
 def _host_gb() -> float:
     """What this process has in memory now; host buffers live as long as the executor, so now is the peak."""
-    from gpubloom.engine.memory.process import resident_bytes
+    from gpubloom.engine.host_memory import resident_bytes
 
     return round(resident_bytes() / 1e9, 2)
 

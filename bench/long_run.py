@@ -21,8 +21,8 @@ from gpubloom.server.accounts.registration import issue_setup_link
 from gpubloom.server.app import create_app
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
-from gpubloom.server.jobs.buckets import WIDTHS
 from gpubloom.server.jobs.ingest import store_points
+from gpubloom.server.jobs.metrics import WIDTHS
 from gpubloom.server.jobs.tables import MetricSeries, TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import RunEvent

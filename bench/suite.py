@@ -32,7 +32,7 @@ from recorded import Row
 from gpubloom.engine.data import Loader
 from gpubloom.engine.data.rows import Windows
 from gpubloom.engine.data.tokenizer import Tokenizer
-from gpubloom.engine.parallel import trial
+from gpubloom.engine.parallel import process_layout
 from gpubloom.engine.shards.reading import ShardFolder
 from gpubloom.engine.shards.sharding import moment_stretches, shard, weight_stretches
 from gpubloom.engine.shards.writing import write_shards
@@ -115,7 +115,7 @@ def _processes() -> Iterator[Row]:
     config = _config("tiny").model_copy(update={"processes": "auto"})
     cores = torch.get_num_threads()
     choices = [(count, 1) for count in range(1, cores + 1) if ROWS % count == 0]
-    rates = trial.measure(config, choices)
+    rates = process_layout.measure(config, choices)
     first = rates.get("1 x 1")
     for (count, _), rate in zip(choices, rates.values(), strict=False):
         yield Row(f"processes: {count} of one thread", rate, "tokens/s", higher=True)

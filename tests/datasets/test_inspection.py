@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubloom.datasets import Example, Mapping, Source, Split, convert, inspect, preview
-from gpubloom.datasets.duplicates import DuplicateFinder
-from gpubloom.datasets.statistics import LengthCounter
+from gpubloom.datasets.inspection import DuplicateFinder, LengthCounter
 from tests.datasets.files import values, write_jsonl, write_parquet, write_table
 
 
@@ -81,8 +80,8 @@ def test_the_same_rows_give_the_same_report_in_every_format(tmp_path: Path) -> N
 def test_duplicates_are_those_that_a_dictionary_finds(keys: list[int]) -> None:
     groups = defaultdict(list)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpubloom.datasets.duplicates._RUN", 7)
-        patch.setattr("gpubloom.datasets.duplicates._READ_RECORDS", 2)
+        patch.setattr("gpubloom.datasets.inspection._RUN", 7)
+        patch.setattr("gpubloom.datasets.inspection._READ_RECORDS", 2)
         with DuplicateFinder(keep=100, rows_shown=100) as finder:
             for row, key in enumerate(keys, 1):
                 finder.add(key.to_bytes(8, "big"), row)

@@ -15,7 +15,7 @@ from gpubloom.engine.data import Batch
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.executors.blocks.snapshot import PARTS
 from gpubloom.engine.hardware import choose_compute
-from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
+from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.plan import ModelShape, OptimizerConfig
 from gpubloom.plan.placement import BlockPlacement, Placement
 

@@ -8,7 +8,7 @@ import torch
 from gpubloom.engine import Model
 from gpubloom.engine.device_placement import _without_compiling_if_short, move_to_devices
 from gpubloom.engine.hardware import visible
-from gpubloom.engine.memory.pinned import PinningRefused
+from gpubloom.engine.host_memory import PinningRefused
 from gpubloom.plan import Gpu, Hardware, TrainConfig, plan
 
 MACHINE = Hardware.parse("H200, 125 GB host, 16 cores")

@@ -25,7 +25,7 @@ from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.export import hugging_face_config
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.models import TransformerLM
-from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
+from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.engine.quantize.nf4 import FlatNf4, dequantize_flat, quantize
 from gpubloom.plan import ModelShape, TokenizerConfig, TrainConfig
 from gpubloom.plan.placement import BlockPlacement, resident, streamed

@@ -15,7 +15,7 @@ from gpubloom.engine.export import (
     read_shape,
 )
 from gpubloom.engine.models import TransformerLM
-from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
+from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.plan import ModelShape, TokenizerConfig
 
 TIED = ModelShape(

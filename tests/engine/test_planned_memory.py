@@ -12,7 +12,7 @@ from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.executors.blocks import store as store_module
 from gpubloom.engine.executors.blocks.device import Device
 from gpubloom.engine.hardware import choose_compute
-from gpubloom.engine.memory.pinned import host_buffer
+from gpubloom.engine.host_memory import host_buffer
 from gpubloom.engine.model import Model
 from gpubloom.plan import BlockPlacement, Hardware, OptimizerConfig, Placement, TrainConfig, predict
 from gpubloom.plan.placement import resident, streamed

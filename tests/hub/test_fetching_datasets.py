@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.datasets import Source
-from gpubloom.hub.fetching_datasets import fetch_dataset
+from gpubloom.hub.fetching import fetch_dataset
 from gpubloom.hub.problems import HubProblem
 from gpubloom.hub.repositories import ANONYMOUS
 from tests.hub.fake_hub import FakeHub

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpubloom.offers import Constraints, Need, Offer, Offers, PriceRow, local_rows, offers, shipped_prices
 from gpubloom.plan import Hardware
-from gpubloom.plan.gpus import GPU_KINDS
+from gpubloom.plan.hardware import GPU_KINDS
 from gpubloom.scripts import detect
 from tests.effort import calls_of
 

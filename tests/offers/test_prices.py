@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gpubloom.offers import PriceRow, PricesProblem, PriceTable, in_force, load_prices, merge, shipped_prices
-from gpubloom.plan.gpus import kind_of
+from gpubloom.plan.hardware import kind_of
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 

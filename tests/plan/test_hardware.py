@@ -3,7 +3,7 @@
 import pytest
 
 from gpubloom.plan import Calibration, Hardware
-from gpubloom.plan.gpus import GPU_KINDS, peak_flops
+from gpubloom.plan.hardware import GPU_KINDS, peak_flops
 from gpubloom.plan.rates import rates_of
 
 GIB = 2**30

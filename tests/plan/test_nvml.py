@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from gpubloom.plan import detect_hardware
-from gpubloom.plan.nvml import opened_nvml
+from gpubloom.plan.hardware import opened_nvml
 from gpubloom.providers.local.devices import find_visible_gpus
 from gpubloom.providers.local.sandbox import gpu_nodes
 

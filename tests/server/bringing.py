@@ -13,8 +13,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.models.tables import Model
 from gpubloom.server.settings import Settings
 from gpubloom.worker.disk import MachineDisk
-from gpubloom.worker.preparation import Preparations
-from gpubloom.worker.sweeping import sweep
+from gpubloom.worker.imports import Preparations, sweep
 from tests.server.installation import Browser, Server
 
 TIMEOUT_SECONDS = 120

@@ -22,7 +22,7 @@ from gpubloom.server.accounts.principal import CSRF_HEADER
 from gpubloom.server.accounts.sessions import IDLE_LIFE
 from gpubloom.server.accounts.tables import ApiToken, BrowserSession, LinkPurpose, OneTimeLink, Role, User
 from gpubloom.server.app import create_app
-from gpubloom.server.audit.tables import AuditEvent
+from gpubloom.server.audit.service import AuditEvent
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.security.secrets import fingerprint, new_api_token, new_secret

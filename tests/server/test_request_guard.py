@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpubloom.server.logs import configure_logs
-from gpubloom.server.security.guard import RequestGuard
+from gpubloom.server.security.middleware import RequestGuard
 from gpubloom.server.settings import Settings
 from tests.server.installation import Browser, Installation, Server
 

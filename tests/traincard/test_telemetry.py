@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpubloom.traincard import Reporter
-from gpubloom.traincard.gpus import Gpus
-from gpubloom.traincard.nvml import load_nvml
+from gpubloom.traincard.gpus import Gpus, load_nvml
 from gpubloom.traincard.telemetry import Machine
 from tests.traincard.conftest import events_of
 from tests.waiting import wait_until
@@ -52,7 +51,7 @@ def test_psutil_and_proc_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_machine_without_gpus_says_nothing_about_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setattr("gpubloom.traincard.nvml._LIBRARIES", ("libnothing.so.0",))
+    monkeypatch.setattr("gpubloom.traincard.gpus._LIBRARIES", ("libnothing.so.0",))
     gpus = Gpus({})
     assert (gpus.facts(), gpus.look()) == ({}, {})
 

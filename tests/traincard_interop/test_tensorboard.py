@@ -10,8 +10,7 @@ import pytest
 
 from gpubloom.traincard import Reporter, load_curves, load_latest, read_all
 from gpubloom.traincard.interop import export_tensorboard, import_tensorboard
-from gpubloom.traincard.interop.crc32c import crc32c
-from gpubloom.traincard.interop.event_files import Scalars, read_scalars, write_scalars, write_version
+from gpubloom.traincard.interop.event_files import Scalars, crc32c, read_scalars, write_scalars, write_version
 
 pytest.importorskip("tensorboard")
 

@@ -20,10 +20,9 @@ from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import Database
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage import children
-from gpubloom.worker import inspections, preparation
+from gpubloom.worker import imports
 from gpubloom.worker.disk import MachineDisk
-from gpubloom.worker.file_leases import MOST_ATTEMPTS, claim, settle
-from gpubloom.worker.preparation import Preparations
+from gpubloom.worker.imports import MOST_ATTEMPTS, Preparations, claim, settle
 from tests.server.installation import Installation
 
 LINE = b'{"prompt": "What?", "completion": "That."}\n'
@@ -222,7 +221,7 @@ def test_a_file_that_ends_every_worker_fails_in_the_end(
 def test_an_inspection_that_takes_too_long_is_ended_with_a_sentence(
     installation: Installation, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspections, "_LEAST_SECONDS", 0.01)
+    monkeypatch.setattr(imports, "_LEAST_SECONDS", 0.01)
     dataset = _dataset(installation, settings)
 
     async def work() -> Dataset:
@@ -253,8 +252,8 @@ def test_children_know_no_settings_and_no_tokens(monkeypatch: pytest.MonkeyPatch
 def test_looking_for_work_takes_no_write_lock(
     installation: Installation, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preparation, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(preparation, "SWEEP_SECONDS", 3600.0)
+    monkeypatch.setattr(imports, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(imports, "SWEEP_SECONDS", 3600.0)
     counts = {"read": 0, "write": 0}
 
     def count(name: str) -> None:

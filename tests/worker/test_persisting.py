@@ -14,9 +14,8 @@ from structlog.testing import capture_logs
 
 from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.db.database import Database
-from gpubloom.worker import follower, loop, persisting
-from gpubloom.worker.persisting import DatabaseUnavailable, persist
-from gpubloom.worker.retries import RetryingCalls
+from gpubloom.worker import follower, loop, retries
+from gpubloom.worker.retries import DatabaseUnavailable, RetryingCalls, persist
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
@@ -91,7 +90,7 @@ async def _value(work: Awaitable[Any]) -> Any:
 
 
 def test_a_database_that_stays_away_is_given_up(retry: Retry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persisting, "LONGEST_OUTAGE_SECONDS", 0.0)
+    monkeypatch.setattr(retries, "LONGEST_OUTAGE_SECONDS", 0.0)
     with pytest.raises(DatabaseUnavailable, match="did not answer"):
         asyncio.run(_value(retry(lambda: _ask(AWAY))))
 

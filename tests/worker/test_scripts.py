@@ -19,7 +19,7 @@ from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts.task import script_task
 from gpubloom.server.jobs.script_files import artifacts, write_files
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
-from gpubloom.worker.script_files import newest_checkpoint, prepare_script, resume_words
+from gpubloom.worker.run_directory import newest_checkpoint, prepare_script, resume_words
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
@@ -189,7 +189,7 @@ def test_without_a_sandbox_a_script_fails_with_what_to_do_unless_an_admin_waived
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reason = "Bubblewrap is not installed here. Install it."
-    monkeypatch.setattr("gpubloom.worker.script_files.why_no_sandbox", lambda: reason)
+    monkeypatch.setattr("gpubloom.worker.run_directory.why_no_sandbox", lambda: reason)
     walled, free = add_script(machine), add_script(machine, task={"sandboxed": False})
 
     async def scenario() -> None:

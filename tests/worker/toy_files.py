@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from gpubloom.worker import run_files, task_files
+from gpubloom.worker import run_directory
 from tests.worker.toy_task import TOY_TASK
 from tests.worker.toy_training import TOY
 
 TOY_NAME = "toy"
 TOY_MODEL = "/nowhere"
 
-_run_files, _task_files = run_files.run_files, task_files.task_files
+_run_files, _task_files = run_directory.run_files, run_directory.task_files
 
 
 def _with_toy(config: Any, *rest: Any) -> dict[str, str]:
@@ -31,8 +31,8 @@ def _with_toy_task(task: Any, *rest: Any) -> dict[str, str]:
 
 def use_toys(patch: pytest.MonkeyPatch) -> None:
     """For workers in this process."""
-    patch.setattr(run_files, "run_files", _with_toy)
-    patch.setattr(task_files, "task_files", _with_toy_task)
+    patch.setattr(run_directory, "run_files", _with_toy)
+    patch.setattr(run_directory, "task_files", _with_toy_task)
 
 
 _SITE = """\

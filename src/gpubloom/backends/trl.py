@@ -23,7 +23,7 @@ from gpubloom.engine.checkpoint import (
     list_checkpoints,
     remove_leftovers,
 )
-from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, PROGRESS_FILE
+from gpubloom.engine.checkpoint.format import CHECKSUMS_FILE, PROGRESS_FILE
 from gpubloom.engine.data import Dataset, Loader
 from gpubloom.engine.hardware import Compute, choose_compute
 from gpubloom.engine.optimizer.schedule import Schedule

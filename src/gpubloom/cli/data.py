@@ -134,7 +134,7 @@ def pull(
 ) -> None:
     """Fetch a split of a hub's dataset as one file."""
     from gpubloom.cli.fetch_view import fetching
-    from gpubloom.hub.fetching_datasets import fetch_dataset
+    from gpubloom.hub.fetching import fetch_dataset
 
     repository, _, revision = dataset.partition("@")
     try:

@@ -15,9 +15,8 @@ used raises RowProblem (or carries `problem`), and never stops the rows after it
 
 from gpubloom.datasets.conversion import Converted, convert
 from gpubloom.datasets.detection import Detection, detect, sample
-from gpubloom.datasets.duplicates import Duplicates
 from gpubloom.datasets.example import Example, Message
-from gpubloom.datasets.inspection import Report, inspect
+from gpubloom.datasets.inspection import Column, Duplicates, Lengths, Report, inspect
 from gpubloom.datasets.model_files import ModelFiles
 from gpubloom.datasets.pages import Page, PreviewRow, preview
 from gpubloom.datasets.problems import NotADataset, Problem, ProblemLog, RowProblem
@@ -27,7 +26,6 @@ from gpubloom.datasets.rows import Progress, Row, Start
 from gpubloom.datasets.shaping import FIELDS, Format, Mapping, to_example
 from gpubloom.datasets.source import SUFFIXES, Source, readable_suffixes
 from gpubloom.datasets.splits import Split
-from gpubloom.datasets.statistics import Column, Lengths
 from gpubloom.datasets.template import ChatTemplate
 from gpubloom.datasets.tokens import RowTokenizer, Tokens
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from gpubloom.engine.memory.pinned import host_buffer
+from gpubloom.engine.host_memory import host_buffer
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.plan import Calibration, Hardware, detect_hardware
 

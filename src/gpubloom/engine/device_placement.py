@@ -17,8 +17,7 @@ from gpubloom.engine.calibrate import calibrated
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.hardware import Compute, choose_compute, uses_gpu, visible
-from gpubloom.engine.memory.pinned import PinningRefused
-from gpubloom.engine.memory.process import resident_bytes
+from gpubloom.engine.host_memory import PinningRefused, resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.plan import (

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpubloom.engine.export import hugging_face_config
 from gpubloom.engine.models.blocks import BlockModel, WeightSource
-from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
+from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.plan import DecoderShape, ModelShape, TrainConfig, shape_of
 
 

@@ -14,7 +14,7 @@ from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.executors import Executor, KeepsBlocks
 from gpubloom.engine.executors.blocks.snapshot import WEIGHTS, Part
 from gpubloom.engine.export import CONFIG_FILE, WEIGHTS_STEM
-from gpubloom.engine.memory.free import free_host_bytes
+from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.model import Model
 from gpubloom.engine.models.blocks import BlockSpec, TensorSpec
 from gpubloom.engine.models.lora import LoraBlocks

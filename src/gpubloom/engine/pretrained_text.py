@@ -1,18 +1,142 @@
-"""A model folder of any family, or an adapter and its base, ready to generate: transformers computes it."""
+"""Adapters as terms that can be switched: one set of weights answers as the base and as the tuned model.
+
+y = base(x) + scale · B(A(x)), or base(x) alone. The switch belongs to the thread (or task) that computes, so
+both can be asked at the same time.
+
+A base in four bits, as QLoRA trained on it: the matrices of its decoder layers as NF4, all else as it is.
+
+On a GPU they stay packed and are decoded when a layer is used, so that what could be trained there can be
+served there. On a CPU, where decoding is slow, they are decoded once: the same values in full size.
+
+A model folder of any family, or an adapter and its base, ready to generate: transformers computes it.
+"""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpubloom.engine.adapters_on_disk import CONFIG_FILE, BaseNeeded, read_adapter
+from gpubloom.engine.adapters_on_disk import CONFIG_FILE, Adapter, BaseNeeded, read_adapter
 from gpubloom.engine.hardware import Compute
-from gpubloom.engine.serving.four_bit import to_four_bit
-from gpubloom.engine.serving.low_rank import attach, tuned
+from gpubloom.engine.models.hugging_face.structure import find_layers
+from gpubloom.engine.models.lora import is_transposed
+from gpubloom.engine.quantize.nf4 import Nf4, dequantize, quantize
 from gpubloom.hub.weight_index import check_model_folder
+
+_A, _B = ".lora_A.weight", ".lora_B.weight"
+
+_tuned: ContextVar[bool] = ContextVar("tuned", default=True)
+
+
+@contextmanager
+def tuned(wanted: bool) -> Iterator[None]:
+    """Within it, adapters that were attached count (or do not) for what this thread computes."""
+    before = _tuned.set(wanted)
+    try:
+        yield
+    finally:
+        _tuned.reset(before)
+
+
+def attach(model: nn.Module, adapter: Adapter, dtype: torch.dtype) -> None:
+    """Adds an adapter's terms to the modules it names; ValueError when they do not belong to this model."""
+    for name, a in adapter.tensors.items():
+        path, is_first, _ = name.partition(_A)
+        if not is_first:
+            if not name.endswith(_B):
+                raise ValueError(f"The adapter holds {name}, which is no part of a LoRA adapter.")
+            continue
+        b = adapter.tensors.get(f"{path}{_B}")
+        if b is None:
+            raise ValueError(f"The adapter has {name}, but not the {path}{_B} that belongs to it.")
+        module = _module(model, path)
+        _must_fit(module, path, a, b)
+        device = next(model.parameters()).device
+        module.register_forward_hook(_adds(a.to(device, dtype), b.to(device, dtype), adapter.settings.scale))
+
+
+def _module(model: nn.Module, path: str) -> nn.Module:
+    try:
+        return model.get_submodule(path)
+    except AttributeError:
+        raise ValueError(
+            f"The adapter changes {path}, which its base does not have: it belongs to another model."
+        ) from None
+
+
+def _must_fit(module: nn.Module, path: str, a: Tensor, b: Tensor) -> None:
+    outputs, inputs = _sizes(module)
+    if (b.shape[0], a.shape[1]) != (outputs, inputs) or a.shape[0] != b.shape[1]:
+        raise ValueError(
+            f"The adapter's matrices for {path} have the sizes {tuple(b.shape)} and {tuple(a.shape)}, but "
+            f"its base maps {inputs} values to {outputs} there: it belongs to another model."
+        )
+
+
+def _sizes(module: nn.Module) -> tuple[int, int]:
+    if hasattr(module, "out_features"):
+        return int(cast(Any, module).out_features), int(cast(Any, module).in_features)
+    outputs, inputs = cast(Tensor, module.weight).shape
+    return (inputs, outputs) if is_transposed(module) else (outputs, inputs)
+
+
+def _adds(a: Tensor, b: Tensor, scale: float) -> Callable[[Any, Any, Tensor], Tensor]:
+    def add(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        if not _tuned.get():
+            return output
+        return output + scale * F.linear(F.linear(inputs[0], a), b)
+
+    return add
+
+
+@torch.no_grad()
+def to_four_bit(
+    model: nn.Module, device: torch.device, dtype: torch.dtype, *, packed: bool | None = None
+) -> nn.Module:
+    """Quantizes a loaded model in place and brings it to the device in the precision of computing."""
+    packed = device.type == "cuda" if packed is None else packed
+    layers = model.get_submodule(find_layers(model))
+    for layer in cast(nn.ModuleList, layers):
+        for path, module in list(layer.named_modules()):
+            if packed and (isinstance(module, nn.Linear) or is_transposed(module)):
+                _replace(layer, path, PackedLinear(module, device, dtype))
+                continue
+            for parameter in module.parameters(recurse=False):
+                if parameter.ndim > 1:
+                    parameter.data = dequantize(quantize(parameter.data.float()))
+    return model.to(device, dtype)
+
+
+class PackedLinear(nn.Module):
+    """A linear layer whose matrix is NF4."""
+
+    def __init__(self, linear: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        weight = cast(Tensor, linear.weight)
+        self._transposed = is_transposed(linear)
+        inputs, outputs = weight.shape if self._transposed else weight.shape[::-1]
+        self.in_features, self.out_features = int(inputs), int(outputs)
+        self._weight: Nf4 = quantize(weight.to(device).float())
+        self._dtype = dtype
+        bias = cast(Any, linear).bias
+        self.bias = None if bias is None else nn.Parameter(bias.to(device, dtype), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        room = torch.empty(self._weight.shape, dtype=self._dtype, device=self._weight.packed.device)
+        weight = dequantize(self._weight, room)
+        return F.linear(x, weight.T if self._transposed else weight, self.bias)
+
+
+def _replace(layer: nn.Module, path: str, module: nn.Module) -> None:
+    parent, _, name = path.rpartition(".")
+    setattr(layer.get_submodule(parent), name, module)
+
 
 # Where a config does not say how far positions reach.
 _CONTEXT_LENGTH = 2_048

@@ -1,20 +1,385 @@
-"""check_model(folder): can this model be trained here, and what is wrong when it cannot.
+"""What a check finds: each finding has a code for programs and a sentence for people.
+
+The headers of safetensors files: names, types and shapes of tensors, without reading one of them.
+
+The tokenizer of a model folder: does it belong to the weights, and does its chat template work.
+
+The weights of a model folder against its config.json, by the headers of the files alone.
+
+check_model(folder): can this model be trained here, and what is wrong when it cannot.
 
 Reads small files and the headers of large ones, so that it takes well under a second whatever the size.
 Nothing of the model is run.
 """
 
 import json
+import math
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from gpubloom.datasets import ChatTemplate, RowProblem, RowTokenizer
+from gpubloom.datasets.template import PLAIN_NOTE
 from gpubloom.hub.catalogue import memory_by_method
-from gpubloom.hub.checking_text import check_text
-from gpubloom.hub.checking_weights import check_weights
-from gpubloom.hub.findings import Finding, Severity, Tell
+from gpubloom.hub.weight_index import UnsafeModelError, check_model_folder, read_weight_index
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import FAMILIES, decoder_shape
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`error`: it cannot be trained. `warning`: it can, but somebody should know. `note`: how it is read."""
+
+    code: str
+    severity: Severity
+    sentence: str
+
+
+# How a part of the check says what it found.
+Tell = Callable[[str, Severity, str], None]
+
+
+_LENGTH_BYTES = 8
+# No reader of the format accepts a longer one.
+_LONGEST_HEADER = 100_000_000
+_BITS = {
+    "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16,
+    "U16": 16, "I8": 8, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4,
+}  # fmt: skip
+TRAINABLE_TYPES = {"F64", "F32", "F16", "BF16"}
+
+
+@dataclass(frozen=True)
+class HeldTensor:
+    """A tensor as a file's header describes it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+
+    @property
+    def length(self) -> int:
+        return math.prod(self.shape)
+
+
+class Truncated(ValueError):
+    """The file ends before its tensors do."""
+
+
+def read_header(path: Path) -> dict[str, HeldTensor]:
+    """The tensors of a file by name. Truncated when bytes are missing, else ValueError when damaged."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        first = file.read(_LENGTH_BYTES)
+        length = int.from_bytes(first, "little")
+        if len(first) < _LENGTH_BYTES:
+            raise Truncated("it ends within its header")
+        if length > _LONGEST_HEADER:
+            raise ValueError("it does not begin with a header of safetensors")
+        if length > size - _LENGTH_BYTES:
+            raise Truncated("it ends within its header")
+        text = file.read(length)
+    try:
+        described = json.loads(text)
+        described.pop("__metadata__", None)
+        tensors, end = {}, 0
+        for name, about in described.items():
+            shape = tuple(int(dimension) for dimension in about["shape"])
+            begin, stop = (int(offset) for offset in about["data_offsets"])
+            bits = _BITS.get(about["dtype"])
+            if min(shape, default=0) < 0 or (bits and stop - begin != math.prod(shape) * bits // 8):
+                raise ValueError(f"tensor {name} has a place that cannot be")
+            tensors[str(name)] = HeldTensor(str(name), str(about["dtype"]), shape, path.name)
+            end = max(end, stop)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise ValueError(f"its header cannot be read ({problem})") from None
+    if _LENGTH_BYTES + length + end > size:
+        raise Truncated(f"it has {size:,} bytes instead of {_LENGTH_BYTES + length + end:,}")
+    return tensors
+
+
+_OTHER_TOKENIZERS = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+_CONVERSATION = ({"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"})
+
+
+def check_text(folder: Path, config: dict[str, Any], tell: Tell) -> bool:
+    """Says what is wrong with tokenizer and template; whether there is a chat template that works."""
+    vocabulary = _check_tokenizer(folder, config, tell)
+    template = _check_template(folder, config, vocabulary, tell)
+    if vocabulary is not None:
+        _check_special_tokens(folder, config, vocabulary, tell)
+    return template
+
+
+def _check_tokenizer(folder: Path, config: dict[str, Any], tell: Tell) -> dict[str, int] | None:
+    if not (folder / "tokenizer.json").is_file():
+        others = [name for name in _OTHER_TOKENIZERS if (folder / name).is_file()]
+        advice = (
+            f"; there is only {others[0]}: load it with AutoTokenizer of transformers and save it again"
+            if others
+            else ": take the one that the model was trained with"
+        )
+        tell("tokenizer_missing", "error", f"There is no tokenizer.json{advice}.")
+        return None
+    try:
+        vocabulary = RowTokenizer.load(folder).vocabulary()
+    except ValueError as problem:
+        tell("tokenizer_unreadable", "error", str(problem))
+        return None
+    rows, largest = config.get("vocab_size"), max(vocabulary.values(), default=-1)
+    if isinstance(rows, int) and largest >= rows:
+        tell(
+            "vocabulary_mismatch",
+            "error",
+            f"The tokenizer has ids up to {largest:,}, but the model has embeddings for {rows:,} tokens: "
+            "it is the tokenizer of another model.",
+        )
+    elif isinstance(rows, int) and len(vocabulary) < rows // 2:
+        tell(
+            "vocabulary_small",
+            "warning",
+            f"The tokenizer has {len(vocabulary):,} tokens, less than half of the {rows:,} of the model: "
+            "make sure that it is the model's own.",
+        )
+    return vocabulary
+
+
+def _check_template(
+    folder: Path, config: dict[str, Any], vocabulary: dict[str, int] | None, tell: Tell
+) -> bool:
+    try:
+        template = ChatTemplate.from_folder(folder)
+        text = template.render(list(_CONVERSATION))
+    except (ValueError, RowProblem, OSError) as problem:
+        sentence = str(problem).rstrip(".")
+        tell("chat_template_broken", "error", f"The chat template does not work: {sentence}.")
+        return False
+    if template.note == PLAIN_NOTE:
+        tell("chat_template_missing", "warning", PLAIN_NOTE)
+        return False
+    ends = _ends(folder, config, vocabulary or {})
+    if ends and not any(end in text for end in ends):
+        tell(
+            "template_without_end",
+            "warning",
+            "The chat template never writes an end-of-text token "
+            f"({', '.join(sorted(ends))}): a model trained with it does not learn to stop.",
+        )
+    return True
+
+
+def _check_special_tokens(
+    folder: Path, config: dict[str, Any], vocabulary: dict[str, int], tell: Tell
+) -> None:
+    said = _object(folder / "tokenizer_config.json")
+    eos, pad = _text(said.get("eos_token")), _text(said.get("pad_token"))
+    ids = _ids(config.get("eos_token_id")) + _ids(
+        _object(folder / "generation_config.json").get("eos_token_id")
+    )
+    if eos is None and not ids:
+        tell(
+            "eos_missing",
+            "warning",
+            "Neither tokenizer_config.json nor config.json names an end-of-text token.",
+        )
+    elif eos is not None and eos not in vocabulary:
+        tell("eos_unknown", "error", f"The end-of-text token {eos!r} is not in the vocabulary.")
+    elif eos is not None and ids and vocabulary[eos] not in ids:
+        tell(
+            "eos_differs",
+            "warning",
+            f"The tokenizer ends a text with {eos!r} ({vocabulary[eos]}), the model's configuration with "
+            f"{', '.join(map(str, ids))}: answers may not end where they should.",
+        )
+    if pad is not None and pad not in vocabulary:
+        tell("pad_unknown", "warning", f"The padding token {pad!r} is not in the vocabulary.")
+    rows = config.get("vocab_size")
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        if isinstance(rows, int) and (beyond := [each for each in _ids(config.get(name)) if each >= rows]):
+            tell(
+                "special_token_beyond", "error", f"config.json's {name} {beyond[0]} is beyond its vocabulary."
+            )
+
+
+def _ends(folder: Path, config: dict[str, Any], vocabulary: dict[str, int]) -> set[str]:
+    """Every token that ends a text, as text."""
+    ids = set(_ids(config.get("eos_token_id")))
+    ids |= set(_ids(_object(folder / "generation_config.json").get("eos_token_id")))
+    eos = _text(_object(folder / "tokenizer_config.json").get("eos_token"))
+    return {text for text, number in vocabulary.items() if number in ids} | ({eos} if eos else set())
+
+
+def _ids(value: Any) -> list[int]:
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, int)]
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) and value else None
+
+
+def _object(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+# A broken model is broken in many places; a person needs to see the first of them.
+_NAMED = 5
+
+
+def check_weights(folder: Path, shape: DecoderShape | None, tell: Tell) -> int:
+    """Says what is wrong with the weights; the number of values in them."""
+    try:
+        check_model_folder(folder)
+    except UnsafeModelError as problem:
+        tell(problem.code, "error", str(problem))
+        return 0
+    tensors = _held(folder, tell)
+    if tensors is None:
+        return 0
+    _check_types(tensors, tell)
+    if shape is not None:
+        _check_shapes(tensors, shape, tell)
+    return sum(tensor.length for tensor in tensors.values())
+
+
+def _held(folder: Path, tell: Tell) -> dict[str, HeldTensor] | None:
+    """All tensors by name; None when they cannot be listed."""
+    if (folder / INDEX_FILE).is_file():
+        return _held_by_index(folder, tell)
+    if (folder / SINGLE_FILE).is_file():
+        return _read(folder / SINGLE_FILE, tell)
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
+    if pickles:
+        tell(
+            "only_pickles",
+            "error",
+            f"The weights are in {_listed(pickles)}, a format that can run code: save the model as "
+            "safetensors (save_pretrained does), or take a revision that has them.",
+        )
+        return None
+    tell(
+        "weights_missing",
+        "error",
+        f"There is neither {SINGLE_FILE} nor {INDEX_FILE}: the weights are missing.",
+    )
+    return None
+
+
+def _held_by_index(folder: Path, tell: Tell) -> dict[str, HeldTensor] | None:
+    try:
+        files = read_weight_index(folder / INDEX_FILE)
+    except (OSError, ValueError, RecursionError) as problem:
+        tell("index_unreadable", "error", f"{INDEX_FILE} cannot be read: {problem!r}.")
+        return None
+    whole = True
+    tensors: dict[str, HeldTensor] = {}
+    for file in sorted(set(files.values())):
+        if not (folder / file).is_file():
+            tell("shard_missing", "error", f"{file} is missing, although {INDEX_FILE} names it.")
+            whole = False
+            continue
+        held = _read(folder / file, tell)
+        whole = whole and held is not None
+        tensors |= held or {}
+    if not whole:
+        return None
+    if absent := [name for name, file in files.items() if name not in tensors or tensors[name].file != file]:
+        tell(
+            "tensor_missing",
+            "error",
+            f"{INDEX_FILE} names tensors that the files do not hold: {_listed(absent)}.",
+        )
+        return None
+    return tensors
+
+
+def _read(path: Path, tell: Tell) -> dict[str, HeldTensor] | None:
+    try:
+        return read_header(path)
+    except Truncated as problem:
+        tell("file_truncated", "error", f"{path.name} is incomplete: {problem}. Fetch or copy it again.")
+    except (OSError, ValueError) as problem:
+        tell("file_damaged", "error", f"{path.name} is no safetensors file: {problem}.")
+    return None
+
+
+def _check_types(tensors: dict[str, HeldTensor], tell: Tell) -> None:
+    others = [each for each in tensors.values() if each.dtype not in TRAINABLE_TYPES and len(each.shape) > 1]
+    if others:
+        kinds = _listed(sorted({each.dtype for each in others}))
+        tell(
+            "quantized",
+            "error",
+            f"{len(others)} tensors are {kinds}: these weights are quantized. Start from the unquantized "
+            "model; qlora makes its own 4-bit copy.",
+        )
+
+
+def _check_shapes(tensors: dict[str, HeldTensor], shape: DecoderShape, tell: Tell) -> None:
+    absent, misshapen = [], []
+    embedding = [each for name, each in tensors.items() if name.endswith(_EMBEDDINGS)]
+    if not embedding:
+        absent.append("the token embedding")
+    elif embedding[0].shape != (wanted := (shape.vocab_size, shape.hidden_size)):
+        misshapen.append(f"{embedding[0].name} has {embedding[0].shape} instead of {wanted}")
+    by_layer = _by_layer(tensors)
+    for index, layer in enumerate(shape.layers):
+        own = by_layer.get(index, {})
+        for linear in layer.linears:
+            if linear.copies > 1:
+                continue
+            found = [each for path, each in own.items() if _is_at(path, linear.name)]
+            outputs_inputs = (linear.outputs, linear.inputs)
+            # GPT-2 keeps its matrices as (in, out).
+            expected = outputs_inputs[::-1] if shape.family == "gpt2" else outputs_inputs
+            if not found:
+                absent.append(f"{linear.name} of layer {index}")
+            elif len(found) == 1 and found[0].shape != expected:
+                misshapen.append(f"{found[0].name} has {found[0].shape} instead of {expected}")
+    if absent:
+        tell("tensor_missing", "error", f"The weights lack what config.json describes: {_listed(absent)}.")
+    if misshapen:
+        tell("tensor_shape", "error", f"The weights do not have config.json's sizes: {_listed(misshapen)}.")
+    held = sum(each.length for each in tensors.values())
+    if not absent and not misshapen and held < shape.parameters:
+        tell(
+            "weights_incomplete",
+            "error",
+            f"The files hold {held:,} values, but config.json describes {shape.parameters:,}.",
+        )
+
+
+def _by_layer(tensors: dict[str, HeldTensor]) -> dict[int, dict[str, HeldTensor]]:
+    """Matrices by the number of their layer, then by their path within it."""
+    layers: dict[int, dict[str, HeldTensor]] = {}
+    for name, tensor in tensors.items():
+        if match := re.search(r"(?:^|\.)(?:layers|h)\.(\d+)\.(.+)\.weight$", name):
+            layers.setdefault(int(match[1]), {})[match[2]] = tensor
+    return layers
+
+
+def _is_at(path: str, name: str) -> bool:
+    return path == name or path.endswith(f".{name}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    some = list(names)
+    more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
+    return ", ".join(some[:_NAMED]) + more
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,98 @@
-"""Models by their id on a hub: safetensors, configuration and tokenizer; never pickles, never code."""
+"""Folders from a hub that are whole or absent: fetched under a hidden name, then renamed.
 
+The hidden folder is named after the commit and stays when fetching stops, so that the next try continues
+where this one ended. One process at a time fetches to a place.
+
+Models by their id on a hub: safetensors, configuration and tokenizer; never pickles, never code.
+
+Which files of a dataset repository a configuration and a split mean: by its README, else by names.
+
+Datasets by their id on a hub: the files of one split, as one file that `gpubloom.datasets` opens.
+"""
+
+import fcntl
+import json
 import os
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
-from gpubloom.hub.folders import Progress, fetch_files
+from gpubloom.datasets import SUFFIXES, Source
 from gpubloom.hub.problems import HubProblem
 from gpubloom.hub.repositories import RemoteFile, RemoteRepository
+
+# Bytes that are there, and bytes that there will be.
+Progress = Callable[[int, int], None]
+_PREFIX = ".fetching-"
+# A disk that is full to the last byte stops everything else on the machine.
+_LEFT_FREE = 64 << 20
+
+
+def fetch_files(
+    repository: RemoteRepository, files: Sequence[RemoteFile], target: Path, progress: Progress | None = None
+) -> None:
+    """Fetches files into a folder that appears when all of them are there and are what the hub has."""
+    with fetching_folder(target, repository.commit) as folder:
+        download_all(repository, files, folder, progress)
+        folder.rename(target)
+
+
+def download_all(
+    repository: RemoteRepository, files: Sequence[RemoteFile], folder: Path, progress: Progress | None
+) -> None:
+    """All files into a folder, continuing with what is there; there must be room for the rest."""
+    folder.mkdir(exist_ok=True)
+    total = sum(file.size for file in files)
+    here = sum(path.stat().st_size for file in files if (path := folder / file.path).is_file())
+    must_have_room(folder, total - here, repository.id)
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, total)
+
+    for file in files:
+        repository.download(file, folder / file.path, count)
+
+
+def must_have_room(folder: Path, needed: int, what: str) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed + _LEFT_FREE > free:
+        raise HubProblem(
+            "disk_full",
+            f"{what} needs {needed / 1e9:,.2f} GB more, but {folder.parent} has {free / 1e9:,.2f} GB free: "
+            "make room there.",
+        )
+
+
+@contextmanager
+def fetching_folder(target: Path, commit: str) -> Iterator[Path]:
+    """The hidden folder of a target; what another commit left there goes."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        hidden = target.parent / f"{_PREFIX}{target.name}-{commit[:12]}"
+        with (target.parent / f"{_PREFIX}{target.name}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise HubProblem(
+                    "in_use", f"Another process is fetching {target} already: wait for it."
+                ) from None
+            for other in target.parent.glob(f"{_PREFIX}{target.name}-*"):
+                if other != hidden and other.is_dir():
+                    shutil.rmtree(other)
+            hidden.mkdir(exist_ok=True)
+            yield hidden
+            Path(lock.name).unlink(missing_ok=True)
+    except PermissionError as problem:
+        raise HubProblem("refused", f"{target.parent} cannot be written to: {problem.strerror}.") from None
+
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _WEIGHTS = re.compile(r"(model|adapter_model)(-\d+-of-\d+)?\.safetensors")
@@ -134,4 +218,262 @@ def fetched_models(home: Path) -> list[Path]:
         folder
         for folder in model_folder.glob("*/*")
         if (folder / "config.json").is_file() and not folder.name.startswith(".")
+    )
+
+
+DEFAULT = "default"
+# The words by which files are told apart, the longest first.
+_SPLIT_WORDS = {
+    "train": ("training", "train"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("testing", "test", "evaluation", "eval"),
+}
+_FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
+# By configuration, then by split.
+Layout = dict[str, dict[str, list[RemoteFile]]]
+
+
+def find_layout(files: Sequence[RemoteFile], readme: str) -> Layout:
+    """All configurations and splits of a repository."""
+    data = [file for file in files if file.path.endswith(SUFFIXES) and not _is_about(file.path)]
+    described = _described(readme)
+    if described:
+        layout = {name: _splits(data, entry) for name, entry in described.items()}
+        return {name: splits for name, splits in layout.items() if splits}
+    return {DEFAULT: splits} if (splits := _by_name(data)) else {}
+
+
+def choose(
+    layout: Layout, repository: str, config: str | None, split: str | None
+) -> tuple[str, str, list[RemoteFile]]:
+    """The files of one split; HubProblem lists what there is when the choice is not clear."""
+    if not layout:
+        raise HubProblem(
+            "no_data",
+            f"{repository} has no files that are read here ({' '.join(SUFFIXES)}): a dataset that a "
+            "script makes has to be saved as files first.",
+        )
+    name = config or (DEFAULT if DEFAULT in layout else next(iter(layout)) if len(layout) == 1 else None)
+    if name is None or name not in layout:
+        asked = f"has no configuration {config!r}" if config else "has several configurations"
+        raise HubProblem("no_data", f"{repository} {asked}: choose one of {', '.join(layout)}.")
+    splits = layout[name]
+    part = split or ("train" if "train" in splits else next(iter(splits)) if len(splits) == 1 else None)
+    if part is None or part not in splits:
+        asked = f"has no split {split!r}" if split else "has several splits"
+        raise HubProblem("no_data", f"{repository} ({name}) {asked}: choose one of {', '.join(splits)}.")
+    return name, part, splits[part]
+
+
+def _described(readme: str) -> dict[str, dict[str, Any]]:
+    """The `configs` of a README's front matter by their names."""
+    match = _FRONT_MATTER.match(readme.replace("\r\n", "\n"))
+    if match is None:
+        return {}
+    # A part of huggingface_hub's own installation.
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        content = yaml.safe_load(match[1])
+    except yaml.YAMLError:
+        return {}
+    entries = content.get("configs") if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        return {}
+    return {str(entry.get("config_name", DEFAULT)): entry for entry in entries if isinstance(entry, dict)}
+
+
+def _splits(data: Sequence[RemoteFile], entry: dict[str, Any]) -> dict[str, list[RemoteFile]]:
+    folder = str(entry.get("data_dir") or "").strip("/")
+    inside = [file for file in data if not folder or file.path.startswith(f"{folder}/")]
+    patterns = entry.get("data_files")
+    if patterns is None:
+        return _by_name(inside)
+    if isinstance(patterns, dict):
+        patterns = [{"split": split, "path": path} for split, path in patterns.items()]
+    if isinstance(patterns, str):
+        patterns = [patterns]
+    found: dict[str, list[RemoteFile]] = {}
+    for pattern in patterns if isinstance(patterns, list) else []:
+        split, paths = ("train", pattern) if isinstance(pattern, str) else _split_and_paths(pattern)
+        for path in [paths] if isinstance(paths, str) else paths:
+            wanted = _pattern(f"{folder}/{path}" if folder else str(path))
+            held = found.setdefault(split, [])
+            held += [file for file in data if wanted.fullmatch(file.path) and file not in held]
+    return {split: files for split, files in found.items() if files}
+
+
+def _split_and_paths(pattern: Any) -> tuple[str, Any]:
+    if not isinstance(pattern, dict):
+        return "train", []
+    return str(pattern.get("split", "train")), pattern.get("path") or []
+
+
+def _by_name(data: Iterable[RemoteFile]) -> dict[str, list[RemoteFile]]:
+    """By the words in their paths; files without such a word are the training split when nothing else is."""
+    found: dict[str, list[RemoteFile]] = {}
+    rest = []
+    for file in sorted(data, key=lambda each: each.path):
+        split = _split_of(file.path)
+        if split is None:
+            rest.append(file)
+        else:
+            found.setdefault(split, []).append(file)
+    return found or ({"train": rest} if rest else {})
+
+
+def _split_of(path: str) -> str | None:
+    # The file's own name counts before the folders it lies in.
+    for part in reversed(path.casefold().split("/")):
+        words = set(re.split(r"[^a-z]+", part))
+        for split, names in _SPLIT_WORDS.items():
+            if not words.isdisjoint(names):
+                return split
+    return None
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """A glob as datasets writes it: ** any depth, * within a folder. A folder means all that is in it."""
+    written = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*|\*|\?)", path.removeprefix("./").strip("/"))
+    return re.compile("".join(written.get(part, re.escape(part)) for part in parts) + "(/.*)?")
+
+
+def _is_about(path: str) -> bool:
+    """Files that describe the dataset and are none of its rows."""
+    name = path.rpartition("/")[2].casefold()
+    described = {
+        "dataset_infos.json",
+        "dataset_info.json",
+        "state.json",
+        "requirements.txt",
+        "license.txt",
+        "config.json",
+    }
+    return path.startswith(".") or name in described
+
+
+_BATCH_ROWS = 1_024
+_LONGEST_README = 4 << 20
+
+
+@dataclass(frozen=True)
+class FetchedDataset:
+    """One file with all rows of a split. `notes` say what was decided or lost on the way."""
+
+    repository: str
+    revision: str
+    config: str
+    split: str
+    path: Path
+    notes: tuple[str, ...]
+
+
+def fetch_dataset(
+    repository: str,
+    target: Path,
+    *,
+    config: str | None = None,
+    split: str | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    progress: Progress | None = None,
+) -> FetchedDataset:
+    """Fetches a split into the folder `target`, which must not exist yet and then holds one file."""
+    if target.exists():
+        raise HubProblem("refused", f"{target} exists already: choose another folder.")
+    remote = RemoteRepository.open(repository, "dataset", revision=revision, token=token)
+    with fetching_folder(target, remote.commit) as folder:
+        name, part, files = choose(
+            find_layout(remote.files, _readme(remote, folder)), repository, config, split
+        )
+        download_all(remote, files, folder / "parts", progress)
+        parts = [folder / "parts" / file.path for file in files]
+        whole = folder / "whole"
+        shutil.rmtree(whole, ignore_errors=True)
+        whole.mkdir()
+        stem = f"{repository.rpartition('/')[2]}-{part}"
+        path, notes = _join(parts, whole / stem, repository)
+        whole.rename(target)
+        shutil.rmtree(folder)
+    if len(files) > 1:
+        notes = (f"{len(files)} files were joined into one.", *notes)
+    return FetchedDataset(repository, remote.commit, name, part, target / path.name, tuple(notes))
+
+
+def _readme(remote: RemoteRepository, folder: Path) -> str:
+    file = remote.file("README.md")
+    if file is None or file.size > _LONGEST_README:
+        return ""
+    readme = folder / "about" / "README.md"
+    remote.download(file, readme, lambda count: None)
+    return readme.read_text(encoding="utf-8", errors="replace")
+
+
+def _join(parts: Sequence[Path], stem: Path, repository: str) -> tuple[Path, tuple[str, ...]]:
+    """One file of all parts; what cannot stay in its format becomes JSON lines."""
+    kinds = {part.suffix for part in parts}
+    if len(parts) == 1:
+        target = stem.with_name(stem.name + parts[0].suffix)
+        parts[0].rename(target)
+        return target, ()
+    must_have_room(stem.parent, sum(part.stat().st_size for part in parts), repository)
+    if kinds == {".parquet"} and (joined := _join_parquet(parts, stem.with_name(stem.name + ".parquet"))):
+        return joined, ()
+    target = stem.with_name(stem.name + ".jsonl")
+    notes: list[str] = []
+    with target.open("wb") as out:
+        for part in parts:
+            if part.suffix == ".jsonl" and _is_plain_utf8(part):
+                _append_lines(part, out)
+            else:
+                notes += _append_rows(part, out)
+    return target, tuple(notes)
+
+
+def _join_parquet(parts: Sequence[Path], target: Path) -> Path | None:
+    """Row group by row group; None when the parts do not have the same columns."""
+    import pyarrow.parquet
+
+    schema = pyarrow.parquet.read_schema(parts[0])
+    if any(not pyarrow.parquet.read_schema(part).equals(schema) for part in parts[1:]):
+        return None
+    with pyarrow.parquet.ParquetWriter(target, schema) as writer:
+        for part in parts:
+            with pyarrow.parquet.ParquetFile(part, pre_buffer=False) as file:
+                for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+                    writer.write_batch(batch)
+    return target
+
+
+def _is_plain_utf8(part: Path) -> bool:
+    """Whether bytes may simply follow those of another file: no mark at the beginning, no other encoding."""
+    with part.open("rb") as file:
+        head = file.read(1 << 16)
+    return not head.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")) and b"\0" not in head
+
+
+def _append_lines(part: Path, out: IO[bytes]) -> None:
+    with part.open("rb") as file:
+        last = b"\n"
+        while piece := file.read(1 << 20):
+            out.write(piece)
+            last = piece
+        if not last.endswith(b"\n"):
+            out.write(b"\n")
+
+
+def _append_rows(part: Path, out: IO[bytes]) -> list[str]:
+    """Rows of any format as JSON lines; those that cannot be read are counted and told."""
+    lost, first = 0, ""
+    for row in Source.open(part).rows():
+        if row.values is None:
+            lost += 1
+            first = first or f"row {row.number}: {row.problem}"
+            continue
+        out.write(json.dumps(row.values, ensure_ascii=False, default=str).encode() + b"\n")
+    return (
+        [f"{lost:,} rows of {part.name} cannot be read and are left out; the first is {first}."]
+        if lost
+        else []
     )

@@ -14,12 +14,12 @@ from gpubloom.offers.prices import (
     PricesProblem,
     PriceTable,
     ProviderFacts,
+    Span,
     in_force,
     load_prices,
     merge,
     shipped_prices,
 )
-from gpubloom.offers.span import Span
 
 __all__ = [
     "Attempt",

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from gpubloom.offers.need import Need
-from gpubloom.offers.prices import Granularity, PriceRow, ProviderFacts
-from gpubloom.offers.span import Span
-from gpubloom.plan.gpus import assumed_kind
+from gpubloom.offers.prices import Granularity, PriceRow, ProviderFacts, Span
+from gpubloom.plan.hardware import assumed_kind
 
 _HOURS_A_MONTH = 730.0
 # What an object store gives one machine, in GB a second.

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from gpubloom.offers.span import Span
-from gpubloom.plan.gpus import GPU_KINDS
+from gpubloom.offers.prices import Span
+from gpubloom.plan.hardware import GPU_KINDS
 from gpubloom.scripts import Confidence, Detected, Requirements
 
 # By memory. Hours without a GPU's name are hours on the smallest of these that holds the job.

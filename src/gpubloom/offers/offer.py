@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from gpubloom.offers.estimating import Cost
-from gpubloom.offers.prices import Availability, PriceKind
-from gpubloom.offers.span import Span
+from gpubloom.offers.prices import Availability, PriceKind, Span
 
 Priority = Literal["price", "balanced", "time"]
 

@@ -10,7 +10,7 @@ from gpubloom.offers.need import Need
 from gpubloom.offers.offer import Constraints, Excluded, Offer, Offers
 from gpubloom.offers.prices import Availability, PriceRow, PriceTable, ProviderFacts, in_force
 from gpubloom.plan import Hardware
-from gpubloom.plan.gpus import GIBIBYTE, kind_of
+from gpubloom.plan.hardware import GIBIBYTE, kind_of
 
 _ENGINES = {"skypilot": "SkyPilot"}
 _GRANULARITY = {

@@ -1,11 +1,14 @@
-"""What a GPU costs where: rows with a date and a source, and what is known of each service.
+"""A figure that is not known to the last digit: at least, likely, at most.
+
+What a GPU costs where: rows with a date and a source, and what is known of each service.
 
 `prices.json` is shipped; a file of one's own (BLOOM_PRICES) and what live APIs said are merged over it. The
 newest date wins, so an old file cannot hide a newer price.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from importlib.resources import files
@@ -14,7 +17,41 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from gpubloom.offers.span import Span
+
+@dataclass(frozen=True)
+class Span:
+    """`low <= likely <= high`."""
+
+    low: float
+    likely: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.likely <= self.high:
+            raise ValueError(f"A span goes up: {self.low}, {self.likely}, {self.high} does not.")
+
+    @classmethod
+    def of(cls, value: float) -> "Span":
+        """A figure that is known."""
+        return cls(value, value, value)
+
+    @classmethod
+    def around(cls, value: float, low: float, high: float) -> "Span":
+        """A figure, and the factors by which it may be less or more."""
+        return cls(value * low, value, value * high)
+
+    def __add__(self, other: "Span") -> "Span":
+        return Span(self.low + other.low, self.likely + other.likely, self.high + other.high)
+
+    def __mul__(self, other: "Span | float") -> "Span":
+        """Of figures that are not negative."""
+        by = other if isinstance(other, Span) else Span.of(other)
+        return Span(self.low * by.low, self.likely * by.likely, self.high * by.high)
+
+    def each(self, change: Callable[[float], float]) -> "Span":
+        """Changed by a function that never falls."""
+        return Span(change(self.low), change(self.likely), change(self.high))
+
 
 # A price that was read longer ago than this is shown, but marked.
 STALE_AFTER = timedelta(days=30)

@@ -5,27 +5,27 @@ Both towers stand on this package. It knows no torch, no server and no run direc
 
 from gpubloom.plan.config import (
     CheckpointConfig,
+    DataConfig,
     EvalConfig,
     LoraConfig,
     MemoryConfig,
     ModelConfig,
     OptimizerConfig,
     ScheduleConfig,
+    TokenizerConfig,
     TrainConfig,
 )
-from gpubloom.plan.data_config import DataConfig, TokenizerConfig
 from gpubloom.plan.decoder import DecoderShape, LayerShape
 from gpubloom.plan.demo import demo_fields
 from gpubloom.plan.explain import explain
 from gpubloom.plan.hardware import Calibration, Gpu, Hardware, detect_hardware
-from gpubloom.plan.named_shapes import SHAPES, named_config, named_shape
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.planner import Memory, Phase, Plan, plan, predict
 from gpubloom.plan.processes import plan_on, processes_on, share_of
 from gpubloom.plan.refusal import DoesNotFit
 from gpubloom.plan.request import choose_precision, shape_of
 from gpubloom.plan.run_files import run_files
-from gpubloom.plan.shapes import PRESETS, ModelShape
+from gpubloom.plan.shapes import PRESETS, SHAPES, ModelShape, named_config, named_shape
 from gpubloom.plan.sources import estimate_tokens, find_files
 
 __all__ = [

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from gpubloom.plan import costs
-from gpubloom.plan.gpus import assumed_kind
-from gpubloom.plan.hardware import Gpu, Hardware
+from gpubloom.plan.hardware import Gpu, Hardware, assumed_kind
 
 
 @dataclass(frozen=True)

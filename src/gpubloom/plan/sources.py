@@ -3,7 +3,7 @@
 import glob
 from pathlib import Path
 
-from gpubloom.plan.data_config import DataConfig
+from gpubloom.plan.config import DataConfig
 
 # English and code under a BPE of a few thousand tokens; only used to predict how long a run takes.
 _BYTES_PER_BPE_TOKEN = 3.5

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from gpubloom.plan import DecoderShape, Hardware, ModelConfig, Plan, TrainConfig, predict
-from gpubloom.plan.gpus import GIBIBYTE, GPU_KINDS
+from gpubloom.plan.hardware import GIBIBYTE, GPU_KINDS
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.scripts.data_used import examples_of, tokens_of
 from gpubloom.scripts.model_size import ModelSize

@@ -35,7 +35,7 @@ from gpubloom.server.jobs import (
     launch_routes,
     model_routes,
     share_routes,
-    task_routes,
+    tasks,
 )
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.inputs import find_use
@@ -56,9 +56,7 @@ from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.scripts import routes as script_routes
 from gpubloom.server.scripts.routes import MOST_AT_ONCE
-from gpubloom.server.security.body_limit import BodyLimit
-from gpubloom.server.security.guard import RequestGuard
-from gpubloom.server.security.headers import SecurityHeaders
+from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.children import MOST_READERS
 from gpubloom.server.storage.uploads import UPLOADS
@@ -145,7 +143,7 @@ def _routes() -> APIRouter:
     private.include_router(launch_routes.router)
     private.include_router(job_routes.router)
     private.include_router(command_routes.router)
-    private.include_router(task_routes.router)
+    private.include_router(tasks.router)
     private.include_router(checkpoint_routes.router)
     private.include_router(model_routes.router)
     private.include_router(artifact_routes.router)

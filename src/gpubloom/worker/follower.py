@@ -1,4 +1,6 @@
-"""Follows one job as long as this worker holds its lease: starts it, reads it, steers it, ends it.
+"""What is wrong with a run that a worker follows: TrainCard's own findings, looked for every few seconds.
+
+Follows one job as long as this worker holds its lease: starts it, reads it, steers it, ends it.
 
 Every loop does the same few things in the same order, so it does not matter where an earlier worker stopped.
 """
@@ -7,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
@@ -27,18 +30,46 @@ from gpubloom.server.jobs.service import list_checkpoints, state_of
 from gpubloom.server.jobs.states import ENDED, after
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.settings import Settings
-from gpubloom.traincard import Reader, RunEvent, load_latest
+from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
 from gpubloom.traincard.beneath import is_file_beneath
-from gpubloom.worker.attempts import prepare_attempt
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
-from gpubloom.worker.launcher import NotStarted
 from gpubloom.worker.lost_machines import stop_lost_run
-from gpubloom.worker.persisting import is_outage, persist
-from gpubloom.worker.run_files import last_output_line, write_control
-from gpubloom.worker.run_watch import RunWatch
+from gpubloom.worker.remote_provider import NotStarted
+from gpubloom.worker.retries import is_outage, persist
+from gpubloom.worker.run_directory import (
+    last_output_line,
+    prepare_attempt,
+    read_result,
+    remove_secrets,
+    write_control,
+)
 from gpubloom.worker.summary import add_marks, add_warnings, summarize
-from gpubloom.worker.task_files import read_result, remove_secrets
 from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, Verdict, judge, judge_disk_fault, storable
+
+LOOK_EVERY_SECONDS = 5.0
+# The worker draws nothing: curves only as fine as Reading needs them to be.
+_BUCKETS = 64
+_OF_ENDED_RUNS = frozenset({"diverging"})
+
+
+class RunWatch:
+    """One run. Reads it beside the worker's own cursor, because findings need what came before that."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._reading = Reading(run_dir, most_buckets=_BUCKETS)
+        self._looked = time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() - self._looked >= LOOK_EVERY_SECONDS
+
+    def look(self, *, ended: bool = False) -> list[dict[str, Any]]:
+        """The findings now, as JSON; of a run that has ended only those that still mean something."""
+        self._looked = time.monotonic()
+        self._reading.update()
+        found = diagnose(self._reading)
+        return [finding.as_dict() for finding in found if not ended or finding.kind in _OF_ENDED_RUNS]
+
 
 log = structlog.get_logger("bloom.worker")
 

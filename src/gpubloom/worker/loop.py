@@ -31,13 +31,11 @@ from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.settings import Settings
 from gpubloom.worker.disk import PROBE_SECONDS, DiskFault, MachineDisk, fault_of
 from gpubloom.worker.follower import Follower
+from gpubloom.worker.imports import Preparations
 from gpubloom.worker.lost_machines import LostMachines, come_back
-from gpubloom.worker.persisting import is_outage
 from gpubloom.worker.preemption import Preemption
-from gpubloom.worker.preparation import Preparations
-from gpubloom.worker.reconciling import keep_reconciling
-from gpubloom.worker.rented_jobs import RentedJobs
-from gpubloom.worker.retries import PollIntervals
+from gpubloom.worker.rented_jobs import RentedJobs, keep_reconciling
+from gpubloom.worker.retries import PollIntervals, is_outage
 
 log = structlog.get_logger("bloom.worker")
 

@@ -1,9 +1,13 @@
-"""Jobs for rented machines, as one worker takes and follows them. They need a bucket, and no device."""
+"""Looks at the start and every few minutes for rented machines that no job owns, and ends them.
+
+Jobs for rented machines, as one worker takes and follows them. They need a bucket, and no device.
+"""
 
 import asyncio
 
 import structlog
 from sqlalchemy import exists, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory
@@ -11,17 +15,36 @@ from gpubloom.server.jobs.lease import Claimant, claim_remote, waiting_for_remot
 from gpubloom.server.jobs.states import ENDED
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.keys import installation_name
+from gpubloom.server.rentals.reconciling import reconcile
 from gpubloom.server.settings import Settings
 from gpubloom.storage import StorageError, Store
 from gpubloom.storage.layout import JobLayout
 from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.follower import Follower
-from gpubloom.worker.remote_provider import RemoteProvider
-from gpubloom.worker.renting import Renting
+from gpubloom.worker.remote_provider import RemoteProvider, Renting
 from gpubloom.worker.retries import PollIntervals
 from gpubloom.worker.spending import Spending
 
 log = structlog.get_logger("bloom.worker")
+
+EVERY_SECONDS = 300.0
+
+
+async def keep_reconciling(settings: Settings, database: Database, stopping: asyncio.Event) -> None:
+    """Until told to stop. Several workers may do it at once: ending a machine twice is ending it once."""
+    while not stopping.is_set():
+        try:
+            await reconcile(database, settings)
+        except (SQLAlchemyError, OSError) as problem:
+            log.warning("looking for forgotten machines waits", reason=type(problem).__name__)
+        except Exception as problem:
+            # A service's library may raise anything; it is tried again.
+            log.error("looking for forgotten machines failed", exc_info=problem)
+        try:
+            await asyncio.wait_for(stopping.wait(), EVERY_SECONDS)
+        except TimeoutError:
+            continue
+
 
 # Each has a thread and asks its service every few seconds.
 MOST_AT_ONCE = 64

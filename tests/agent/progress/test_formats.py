@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubloom.agent.progress.course import Course
+from gpubloom.agent.progress.follower import Lines, clean
 from gpubloom.agent.progress.formats import ParsedLine, read_line
-from gpubloom.agent.progress.lines import Lines, clean
+from gpubloom.agent.progress.recorder import Course
 
 LOSS, EVAL, LR, SECONDS = "train/loss", "eval/loss", "train/learning_rate", "train/step_seconds"
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gpubloom.agent.progress.saved_files import SavedFiles, find_saved
+from gpubloom.agent.progress.files import SavedFiles, find_saved
 from gpubloom.traincard import read_all
 from gpubloom.traincard.interop.event_files import Scalars, write_scalars, write_version
 from tests.agent.runs import Run

@@ -14,7 +14,7 @@ from gpubloom.engine.executors.blocks.snapshot import PARTS
 from gpubloom.engine.export import hugging_face_config
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.model_folder import ModelFolder
-from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
+from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.plan import ModelShape, OptimizerConfig, TokenizerConfig
 from gpubloom.plan.placement import BlockPlacement, Placement, resident, streamed
 

@@ -11,8 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from gpubloom.engine.exporting.gguf_file import gguf_tensors, read_back
-from gpubloom.engine.exporting.gguf_tokenizer import GgufTokenizer
+from gpubloom.engine.exporting.gguf import GgufTokenizer, gguf_tensors, read_back
 from gpubloom.engine.exporting.layouts import merged_config, write_merged
 from gpubloom.engine.exporting.weights import ExportWeights
 from gpubloom.engine.serving.resolved_model import find_model
@@ -133,7 +132,7 @@ def test_llama_3_frequencies_are_divided_as_transformers_divides_them(tiny: Make
     from transformers import AutoConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    from gpubloom.engine.exporting.gguf_file import _divisors
+    from gpubloom.engine.exporting.gguf import _divisors
 
     rope = {
         "rope_type": "llama3",

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from gpubloom.engine.adapters_on_disk import read_adapter, write_adapter
-from gpubloom.engine.models.llama_blocks import LlamaBlocks, RandomLlama
 from gpubloom.engine.models.lora import LoraBlocks, LoraSettings, LoraWeights, with_lora
 from gpubloom.engine.models.sources import PretrainedWeights, RandomWeights
+from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.plan import ModelShape
 from tests.engine.models.families import (
     FAMILIES,

@@ -15,8 +15,8 @@ from torch import Tensor
 from gpubloom.engine.models import sources
 from gpubloom.engine.models.blocks import BlockModel, WeightSource
 from gpubloom.engine.models.hugging_face import HuggingFaceBlocks, open_model
-from gpubloom.engine.models.llama_blocks import LlamaBlocks
 from gpubloom.engine.models.sources import PretrainedWeights, RandomWeights
+from gpubloom.engine.models.transformer import LlamaBlocks
 from gpubloom.plan import ModelShape
 from tests.engine.models.families import FAMILIES, Chained, config_of, model_of, reference_of, some_tokens
 

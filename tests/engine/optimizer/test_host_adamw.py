@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpubloom.engine.optimizer.host import HostAdamW
-from gpubloom.engine.optimizer.host.ranges import KINDS, Kind, kind_name, split
+from gpubloom.engine.optimizer.host.kernel import KINDS, Kind, kind_name, split
 from tests.engine.optimizer.arrays import BETA1, BETA2, EPS, LR, State, same_bits, step, torch_kernel
 
 F32: Kind = (torch.float32, None)

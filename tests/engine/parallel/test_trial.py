@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.engine.parallel import trial
+from gpubloom.engine.parallel import process_layout
 from gpubloom.engine.parallel.process_layout import choose_layout
 from gpubloom.plan import TrainConfig
 from tests.engine.parallel.rig import finish, started, train, write_text_run
@@ -14,21 +14,21 @@ SMALL = {"device": "cpu", "processes": "auto", "batch_size": 8}
 
 
 def test_candidates_divide_threads_and_rows() -> None:
-    assert trial.candidates(8, 12) == [(1, 8), (2, 4), (4, 2)]
-    assert trial.candidates(2, 3) == [(1, 2)]
-    assert trial.candidates(1, 32) == [(1, 1)]
+    assert process_layout.candidates(8, 12) == [(1, 8), (2, 4), (4, 2)]
+    assert process_layout.candidates(2, 3) == [(1, 2)]
+    assert process_layout.candidates(1, 32) == [(1, 1)]
 
 
 def test_more_processes_must_be_worth_their_memory() -> None:
     choices = [(1, 4), (2, 2), (4, 1)]
-    assert trial.choose({"1 x 4": 100, "2 x 2": 103, "4 x 1": 104}, choices).processes == 1
-    found = trial.choose({"1 x 4": 100, "2 x 2": 130, "4 x 1": 133}, choices)
+    assert process_layout.choose({"1 x 4": 100, "2 x 2": 103, "4 x 1": 104}, choices).processes == 1
+    found = process_layout.choose({"1 x 4": 100, "2 x 2": 130, "4 x 1": 133}, choices)
     assert (found.processes, found.threads) == (2, 2)
     assert found.reason == (
         "2 processes x 2 threads, measured (1 x 4: 100 tokens/s, 2 x 2: 130 tokens/s, 4 x 1: 133 tokens/s)"
     )
     # One that could not be measured is not chosen.
-    assert trial.choose({"2 x 2": 10}, choices).processes == 2
+    assert process_layout.choose({"2 x 2": 10}, choices).processes == 2
 
 
 def test_a_measurement_is_remembered_for_the_machine_and_the_shape(
@@ -41,15 +41,15 @@ def test_a_measurement_is_remembered_for_the_machine_and_the_shape(
         measured.append(config)
         return {"1 x 2": 100.0, "2 x 1": 150.0}
 
-    monkeypatch.setattr(trial, "measure", measure)
+    monkeypatch.setattr(process_layout, "measure", measure)
     config = TrainConfig.model_validate(SMALL)
-    assert trial.fastest(config, threads=2).processes == 2
-    again = trial.fastest(config, threads=2)
+    assert process_layout.fastest(config, threads=2).processes == 2
+    again = process_layout.fastest(config, threads=2)
     assert again.processes == 2
     assert "measured earlier on this machine" in again.reason
     assert len(measured) == 1
     larger = TrainConfig.model_validate({**SMALL, "model": {"preset": "small"}})
-    trial.fastest(larger, threads=2)
+    process_layout.fastest(larger, threads=2)
     assert len(measured) == 2
 
 
@@ -66,7 +66,7 @@ def test_the_candidates_really_train(tmp_path: Path, monkeypatch: pytest.MonkeyP
     config = TrainConfig.model_validate(
         {**SMALL, "model": {"preset": "nano", "context_length": 32}, "data": {"train_path": "unread.txt"}}
     )
-    rates = trial.measure(config, trial.candidates(2, 8))
+    rates = process_layout.measure(config, process_layout.candidates(2, 8))
     assert set(rates) == {"1 x 2", "2 x 1"}
     assert all(rate > 0 for rate in rates.values())
 

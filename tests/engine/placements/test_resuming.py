@@ -13,7 +13,7 @@ from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.export import hugging_face_config
 from gpubloom.engine.model_folder import ModelFolder
-from gpubloom.engine.models.llama_blocks import LlamaBlocks
+from gpubloom.engine.models.transformer import LlamaBlocks
 from gpubloom.plan import TokenizerConfig
 from tests.engine.placements.training import (
     CLIP_NORM,

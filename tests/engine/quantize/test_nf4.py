@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.quantize import FlatNf4, Nf4, dequantize, dequantize_flat, flat_bytes, quantize
-from gpubloom.engine.quantize.code_books import NF4, code_books
+from gpubloom.engine.quantize.nf4 import NF4, code_books
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 CPU = torch.device("cpu")

@@ -11,10 +11,15 @@ import torch
 
 from gpubloom.engine.generate import GREEDY, Sampling, generate_tokens
 from gpubloom.engine.models.hugging_face.structure import find_layers
-from gpubloom.engine.pretrained_text import ON_CPU, PretrainedText, load_pretrained_text
+from gpubloom.engine.pretrained_text import (
+    ON_CPU,
+    PackedLinear,
+    PretrainedText,
+    load_pretrained_text,
+    to_four_bit,
+)
 from gpubloom.engine.quantize.nf4 import dequantize, quantize
 from gpubloom.engine.serving import model_registry as registry_module
-from gpubloom.engine.serving.four_bit import PackedLinear, to_four_bit
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory, count_weights
 from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.runs import Run

@@ -126,7 +126,7 @@ def test_what_is_damaged_is_refused_in_one_sentence(
 
 
 def test_a_table_of_contents_runs_nothing(two_processes: Path, tmp_path: Path) -> None:
-    from gpubloom.engine.checkpoint.sharded_files import PartReader
+    from gpubloom.engine.checkpoint.sharded import PartReader
 
     path = tmp_path / "step-00000003"
     shutil.copytree(checkpoint_of(two_processes), path)
@@ -138,7 +138,7 @@ def test_a_table_of_contents_runs_nothing(two_processes: Path, tmp_path: Path) -
 def test_without_room_for_copies_training_waits_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpubloom.engine.checkpoint.sharded_saving.free_host_bytes", lambda budget: 0)
+    monkeypatch.setattr("gpubloom.engine.checkpoint.sharded.free_host_bytes", lambda budget: 0)
     executor = make(ShardedExecutor)
     train(executor, range(2))
     expected = hashed(state_of(executor))
@@ -156,7 +156,7 @@ def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gpubloom.engine.checkpoint.sharded_saving.show_contents", full)
+    monkeypatch.setattr("gpubloom.engine.checkpoint.sharded.show_contents", full)
     with pytest.raises(OSError, match=r"step-00000002 could not be saved: No space left.*What was saved"):
         save(tmp_path, executor, 2)
     assert list(tmp_path.iterdir()) == [earlier]

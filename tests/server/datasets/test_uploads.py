@@ -17,7 +17,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.problems import Conflict, Problem
 from gpubloom.server.storage import room
-from gpubloom.server.storage.arriving import Arriving, receive
+from gpubloom.server.storage.uploads import Arriving, receive
 from tests.server.bringing import announce, clear_away, inspected, send, upload
 from tests.server.installation import Installation, Server
 
@@ -187,7 +187,7 @@ def test_a_full_disk_is_said_in_a_sentence_and_keeps_what_came(
             raise OSError(28, "No space left on device")
         return real(descriptor, content)
 
-    monkeypatch.setattr("gpubloom.server.storage.arriving.os.write", full)
+    monkeypatch.setattr("gpubloom.server.storage.uploads.os.write", full)
     answer = send(browser, f"/api/datasets/{dataset_id}/content", b"x" * 2_000_000)
     assert (answer.status_code, answer.json()["code"]) == (413, "disk_full")
 

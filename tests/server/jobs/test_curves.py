@@ -13,9 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.buckets import WIDTHS, level_for
 from gpubloom.server.jobs.ingest import store_points
-from gpubloom.server.jobs.metrics import read_curves, read_rows
+from gpubloom.server.jobs.metrics import WIDTHS, level_for, read_curves, read_rows
 from gpubloom.server.jobs.tables import MetricBucket, TrainingJob
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import START, add_job, metric, system

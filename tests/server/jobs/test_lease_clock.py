@@ -17,8 +17,8 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.jobs import lease
 from gpubloom.server.jobs.lease import Claimant, FreeSlots, claim_abandoned, claim_queued
 from gpubloom.server.jobs.tables import TrainingJob, Worker
-from gpubloom.worker import file_leases
-from gpubloom.worker.file_leases import claim
+from gpubloom.worker import imports
+from gpubloom.worker.imports import claim
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_dataset, add_job
 
@@ -34,7 +34,7 @@ from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.launch import live_machines
 from gpubloom.server.jobs.lease import Claimant, Places, claim_abandoned, claim_queued, expire_leases, renew
-from gpubloom.worker.file_leases import claim
+from gpubloom.worker.imports import claim
 from gpubloom.server.jobs import lease
 from gpubloom.worker import file_leases
 lease.LEASE = file_leases.LEASE = timedelta(minutes=10)
@@ -53,7 +53,7 @@ LEASE = timedelta(minutes=10)
 @pytest.fixture(autouse=True)
 def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "LEASE", LEASE)
-    monkeypatch.setattr(file_leases, "LEASE", LEASE)
+    monkeypatch.setattr(imports, "LEASE", LEASE)
 
 
 def _shifted(installation: Installation, seconds: int, work: str) -> Any:

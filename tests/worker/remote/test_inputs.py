@@ -8,7 +8,7 @@ import pytest
 from gpubloom.plan import TrainConfig, find_files
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.storage.applying import RefusedEntryError, RunFolder
-from gpubloom.worker.inputs import stage_inputs
+from gpubloom.worker.run_directory import stage_inputs
 from tests.worker.remote.renter import Renter
 
 TEXT = "To be, or not to be, that is the question.\n" * 400

@@ -1,25 +1,133 @@
-"""A thread beside the output pump: takes what was printed, reads it, records what it says.
+"""Bytes of output to lines that can be read.
+
+Bars rewrite theirs with \r, terminals are sent colours, launchers put the rank in front.
+
+Whether a script reports by itself: then nobody else may speak for it.
+
+A thread beside the output pump: takes what was printed, reads it, records what it says.
 
 The pump only appends to a bounded buffer. Whatever goes wrong here ends here; the run never notices.
 """
 
+import ast
 import contextlib
+import json
 import logging
 import re
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
-from gpubloom.agent.progress.course import Course, Point
-from gpubloom.agent.progress.event_files import EventFiles
+from gpubloom.agent.progress.files import EventFiles, SavedFiles
 from gpubloom.agent.progress.formats import read_line
-from gpubloom.agent.progress.lines import Lines
-from gpubloom.agent.progress.own_reporter import is_reporting, knows_traincard
-from gpubloom.agent.progress.recorder import Recorder
-from gpubloom.agent.progress.saved_files import SavedFiles
+from gpubloom.agent.progress.recorder import Course, Point, Recorder
 from gpubloom.agent.spec import JobSpec, Reason
-from gpubloom.traincard.lock import RunInUseError
+from gpubloom.traincard.layout import RunFiles
+from gpubloom.traincard.lock import RunInUseError, RunLock
+
+LONGEST_LINE = 2_000
+# What is kept of a line that has not ended yet.
+_LONGEST_REST = 8_192
+_ENDS = re.compile(r"[\r\n\x08]+")
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,16}[A-Za-z]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()][AB0]|[=>78])")
+# torchrun, torchtune, torchtitan, mpirun, Ray.
+_RANK = re.compile(
+    r"^\s*(?:\[(?:rank|trainer|default)?\s?(?P<a>\d{1,5})(?:\|\d{1,5})?\]:\s?"
+    r"|\[\d{1,5},(?P<b>\d{1,5})\]<std(?:out|err)>:\s?"
+    r"|\((?:[A-Za-z]\w{0,40} )?(?:pid|rank)=(?P<c>\d{1,9})[^)]{0,60}\)\s?)"
+)
+
+
+class Lines:
+    """Takes output in pieces of any size; what is cut in the middle waits for its rest."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def add(self, data: bytes) -> list[str]:
+        whole = self._rest + data
+        end = max(whole.rfind(b"\n"), whole.rfind(b"\r"), whole.rfind(b"\x08")) + 1
+        self._rest = whole[end:][-_LONGEST_REST:]
+        return _lines(whole[:end])
+
+    def last(self) -> list[str]:
+        """What came after the last line end, when nothing more will come."""
+        rest, self._rest = self._rest, b""
+        return _lines(rest)
+
+
+def _lines(data: bytes) -> list[str]:
+    parts = _ENDS.split(data.decode("utf-8", "replace"))
+    return [line for part in parts if part and (line := clean(part[:LONGEST_LINE])) is not None]
+
+
+def clean(line: str) -> str | None:
+    """A line without colours and rank; None for ranks above 0: they say the same again."""
+    if "\x1b" in line:
+        line = _ANSI.sub("", line)
+    for _ in range(2):
+        # [rank0]:[titan] …
+        match = _RANK.match(line)
+        if match is None:
+            break
+        rank = match["a"] or match["b"] or "0"
+        if int(rank) > 0:
+            return None
+        line = line[match.end() :]
+    return line.strip() or None
+
+
+_LARGEST_SCRIPT = 1 << 20
+_MOST_MODULES = 20
+# With these, TrainCard is in the script; its Reporter may begin late.
+_OURS = {"gpubloom", "metaflow_traincard"}
+
+
+def knows_traincard(spec: JobSpec) -> bool:
+    """Whether the script, or a module beside it that it imports, imports TrainCard."""
+    named = [word for word in spec.command if word.endswith(".py")]
+    if not named:
+        return any(word.partition(".")[0] in _OURS for word in spec.command)
+    script = spec.working_folder / named[0]
+    imported = set(_imports(script))
+    siblings = [script.with_name(f"{name}.py") for name in sorted(imported)]
+    for module in [path for path in siblings if path.is_file()][:_MOST_MODULES]:
+        imported.update(_imports(module))
+    return bool(imported & _OURS)
+
+
+def is_reporting(spec: JobSpec) -> bool:
+    """Whether a Reporter of this attempt is there, or was."""
+    if RunLock.holder(spec.run_dir) is not None:
+        return True
+    files = RunFiles(spec.run_dir)
+    if any(stream.attempt == spec.attempt and stream.rank == 0 for stream in files.sealed()):
+        return True
+    try:
+        with files.tail(0).open("rb") as tail:
+            start = json.loads(tail.readline(65_536))
+    except (OSError, ValueError):
+        return False
+    return isinstance(start, dict) and start.get("attempt") == spec.attempt
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Top-level names; nothing for what is no Python, which then cannot report either."""
+    try:
+        if path.stat().st_size > _LARGEST_SCRIPT:
+            return
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+
 
 logger = logging.getLogger("gpubloom.agent")
 

@@ -5,7 +5,8 @@ random numbers, progress, and the sha256 of every file. It is written while trai
 what counts as best is the trainer's business.
 """
 
-from gpubloom.engine.checkpoint.folders import (
+from gpubloom.engine.checkpoint.format import (
+    Progress,
     best_checkpoint,
     checkpoint_folder,
     checkpoint_name,
@@ -13,8 +14,8 @@ from gpubloom.engine.checkpoint.folders import (
     is_sharded,
     list_checkpoints,
     remove_leftovers,
+    restore_random_state,
 )
-from gpubloom.engine.checkpoint.progress import Progress, restore_random_state
 from gpubloom.engine.checkpoint.restoring import Checkpoint, read_checkpoint
 from gpubloom.engine.checkpoint.saving import Save, start_save
 

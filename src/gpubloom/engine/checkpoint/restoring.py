@@ -8,8 +8,14 @@ from typing import Any, cast
 import safetensors.torch
 from torch import Tensor
 
-from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, CONTENTS_FILE, PROGRESS_FILE, is_sharded
-from gpubloom.engine.checkpoint.progress import RANDOM_FILE, Progress
+from gpubloom.engine.checkpoint.format import (
+    CHECKSUMS_FILE,
+    CONTENTS_FILE,
+    PROGRESS_FILE,
+    RANDOM_FILE,
+    Progress,
+    is_sharded,
+)
 from gpubloom.engine.checkpoint.saving import OPTIMIZER_STEM
 from gpubloom.engine.executors import Executor, KeepsBlocks
 from gpubloom.engine.export import CONFIG_FILE
@@ -35,7 +41,7 @@ class Checkpoint:
         """Brings weights and moments into the executor; ValueError names what is damaged."""
         if executor.form == "sharded" or is_sharded(self.path):
             # Loaded here: it brings torch's sharding, which a run on one device seldom needs.
-            from gpubloom.engine.checkpoint.sharded_restoring import restore_sharded
+            from gpubloom.engine.checkpoint.sharded import restore_sharded
 
             restore_sharded(self.path, self._checksums, self._model_folder, executor, _ADVICE)
         else:

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, cast
 
 import safetensors.torch
 
-from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, PROGRESS_FILE, checkpoint_name
-from gpubloom.engine.checkpoint.progress import RANDOM_FILE, Progress, random_state
+from gpubloom.engine.checkpoint.format import (
+    CHECKSUMS_FILE,
+    PROGRESS_FILE,
+    RANDOM_FILE,
+    Progress,
+    checkpoint_name,
+    random_state,
+)
 from gpubloom.engine.executors import Executor, KeepsBlocks
 from gpubloom.engine.executors.blocks.snapshot import Snapshot
-from gpubloom.engine.memory.free import free_host_bytes
+from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.shards.sharding import SHARD_BYTES, moment_stretches, shard
 from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
@@ -82,7 +88,7 @@ def start_save(
     path = folder / checkpoint_name(progress.step)
     if executor.form == "sharded":
         # Loaded here: it brings torch's sharding, which a run on one device never pays for.
-        from gpubloom.engine.checkpoint.sharded_saving import sharded_save
+        from gpubloom.engine.checkpoint.sharded import sharded_save
 
         sharded = cast("ShardedExecutor", executor)
         write_part = sharded_save(folder, model_folder, sharded, progress, host_budget_gb=host_budget_gb)

@@ -8,9 +8,9 @@ from typing import Literal, get_args
 
 import torch
 
-from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE
+from gpubloom.engine.checkpoint.format import CHECKSUMS_FILE
 from gpubloom.engine.checkpoint.saving import OPTIMIZER_STEM
-from gpubloom.engine.checkpoint.sharded_files import link_contents
+from gpubloom.engine.checkpoint.sharded import link_contents
 from gpubloom.engine.converting.named_tensors import each
 from gpubloom.engine.converting.source import Source, open_source
 from gpubloom.engine.converting.writing import (

@@ -12,7 +12,7 @@ import safetensors
 import torch
 from torch import Tensor
 
-from gpubloom.engine.checkpoint.sharded_files import PartReader
+from gpubloom.engine.checkpoint.sharded import PartReader
 from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
 
 JSON_FORMAT = "gpubloom tensors"

@@ -9,10 +9,9 @@ from pydantic import ValidationError
 
 from gpubloom.engine import adapters_on_disk
 from gpubloom.engine.checkpoint import checkpoint_folder, is_sharded, list_checkpoints
-from gpubloom.engine.checkpoint.folders import CHECKSUMS_FILE, PROGRESS_FILE
-from gpubloom.engine.checkpoint.progress import RANDOM_FILE
+from gpubloom.engine.checkpoint.format import CHECKSUMS_FILE, PROGRESS_FILE, RANDOM_FILE
 from gpubloom.engine.checkpoint.saving import OPTIMIZER_STEM
-from gpubloom.engine.checkpoint.sharded_files import PartReader
+from gpubloom.engine.checkpoint.sharded import PartReader
 from gpubloom.engine.converting.named_tensors import (
     JsonFile,
     NamedTensors,

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from gpubloom.engine.checkpoint.sharded_files import show_contents
+from gpubloom.engine.checkpoint.sharded import show_contents
 from gpubloom.engine.converting.named_tensors import DTYPES, JSON_FORMAT, NamedTensors, each
 from gpubloom.engine.shards.sharding import SHARD_BYTES
 from gpubloom.engine.shards.tensor_file import TensorFileWriter, bytes_of, entries

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.engine.generate import TextModel
-from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
-from gpubloom.engine.serving.low_rank import tuned
+from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text, tuned
 from gpubloom.engine.serving.model_registry import ModelRegistry
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 

@@ -1,5 +1,5 @@
 """Where tensors that are streamed live. It knows no model and no optimizer."""
 
-from gpubloom.engine.memory.pinned import PinningRefused, host_buffer, total_host_bytes
+from gpubloom.engine.host_memory import PinningRefused, host_buffer, total_host_bytes
 
 __all__ = ["PinningRefused", "host_buffer", "total_host_bytes"]

@@ -15,7 +15,7 @@ import torch
 from gpubloom.engine.export import load_model
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.hardware import Compute
-from gpubloom.engine.memory.free import free_host_bytes
+from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 

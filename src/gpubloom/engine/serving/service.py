@@ -1,7 +1,11 @@
-"""Service: requests in, answers out, whatever they came through. Counts what was asked and when."""
+"""Turns: who computes next. First come, first served, token by token: all answers advance together.
+
+Service: requests in, answers out, whatever they came through. Counts what was asked and when.
+"""
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,10 +13,38 @@ from typing import Any
 
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.serving.answers import Answer, Wanted
-from gpubloom.engine.serving.fair_lock import FairLock
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.protocol import ChatRequest, CompletionRequest, Rejected, parse
+
+
+class FairLock:
+    """A lock that is handed to whoever has waited longest; Python's own promises no order."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+        self._taken = False
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Waits for a turn and gives it up at the end."""
+        with self._guard:
+            mine = threading.Event() if self._taken else None
+            if mine is not None:
+                self._waiting.append(mine)
+            self._taken = True
+        if mine is not None:
+            mine.wait()
+        try:
+            yield
+        finally:
+            with self._guard:
+                if self._waiting:
+                    self._waiting.popleft().set()
+                else:
+                    self._taken = False
+
 
 _MOST_AT_ONCE = 32
 

@@ -7,8 +7,8 @@ same size; a block larger than that has a file of its own.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpubloom.engine.executors.blocks.layout import Layout
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part
+from gpubloom.engine.executors.blocks.store import Layout
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec
 from gpubloom.engine.shards.tensor_file import Entry, entries
 

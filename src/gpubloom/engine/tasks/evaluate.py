@@ -7,8 +7,7 @@ from typing import Any
 
 from gpubloom.engine.data.loader import eval_batches
 from gpubloom.engine.evaluation.benchmarks import benchmark, must_be_possible
-from gpubloom.engine.evaluation.held_out import HeldOut, open_held_out
-from gpubloom.engine.evaluation.perplexity import Perplexity, perplexity
+from gpubloom.engine.evaluation.perplexity import HeldOut, Perplexity, open_held_out, perplexity
 from gpubloom.engine.evaluation.replay import NoRoom, replay
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.hardware import choose_compute

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from gpubloom.engine.exporting.external import VARIABLE, convert, find_converter
-from gpubloom.engine.exporting.gguf_file import (
+from gpubloom.engine.exporting.gguf import (
     ARCHITECTURES,
+    UnknownTokenizer,
     can_write,
     gguf_tensors,
     what_differs,
     write_gguf,
 )
-from gpubloom.engine.exporting.gguf_tokenizer import UnknownTokenizer
 from gpubloom.engine.exporting.layouts import merged_config, write_adapter_form, write_merged
 from gpubloom.engine.exporting.replaying import (
     Replay,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpubloom.agent.file_lock import hold
-from gpubloom.plan.nvml import opened_nvml
+from gpubloom.plan.hardware import opened_nvml
 from gpubloom.providers.base import ProviderError, Reservation
 
 CPU = "cpu"

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gpubloom.plan.nvml import opened_nvml
+from gpubloom.plan.hardware import opened_nvml
 from gpubloom.providers.local import sandbox_init
 
 WORK_INSIDE = "/job/work"

@@ -4,8 +4,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, Request
 
 from gpubloom.server.accounts import passwords, registration
 from gpubloom.server.accounts.cookies import set_session_cookie
-from gpubloom.server.accounts.current import CurrentMailer, CurrentSettings
-from gpubloom.server.accounts.principal import client_address, find_principal
+from gpubloom.server.accounts.principal import CurrentMailer, CurrentSettings, client_address, find_principal
 from gpubloom.server.accounts.schemas import (
     AuthState,
     EmailOnly,

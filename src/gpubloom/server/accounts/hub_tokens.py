@@ -11,8 +11,7 @@ from sqlalchemy import ForeignKey, delete, exists, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, mapped_column
 
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal, SessionPrincipal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, SessionPrincipal
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.audit.service import record
 from gpubloom.server.clock import now

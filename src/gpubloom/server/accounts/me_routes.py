@@ -7,8 +7,12 @@ from sqlalchemy import select
 
 from gpubloom.server.accounts import api_tokens, passwords, sessions
 from gpubloom.server.accounts.cookies import set_session_cookie
-from gpubloom.server.accounts.current import CurrentMailer, CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal, SessionPrincipal
+from gpubloom.server.accounts.principal import (
+    CurrentMailer,
+    CurrentPrincipal,
+    CurrentSettings,
+    SessionPrincipal,
+)
 from gpubloom.server.accounts.schemas import (
     ApiTokenOut,
     ApiTokens,

@@ -11,9 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import oauth
 from gpubloom.server.accounts.cookies import set_session_cookie
-from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.entry_routes import RATED
-from gpubloom.server.accounts.principal import client_address
+from gpubloom.server.accounts.principal import CurrentSettings, client_address
 from gpubloom.server.accounts.registration import find_by_email, has_users, one_at_a_time
 from gpubloom.server.accounts.sessions import open_session
 from gpubloom.server.accounts.tables import LinkedAccount, User

@@ -3,26 +3,30 @@
 A browser shows its session cookie and, to change anything, the session's CSRF token; a program shows an
 API token, whose scopes must cover the method. Routes that manage the account itself ask for
 `SessionPrincipal`: a leaked API token must not be able to make itself permanent.
+
+What a handler can ask the app for, besides the database: its settings and its mailer.
 """
 
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, cast
 from uuid import UUID
 
 from fastapi import Depends, Request
 from sqlalchemy import Select, select, update
 
 from gpubloom.server.accounts.cookies import read_session_cookie, set_session_cookie
+from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.sessions import find_session
 from gpubloom.server.accounts.tables import ApiToken, BrowserSession, User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.session import database_of
 from gpubloom.server.problems import Forbidden, NotSignedIn
-from gpubloom.server.security.guard import SAFE_METHODS
+from gpubloom.server.security.middleware import SAFE_METHODS
 from gpubloom.server.security.secrets import fingerprint, looks_like_api_token
+from gpubloom.server.settings import Settings
 
 CSRF_HEADER = "X-CSRF-Token"
 ALL_SCOPES = frozenset({"read", "write", "admin"})
@@ -172,3 +176,15 @@ async def _require_admin(principal: CurrentPrincipal) -> Principal:
 
 SessionPrincipal = Annotated[Principal, Depends(_require_session)]
 AdminPrincipal = Annotated[Principal, Depends(_require_admin)]
+
+
+def _settings_of(request: Request) -> Settings:
+    return cast("Settings", request.app.state.settings)
+
+
+def _mailer_of(request: Request) -> Mailer:
+    return cast("Mailer", request.app.state.mailer)
+
+
+CurrentSettings = Annotated[Settings, Depends(_settings_of)]
+CurrentMailer = Annotated[Mailer, Depends(_mailer_of)]

@@ -6,8 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, BackgroundTasks, Query
 
 import gpubloom
-from gpubloom.server.accounts.current import CurrentMailer, CurrentSettings
-from gpubloom.server.accounts.principal import AdminPrincipal
+from gpubloom.server.accounts.principal import AdminPrincipal, CurrentMailer, CurrentSettings
 from gpubloom.server.accounts.schemas import UserOut
 from gpubloom.server.administration import service
 from gpubloom.server.administration.schemas import (

@@ -13,8 +13,7 @@ from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.accounts.registration import find_by_email
 from gpubloom.server.accounts.sessions import end_all_sessions
 from gpubloom.server.accounts.tables import BrowserSession, OneTimeLink, Role, User
-from gpubloom.server.audit.service import record
-from gpubloom.server.audit.tables import AuditEvent
+from gpubloom.server.audit.service import AuditEvent, record
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 
 

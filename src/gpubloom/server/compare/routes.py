@@ -5,8 +5,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.compare.schemas import Comparison
 from gpubloom.server.compare.service import differences_of, outcome_of
 from gpubloom.server.db.session import ReadSession

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.plan.differences import differences
 from gpubloom.server.compare.schemas import Difference, Outcome
-from gpubloom.server.jobs.buckets import LEVELS
+from gpubloom.server.jobs.metrics import LEVELS
 from gpubloom.server.jobs.schemas import JobOut
 from gpubloom.server.jobs.tables import MetricBucket, MetricPoint, MetricSeries
 from gpubloom.traincard.number_encoding import NON_FINITE

@@ -8,7 +8,7 @@ from uuid import UUID
 from gpubloom.datasets import readable_suffixes
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.arriving import Arriving
+from gpubloom.server.storage.uploads import Arriving
 
 _LONGEST_NAME = 200
 

@@ -30,7 +30,7 @@ from gpubloom.datasets import (
 )
 from gpubloom.datasets.parquet import count_rows
 from gpubloom.server.datasets.shown import Shortened, readable
-from gpubloom.server.storage.bounds import bound_this_process
+from gpubloom.server.storage.children import bound_this_process
 
 _KEPT_PROBLEMS = 100_000
 _SHOWN_PROBLEMS = 20

@@ -7,8 +7,7 @@ import anyio.to_thread
 from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.datasets import reading, service
 from gpubloom.server.datasets.files import arriving_file, dataset_folder, problems_file, remove_dataset
 from gpubloom.server.datasets.report_schemas import ReportOut, RowProblemOut

@@ -8,10 +8,9 @@ import anyio.to_thread
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.jobs.archive import TarView, read_file
+from gpubloom.server.accounts.principal import CurrentSettings
 from gpubloom.server.jobs.files import FoundFile, run_directory
-from gpubloom.server.jobs.model_routes import part_of
+from gpubloom.server.jobs.model_routes import TarView, part_of, read_file
 from gpubloom.server.jobs.routes import OwnJobId
 from gpubloom.server.jobs.schemas import ModelFile, ModelFiles
 from gpubloom.server.jobs.script_files import artifacts

@@ -5,8 +5,7 @@ from uuid import UUID
 import anyio.to_thread
 from fastapi import APIRouter, BackgroundTasks
 
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.session import WriteSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import remove_run, remove_transport, run_directory

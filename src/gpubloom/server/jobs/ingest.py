@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.jobs.buckets import LEVELS, bucket_of
+from gpubloom.server.jobs.metrics import LEVELS, bucket_of
 from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricBucket, MetricPoint, MetricSeries, TrainingJob
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.number_encoding import encode_number

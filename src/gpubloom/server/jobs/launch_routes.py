@@ -11,8 +11,7 @@ import gpubloom
 from gpubloom.plan import Hardware, TrainConfig, run_files
 from gpubloom.plan.backends import available_backends
 from gpubloom.plan.tasks import FindLearningRateTask
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal, Principal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs import service
@@ -41,7 +40,7 @@ from gpubloom.server.jobs.schemas import (
     QueuedJob,
     Script,
 )
-from gpubloom.server.jobs.task_schemas import BackendOut
+from gpubloom.server.jobs.tasks import BackendOut
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.service import create_project, get_project
 from gpubloom.server.settings import Settings

@@ -6,8 +6,7 @@ from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.plan import Hardware
-from gpubloom.plan.gpus import GIBIBYTE, kind_of, peak_flops
-from gpubloom.plan.hardware import Gpu
+from gpubloom.plan.hardware import GIBIBYTE, Gpu, kind_of, peak_flops
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.jobs.schemas import OfferTaken
 

@@ -13,8 +13,7 @@ import gpubloom
 from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.plan.tasks import TASK_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.scripts.task import script_task
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal, still_valid
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, still_valid
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import run_directory

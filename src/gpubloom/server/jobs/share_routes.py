@@ -11,9 +11,8 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query
 from sqlalchemy import delete, select
 
-from gpubloom.server.accounts.current import CurrentSettings
 from gpubloom.server.accounts.mail import page_link
-from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.metrics import read_curves

@@ -1,24 +1,82 @@
-"""Tasks about a model: what they are about, where that lies, and queueing them."""
+"""The JSON of tasks about a model, and of the trainers that there are.
+
+Tasks about a model: what they are about, where that lies, and queueing them.
+
+The addresses that ask something of a trained model: evaluate it, export it.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
+from fastapi import APIRouter
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.plan import limits
 from gpubloom.plan.tasks import Task, task_from
-from gpubloom.server.accounts.principal import Principal
+from gpubloom.server.accounts.hub_tokens import open_hub_token
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
+from gpubloom.server.db.session import WriteSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import has_model, run_directory
 from gpubloom.server.jobs.kinds import MAX_ATTEMPTS, name_of
 from gpubloom.server.jobs.launch import live_machines
+from gpubloom.server.jobs.present import job_out
+from gpubloom.server.jobs.schemas import JobOut
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project
+from gpubloom.server.schema import Flag, Line, Schema, Storable
 from gpubloom.server.settings import Settings
 from gpubloom.traincard.beneath import is_folder_beneath
+
+Prompt = Annotated[str, Field(min_length=1, max_length=20_000), Storable]
+Prompts = Annotated[list[Prompt], Field(max_length=1_000)]
+OfCheckpoint = Annotated[
+    UUID | None, Field(description="One checkpoint of the job; without one, its finished model.")
+]
+
+
+class NewEvaluation(Schema):
+    """What to measure: perplexity on held-out data, answers to prompts, benchmarks."""
+
+    checkpoint_id: OfCheckpoint = None
+    prompts: Prompts = Field(default_factory=list)
+    max_new_tokens: Annotated[int, Field(ge=1, le=4_096)] = 128
+    max_batches: Annotated[int, Field(ge=1, le=limits.MAX_STEPS)] = 20
+    lm_eval_tasks: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w.,:/-]+$")]],
+        Field(max_length=50),
+    ] = Field(default_factory=list)
+
+
+class HubPush(Schema):
+    """A repository to push to, with the token stored under Settings."""
+
+    repository: Annotated[Line, Field(pattern=r"^[\w.-]+/[\w.-]+$", max_length=120)]
+    private: Flag = True
+
+
+class NewExport(Schema):
+    """The form that others read."""
+
+    checkpoint_id: OfCheckpoint = None
+    form: Literal["adapter", "merged", "gguf"] = "merged"
+    dtype: Literal["fp32", "bf16", "fp16"] = "bf16"
+    prompts: Prompts = Field(default_factory=list)
+    hub: HubPush | None = None
+
+
+class BackendOut(Schema):
+    """A trainer, and why it cannot run here."""
+
+    name: Literal["engine", "trl", "unsloth"]
+    available: bool
+    reason: str | None
+    brings: str
 
 
 @dataclass(frozen=True)
@@ -109,3 +167,42 @@ async def _gpus_for(session: AsyncSession, subject: Subject) -> int:
         return 1
     machines = [hardware for hardware, _ in await live_machines(session)]
     return 1 if machines and all(machine.gpus for machine in machines) else 0
+
+
+router = APIRouter(prefix="/training-jobs/{job_id}", tags=["training jobs"])
+
+
+@router.post("/evaluations", status_code=201)
+async def evaluate(
+    job_id: UUID,
+    body: NewEvaluation,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+) -> JobOut:
+    """Measure a trained model beside what it was tuned from; the answer becomes the new job's result."""
+    subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
+    fields = {"kind": "evaluate", **body.model_dump(exclude={"checkpoint_id"})}
+    job = await create_task(session, principal, subject, fields)
+    return await job_out(session, settings, job, subject.project)
+
+
+@router.post("/exports", status_code=201)
+async def export(
+    job_id: UUID,
+    body: NewExport,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+) -> JobOut:
+    """Write a trained model in the form that others read; its files are downloaded from the new job."""
+    subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
+    # Only whether there is one: the worker writes it beside the task, just before that begins.
+    if body.hub is not None and await open_hub_token(session, settings, principal.id) is None:
+        raise Conflict(
+            "There is no token for the hub to push with. Store one under Settings first.",
+            code="no_hub_token",
+        )
+    fields = {"kind": "export", **body.model_dump(exclude={"checkpoint_id"})}
+    job = await create_task(session, principal, subject, fields)
+    return await job_out(session, settings, job, subject.project)

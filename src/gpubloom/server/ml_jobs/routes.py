@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from gpubloom.scripts import Requirements
 from gpubloom.scripts.task import ScriptTask
 from gpubloom.scripts.templates import templates
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.launch import live_machines

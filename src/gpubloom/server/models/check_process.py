@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from gpubloom.hub.checking import check_model
-from gpubloom.server.storage.bounds import bound_this_process
+from gpubloom.server.storage.children import bound_this_process
 
 
 def main() -> None:

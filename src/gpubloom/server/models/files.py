@@ -7,7 +7,7 @@ from uuid import UUID
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.data_paths import DataPathRefused, check_data_files, check_data_path
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.arriving import Arriving
+from gpubloom.server.storage.uploads import Arriving
 
 
 def models_folder(settings: Settings) -> Path:

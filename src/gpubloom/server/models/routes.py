@@ -9,8 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, BackgroundTasks, Request, Response
 
 from gpubloom.hub.catalogue import USUAL_SETTING, catalogue
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.pages import AskedPage
 from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
@@ -29,9 +28,8 @@ from gpubloom.server.models.tables import Model
 from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.projects.data_paths import DataPathRefused
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.arriving import Arriving
 from gpubloom.server.storage.children import Readers
-from gpubloom.server.storage.uploads import UploadOffset, offset_answer, take_piece
+from gpubloom.server.storage.uploads import Arriving, UploadOffset, offset_answer, take_piece
 from gpubloom.server.storage.uses import Uses
 
 router = APIRouter(tags=["models"])

@@ -12,8 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import Principal, authenticate
+from gpubloom.server.accounts.principal import CurrentSettings, Principal, authenticate
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.session import CurrentDatabase, ReadSession
 from gpubloom.server.jobs.files import run_directory

@@ -4,8 +4,7 @@ from uuid import UUID
 
 from fastapi import APIRouter
 
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.pages import AskedPage
 from gpubloom.server.db.session import ReadSession, WriteSession
 from gpubloom.server.projects import service

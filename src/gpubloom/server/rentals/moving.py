@@ -7,8 +7,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from gpubloom.plan import TrainConfig
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal, Principal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.session import CurrentDatabase
 from gpubloom.server.jobs.kinds import TOP_LEVEL_KINDS, name_of

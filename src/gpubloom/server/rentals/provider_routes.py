@@ -7,8 +7,7 @@ from fastapi import APIRouter, Path
 
 from gpubloom.providers import registry
 from gpubloom.providers.base import ProviderError
-from gpubloom.server.accounts.current import CurrentSettings
-from gpubloom.server.accounts.principal import CurrentPrincipal, SessionPrincipal
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, SessionPrincipal
 from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.rentals import connections

@@ -1,4 +1,6 @@
-"""Child processes that look at strangers' files and run their templates, so that the server need not.
+"""Bounds that a child process sets itself before it touches what strangers made. Standard library only.
+
+Child processes that look at strangers' files and run their templates, so that the server need not.
 
 A child gets one JSON request on its input and answers with lines of JSON. It knows no secrets: there are
 none in its environment. It can be ended at any moment.
@@ -8,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -15,6 +18,21 @@ from typing import Annotated, Any, cast
 
 import anyio
 from fastapi import Depends, Request
+
+# Address space, not memory in use: libraries reserve much more than they touch.
+_ADDRESS_BYTES = 6 << 30
+
+
+def bound_this_process(*, cpu_seconds: int, politely: bool = False) -> None:
+    """No more than so much memory and time; no core files; `politely` lets everything else go first."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    limit = _ADDRESS_BYTES if most == resource.RLIM_INFINITY else min(_ADDRESS_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if politely:
+        os.nice(10)
+
 
 # Each is a process that may take a few hundred megabytes; whoever asks for one more waits.
 MOST_READERS = 4

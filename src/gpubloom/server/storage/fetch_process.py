@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.datasets import NotADataset
-from gpubloom.hub.fetching import fetch_model
-from gpubloom.hub.fetching_datasets import fetch_dataset
+from gpubloom.hub.fetching import fetch_dataset, fetch_model
 from gpubloom.hub.problems import HubProblem
 from gpubloom.hub.repositories import ANONYMOUS
-from gpubloom.server.storage.bounds import bound_this_process
+from gpubloom.server.storage.children import bound_this_process
 
 _CPU_SECONDS = 24 * 3600
 _TELL_EVERY_SECONDS = 0.5

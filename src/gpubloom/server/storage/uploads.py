@@ -1,16 +1,215 @@
-"""The headers and answers of an upload in pieces, the same for every kind of file."""
+"""A file that arrives in pieces, each at its byte offset, straight to disk.
 
+It grows under a hidden name and gets its own when the last byte is there and safe on the disk: half a file is
+never seen as a whole one. What has arrived is the size of the hidden file and nothing else, so an upload goes
+on after any crash. Whoever writes holds the hidden file's lock; the kernel frees it with the process.
+
+The headers and answers of an upload in pieces, the same for every kind of file.
+"""
+
+import errno
+import fcntl
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import anyio
+import anyio.to_thread
 from fastapi import Header, Request, Response
 from starlette.requests import ClientDisconnect
 
-from gpubloom.server.problems import InvalidInput, Problem
-from gpubloom.server.storage.arriving import OFFSET_HEADER, Arriving, receive
+from gpubloom.server.problems import Conflict, InvalidInput, MalformedRequest, NotFound, Problem, TooLarge
+
+OFFSET_HEADER = "Upload-Offset"
+_PIECE = 1 << 20
+# A client that died without a word must not keep the others out for longer.
+_SILENCE_SECONDS = 60.0
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class WentSilent(Problem):
+    status, code = 408, "upload_stalled"
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """Where a file will lie, and how many bytes it was announced with."""
+
+    path: Path
+    size: int
+
+    @property
+    def partial(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.partial")
+
+    def received(self) -> int:
+        """How many bytes are here."""
+        for path in (self.path, self.partial):
+            try:
+                return path.stat().st_size
+            except FileNotFoundError:
+                continue
+        return 0
+
+    @property
+    def is_whole(self) -> bool:
+        return self.path.is_file()
+
+
+async def receive(
+    pieces: AsyncIterator[bytes], file: Arriving, *, offset: int, declared: int | None = None
+) -> int:
+    """Append what comes at `offset`; gives how many bytes are here then. The last one completes the file.
+
+    What arrived before a connection broke stays; of a request that brings more than was announced, nothing.
+    """
+    if declared is not None and offset + declared > file.size:
+        raise _more_than_announced(file)
+    writer = await anyio.to_thread.run_sync(_Writer.open, file, offset)
+    if writer is None:
+        return file.size
+    try:
+        try:
+            async for piece in _collected(pieces):
+                if writer.offset + len(piece) > file.size:
+                    await anyio.to_thread.run_sync(writer.take_back)
+                    raise _more_than_announced(file)
+                await anyio.to_thread.run_sync(writer.write, piece)
+            if writer.offset == file.size:
+                await anyio.to_thread.run_sync(writer.finish)
+        except FileNotFoundError as error:
+            raise NotFound("This was deleted while it was uploaded.") from error
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            raise TooLarge(
+                "The disk of this server is full. Delete something and continue: what has arrived is kept.",
+                code="disk_full",
+                headers={OFFSET_HEADER: str(writer.offset)},
+            ) from error
+        return writer.offset
+    finally:
+        writer.close()
+
+
+def _more_than_announced(file: Arriving) -> TooLarge:
+    return TooLarge(
+        f"The file was announced with {file.size:,} bytes, and this is more. Announce it again with its "
+        "right size.",
+        code="more_than_announced",
+    )
+
+
+async def _collected(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in larger pieces; what came before the connection broke comes out as well."""
+    waiting = bytearray()
+    ended: Problem | None = None
+    while ended is None:
+        try:
+            with anyio.fail_after(_SILENCE_SECONDS):
+                piece = await anext(pieces)
+        except StopAsyncIteration:
+            break
+        except ClientDisconnect:
+            ended = MalformedRequest("The connection broke before all of this had arrived.", code="cut_off")
+        except TimeoutError:
+            ended = WentSilent("Nothing arrived for a minute. Ask for the offset and continue there.")
+        else:
+            waiting += piece
+            if len(waiting) >= _PIECE:
+                yield bytes(waiting)
+                waiting.clear()
+    if waiting:
+        yield bytes(waiting)
+    if ended is not None:
+        raise ended
+
+
+class _Writer:
+    """The hidden file, locked. Plain file work, done in threads."""
+
+    def __init__(self, file: Arriving, descriptor: int, offset: int) -> None:
+        self._file = file
+        self._descriptor = descriptor
+        self._begin = offset
+        self.offset = offset
+
+    @classmethod
+    def open(cls, file: Arriving, offset: int) -> "_Writer | None":
+        """None when all of the file is here already and nothing is to be added."""
+        if not file.is_whole:
+            try:
+                descriptor = os.open(file.partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            except FileNotFoundError as error:
+                raise NotFound("This was deleted while it was uploaded.") from error
+            writer = cls._locked(file, descriptor, offset)
+            if writer is not None:
+                return writer
+        if offset != file.size:
+            raise _wrong_offset(file.size)
+        return None
+
+    @classmethod
+    def _locked(cls, file: Arriving, descriptor: int, offset: int) -> "_Writer | None":
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Conflict(
+                    "Another request is uploading this file right now. Wait until it ends, ask for the "
+                    "offset, and continue there.",
+                    code="upload_busy",
+                ) from error
+            # Whoever had the lock before may have completed the file, or somebody deleted it.
+            about = os.fstat(descriptor)
+            if about.st_nlink == 0 or file.is_whole:
+                os.close(descriptor)
+                # Opening may have made it anew behind the other's back.
+                file.partial.unlink(missing_ok=True)
+                return None
+            if about.st_size != offset:
+                raise _wrong_offset(about.st_size)
+            os.lseek(descriptor, offset, os.SEEK_SET)
+        except Problem:
+            os.close(descriptor)
+            raise
+        return cls(file, descriptor, offset)
+
+    def write(self, piece: bytes) -> None:
+        rest = memoryview(piece)
+        while rest:
+            written = os.write(self._descriptor, rest)
+            self.offset += written
+            rest = rest[written:]
+
+    def take_back(self) -> None:
+        os.ftruncate(self._descriptor, self._begin)
+        self.offset = self._begin
+
+    def finish(self) -> None:
+        os.fsync(self._descriptor)
+        self._file.partial.replace(self._file.path)
+        folder = os.open(self._file.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _wrong_offset(received: int) -> Conflict:
+    return Conflict(
+        f"The server has {received:,} bytes of this file. Continue there.",
+        code="wrong_offset",
+        headers={OFFSET_HEADER: str(received)},
+    )
+
 
 # Larger numbers are no sizes of files, and PostgreSQL could not hold them.
 LARGEST_OFFSET = 2**53

@@ -1,4 +1,6 @@
-"""A hand-written PyTorch loop.
+"""Checkpoints of a hand-written loop, complete or absent: written under a temporary name, then renamed.
+
+A hand-written PyTorch loop.
 
     for batch in reporter.track(loader, optimizer=optimizer, state={"model": model, "optimizer": optimizer}):
         ...
@@ -7,19 +9,77 @@ A step ends when the next batch is asked for; then progress and speed are record
 Told to pause or cancel, the loop simply gets no more batches.
 """
 
+import json
 import os
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpubloom.traincard.adapters import optimizer_settings, saved_state
+from gpubloom.traincard.adapters import loop, optimizer_settings
 from gpubloom.traincard.adapters.control_handler import Setters
 from gpubloom.traincard.adapters.session import Session
 from gpubloom.traincard.adapters.speed import size_of
-from gpubloom.traincard.layout import find_world_size
+from gpubloom.traincard.layout import find_rank, find_world_size
 from gpubloom.traincard.reporter import Reporter
+
+_STATE = "state.pt"
+_POSITION = "position.json"
+
+
+def write(
+    path: Path,
+    save: Callable[[Path], object],
+    position: Mapping[str, int],
+    rank: int,
+    wait_for_all: Callable[[], None],
+) -> None:
+    """Lets `save` fill a folder, on every rank, and gives it its name when the last rank is done."""
+    temporary = path.with_name(f".writing-{path.name}")
+    if rank == 0:
+        shutil.rmtree(temporary, ignore_errors=True)
+    wait_for_all()
+    temporary.mkdir(parents=True, exist_ok=True)
+    save(temporary)
+    wait_for_all()
+    if rank == 0:
+        with (temporary / _POSITION).open("w", encoding="utf-8") as file:
+            json.dump(dict(position), file)
+            file.flush()
+            os.fsync(file.fileno())
+        shutil.rmtree(path, ignore_errors=True)
+        temporary.rename(path)
+    wait_for_all()
+
+
+def newest(folder: Path) -> tuple[Path, dict[str, int]] | None:
+    """The last checkpoint and where in the loop it was saved; None when there is none."""
+    found = sorted(folder.glob(f"step-*/{_POSITION}"))
+    return (found[-1].parent, json.loads(found[-1].read_text(encoding="utf-8"))) if found else None
+
+
+def save(state: Mapping[str, Any], folder: Path) -> None:
+    """Writes `state_dict()` of each object, once for all ranks."""
+    if find_rank(os.environ) != 0:
+        return
+    content = {name: part.state_dict() for name, part in state.items()}
+    with (folder / _STATE).open("wb") as file:
+        sys.modules["torch"].save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load(state: Mapping[str, Any], folder: Path) -> None:
+    """Puts back what `save` wrote; ValueError when it was another loop's."""
+    # weights_only: a checkpoint is data, and loading it must not run code.
+    content = sys.modules["torch"].load(folder / _STATE, map_location="cpu", weights_only=True)
+    if missing := sorted(state.keys() - content.keys()):
+        raise ValueError(f"{folder} holds no state of {', '.join(missing)}: another loop saved it")
+    for name, part in state.items():
+        part.load_state_dict(content[name])
 
 
 class Track:
@@ -50,7 +110,7 @@ class Track:
         self._optimizer, self._accumulation, self._report_every = optimizer, accumulation, report_every
         self._save, self._load = save, load
         if state is not None:
-            self._save, self._load = partial(saved_state.save, state), partial(saved_state.load, state)
+            self._save, self._load = partial(loop.save, state), partial(loop.load, state)
         self._session = Session(reporter)
         self._world_size = find_world_size(os.environ)
         self._done = self._batch = self._skip = self._batches_of_step = self._updates = 0
@@ -70,7 +130,7 @@ class Track:
 
     def resume(self) -> int:
         """Loads the newest checkpoint of the run; returns the step it was saved at, 0 when there is none."""
-        if self._load is not None and (found := saved_state.newest(self._session.checkpoints)):
+        if self._load is not None and (found := loop.newest(self._session.checkpoints)):
             path, position = found
             self._load(path)
             self._done, self.epoch, self._skip = position["step"], position["epoch"], position["batch"]
@@ -125,9 +185,7 @@ class Track:
         self._session.saving()
         path = self._session.checkpoints / f"step-{self._done:08d}"
         position = {"step": self._done, "epoch": self.epoch, "batch": self._batch}
-        saved_state.write(
-            path, self._save, position, self.reporter.rank, self._session.control_handler.wait_for_all
-        )
+        loop.write(path, self._save, position, self.reporter.rank, self._session.control_handler.wait_for_all)
         self._session.saved(path, self._done)
 
     def _before_update(self, *_: object) -> None:

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterator
 
-from gpubloom.traincard.diagnosis.data_starved import data_starved
-from gpubloom.traincard.diagnosis.degraded import degraded
-from gpubloom.traincard.diagnosis.diverging import diverging
-from gpubloom.traincard.diagnosis.finding import Finding, Limits
-from gpubloom.traincard.diagnosis.memory import out_of_memory_soon
-from gpubloom.traincard.diagnosis.stalled import stalled
-from gpubloom.traincard.diagnosis.throttled import throttled
+from gpubloom.traincard.diagnosis.rules import (
+    Finding,
+    Limits,
+    data_starved,
+    degraded,
+    diverging,
+    out_of_memory_soon,
+    stalled,
+    throttled,
+)
 from gpubloom.traincard.reading import Reading
 
 __all__ = ["Finding", "Limits", "diagnose"]

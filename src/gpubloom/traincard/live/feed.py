@@ -1,4 +1,9 @@
-"""A run as messages for its viewers: once whole, and from then on what changed.
+"""What is new in lines that were drawn before.
+
+A line grows at its end, and its last points may still change; now and then it is drawn anew with fewer
+points. So a change is: keep so many points, then append these.
+
+A run as messages for its viewers: once whole, and from then on what changed.
 
 One Reading serves all viewers, and every message is made once, so that fifty viewers cost the machine hardly
 more than one. A message about a change is a few kilobytes however long the run is.
@@ -7,16 +12,39 @@ more than one. A message about a change is a few kilobytes however long the run 
 import json
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gpubloom.traincard.card.content import card_content
 from gpubloom.traincard.control import ControlFile
-from gpubloom.traincard.live.drawn_lines import DrawnLines
 from gpubloom.traincard.lock import RunLock
 from gpubloom.traincard.reading import Reading
 from gpubloom.traincard.snapshot import snapshot
+
+# The newest bucket of a curve is the last point of its line, and it alone still changes.
+_STILL_CHANGING = 1
+_COLUMNS = ("x", "y", "low", "high")
+
+
+class DrawnLines:
+    """The lines as viewers have them."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[Hashable, dict[str, Any]] = {}
+
+    def new_in(self, name: Hashable, line: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What to keep and what to append; None when the line is as it was."""
+        new = {column: line[column] for column in (*_COLUMNS, "last")}
+        old = self._drawn.get(name, {column: [] for column in _COLUMNS})
+        if new == old:
+            return None
+        self._drawn[name] = new
+        keep = max(0, len(old["x"]) - _STILL_CHANGING)
+        if any(new[column][:keep] != old[column][:keep] for column in _COLUMNS):
+            keep = 0
+        return {"keep": keep, **{column: new[column][keep:] for column in _COLUMNS}, "last": new["last"]}
+
 
 # Asked for by number, so many changes back are still told one by one.
 _KEPT_CHANGES = 600

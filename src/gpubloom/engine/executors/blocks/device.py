@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from gpubloom.engine.memory.pinned import host_buffer
+from gpubloom.engine.host_memory import host_buffer
 
 
 class Mark:

@@ -25,14 +25,14 @@ from gpubloom.engine.executors.blocks.functions import (
 )
 from gpubloom.engine.executors.blocks.gradients import GradientFlow, Sum
 from gpubloom.engine.executors.blocks.inputs import LayerInputs
-from gpubloom.engine.executors.blocks.loss_scale import LossScale
 from gpubloom.engine.executors.blocks.measures import StepMeasures
 from gpubloom.engine.executors.blocks.options import ExecutorOptions
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
-from gpubloom.engine.executors.blocks.stores import make_stores
+from gpubloom.engine.executors.blocks.store import make_stores
 from gpubloom.engine.executors.blocks.timeline import Timeline
 from gpubloom.engine.executors.blocks.updates import Updates
 from gpubloom.engine.executors.blocks.weights import WeightFlow
+from gpubloom.engine.executors.loss_scale import LossScale
 from gpubloom.engine.executors.step import (
     adamw_step,
     begins_of,
@@ -43,7 +43,7 @@ from gpubloom.engine.executors.step import (
     tables_by_layer,
 )
 from gpubloom.engine.hardware import Compute
-from gpubloom.engine.memory.pinned import release_torch_pinned
+from gpubloom.engine.host_memory import release_torch_pinned
 from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
 from gpubloom.engine.optimizer.device import DeviceAdamW
 from gpubloom.engine.optimizer.host import HostAdamW

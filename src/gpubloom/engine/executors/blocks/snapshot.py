@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gpubloom.engine.executors.blocks.device import Device, Lane
 from gpubloom.engine.executors.blocks.store import BlockStore
-from gpubloom.engine.memory.pinned import host_buffer
+from gpubloom.engine.host_memory import host_buffer
 
 Part = Literal["master", "first", "second"]
 PARTS: tuple[Part, ...] = get_args(Part)

@@ -1,22 +1,77 @@
-"""BlockStore: all tensors of one block, each where the placement wants it.
+"""Layout: the tensors of a block laid end to end in one flat buffer, to which binding copies nothing.
+
+BlockStore: all tensors of one block, each where the placement wants it.
 
 A block has a *state* (FP32 master, two moments, a gradient) for what is trained, and *heavy* weights: what
 computing needs and what travels. In full training the heavy weights are the copy of the master in the
 precision of computing (in fp32 the master itself); with adapters they are the frozen base.
+
+The stores of a model's blocks, made and filled one after another.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from gpubloom.engine.executors.blocks.device import Device
 from gpubloom.engine.executors.blocks.functions import Bound
-from gpubloom.engine.executors.blocks.layout import Layout
-from gpubloom.engine.memory.pinned import host_buffer
-from gpubloom.engine.models.blocks import BlockSpec, Weights, WeightSource
+from gpubloom.engine.executors.blocks.options import ExecutorOptions
+from gpubloom.engine.host_memory import host_buffer
+from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, Weights, WeightSource
 from gpubloom.engine.quantize.nf4 import FlatNf4, dequantize_flat, quantize
-from gpubloom.plan.placement import BlockPlacement
+from gpubloom.plan.placement import BlockPlacement, Placement
+
+# Vector loads on any device are aligned, whatever the element is.
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Matrices, which decay, come first, then vectors. Gaps are zero and stay so."""
+
+    tensors: tuple[TensorSpec, ...]
+    offsets: tuple[int, ...]
+    decayed: int
+    length: int
+
+    @classmethod
+    def of(cls, tensors: Sequence[TensorSpec]) -> "Layout":
+        matrices = [tensor for tensor in tensors if len(tensor.shape) > 1]
+        vectors = [tensor for tensor in tensors if len(tensor.shape) <= 1]
+        offsets, end, decayed = [], 0, 0
+        for number, tensor in enumerate((*matrices, *vectors), start=1):
+            offsets.append(end)
+            end += -(-tensor.length // _ALIGNMENT) * _ALIGNMENT
+            if number == len(matrices):
+                decayed = end
+        return cls((*matrices, *vectors), tuple(offsets), decayed, end)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(tensor.name for tensor in self.tensors)
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """The block's tensors as views of a flat buffer, in the order of `names`."""
+        return [
+            flat[offset : offset + tensor.length].view(tensor.shape)
+            for tensor, offset in zip(self.tensors, self.offsets, strict=True)
+        ]
+
+    def named(self, flat: Tensor) -> dict[str, Tensor]:
+        return dict(zip(self.names, self.views(flat), strict=True))
+
+    @torch.no_grad()
+    def write(self, flat: Tensor, tensors: Sequence[Tensor]) -> None:
+        """Copies tensors, in the order of `names`, into their places."""
+        torch._foreach_copy_(self.views(flat), list(tensors), non_blocking=True)
+
+    @torch.no_grad()
+    def add(self, flat: Tensor, tensors: Sequence[Tensor]) -> None:
+        for view, tensor in zip(self.views(flat), tensors, strict=True):
+            view.add_(tensor)
+
 
 Dequantize = Callable[[Tensor, Tensor, Sequence[int]], None]
 
@@ -179,3 +234,44 @@ class BlockStore:
 
     def _host(self, length: int, dtype: torch.dtype, *, travels: bool) -> Tensor:
         return self._device.host(length, dtype) if travels else host_buffer(length, dtype, pinned=False)
+
+
+def make_stores(
+    model: BlockModel,
+    source: WeightSource,
+    placement: Placement,
+    device: Device,
+    dtype: torch.dtype,
+    options: ExecutorOptions,
+) -> list[BlockStore]:
+    """Block by block: no more than one block's weights exist twice at any time."""
+    block_placements = list(placement.blocks())
+    assert len(block_placements) == len(model.blocks), "the placement was made for another model"
+    dequantize = _dequantize(device, options) if options.quantized else None
+    staging: Tensor | None = None
+    stores = []
+    for spec, block_placement in zip(model.blocks, block_placements, strict=True):
+        is_layer = spec.kind not in {"embedding", "head"}
+        store = BlockStore(
+            spec,
+            block_placement,
+            device,
+            dtype,
+            dequantize=dequantize if is_layer else None,
+            share_gradient=placement.share_gradients,
+        )
+        needed = store.trained.length + store.frozen.length
+        if staging is None or len(staging) < needed:
+            # Let go of first: both at once may be more than there is room for.
+            staging = None
+            staging = device.empty(needed, torch.float32)
+        store.fill(source, staging)
+        stores.append(store)
+    return stores
+
+
+def _dequantize(device: Device, options: ExecutorOptions) -> Dequantize:
+    # Uncompiled it takes fifteen times as long; on a CPU nothing is decoded often enough to matter.
+    if options.compiled and device.is_gpu:
+        return torch.compile(dequantize_flat, dynamic=False)
+    return dequantize_flat

@@ -19,9 +19,9 @@ from torch.distributed.tensor import DTensor
 from gpubloom.engine.data import Batch
 from gpubloom.engine.data.rows import IGNORED
 from gpubloom.engine.executors.blocks.functions import HeadFunctions, LayerFunctions
-from gpubloom.engine.executors.blocks.loss_scale import LossScale
 from gpubloom.engine.executors.blocks.measures import StepMeasures
 from gpubloom.engine.executors.blocks.options import ExecutorOptions
+from gpubloom.engine.executors.loss_scale import LossScale
 from gpubloom.engine.executors.sharded.modules import BlockModule, EndModule, LayerModule
 from gpubloom.engine.executors.sharded.processes import connected, meet_alone
 from gpubloom.engine.executors.step import adamw_step, begins_of, gradient_factor, rows_of, tables_by_layer

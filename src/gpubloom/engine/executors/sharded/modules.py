@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from gpubloom.engine.executors.blocks.functions import Bound, HeadFunctions, Kept, LayerFunctions
-from gpubloom.engine.executors.blocks.layout import Layout
+from gpubloom.engine.executors.blocks.store import Layout
 from gpubloom.engine.executors.step import chunks, pieces
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, Tables
 

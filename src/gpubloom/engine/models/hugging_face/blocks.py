@@ -4,9 +4,13 @@ A layer is transformers' own module on the meta device, called with the weights 
 arguments that transformers itself would pass (recording.py finds them out). Embedding and head are computed
 here and checked against transformers when the model is made: a family that does something else is refused.
 Dropout is off.
+
+From a model folder or a config to a model.
 """
 
+import json
 from collections.abc import Hashable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +19,16 @@ from torch.func import functional_call
 
 from gpubloom.engine.models.blocks import BlockSpec, Tables, TensorSpec, Weights
 from gpubloom.engine.models.dropout import Dropout
-from gpubloom.engine.models.hugging_face.checkpoint_names import Origin, origins
-from gpubloom.engine.models.hugging_face.kinds import fingerprint
-from gpubloom.engine.models.hugging_face.recording import Recording, record
-from gpubloom.engine.models.hugging_face.starting_weights import initialize
-from gpubloom.engine.models.hugging_face.structure import Parts, build, family_of, find_parts
-from gpubloom.engine.models.hugging_face.tables import Picks, TableMaker
+from gpubloom.engine.models.hugging_face.structure import (
+    Parts,
+    build,
+    family_of,
+    find_parts,
+    fingerprint,
+    quiet_transformers,
+)
+from gpubloom.engine.models.hugging_face.tables import Picks, Recording, TableMaker, record
+from gpubloom.engine.models.hugging_face.weights import Origin, initialize, origins
 
 _TOLERANCE = 1e-5
 _OTHER_HEADS = ("classifier", "summary")
@@ -215,3 +223,38 @@ def _notes(config: Any) -> tuple[str, ...]:
     if settings.get("router_aux_loss_coef") and settings.get("output_router_logits"):
         notes.append("The router's balancing loss is off here.")
     return tuple(notes)
+
+
+_CONFIG_FILE = "config.json"
+
+
+def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:
+    """The model of a local folder with a config.json, or of such a config itself. Reads no weights."""
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import CONFIG_MAPPING
+
+    source_name = "the config" if isinstance(source, dict) else str(source / _CONFIG_FILE)
+    settings = source if isinstance(source, dict) else _read(source)
+    settings = dict(settings)
+    family = settings.pop("model_type", None)
+    if family is None:
+        raise ValueError(f"{source_name} does not say model_type.")
+    # A folder that brings its own code is read as the family it names; its code is never run.
+    settings.pop("auto_map", None)
+    if family not in CONFIG_MAPPING:
+        raise ValueError(f"{source_name} describes {family}, a family that transformers does not know.")
+    try:
+        with quiet_transformers():
+            config = CONFIG_MAPPING[family].from_dict(settings)
+    except (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError) as problem:
+        reason = " ".join(str(problem).split())
+        raise ValueError(f"{source_name} describes {family}, which transformers refuses: {reason}") from None
+    return HuggingFaceBlocks(config)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        settings = dict(json.loads((folder / _CONFIG_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as problem:
+        raise ValueError(f"{folder} is not a model folder: {problem}.") from None
+    return settings

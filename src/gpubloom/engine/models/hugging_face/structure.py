@@ -1,4 +1,6 @@
-"""Finds the parts of a transformers model: embeddings, decoder layers, final norm, head.
+"""Which layers of a model are alike: the same modules, shapes and settings, called the same way.
+
+Finds the parts of a transformers model: embeddings, decoder layers, final norm, head.
 
 By structure, not by family: nothing here knows a model's name. What does not look like a decoder-only
 language model is refused in one sentence. The model lives on the meta device: it has shapes and code, no
@@ -7,7 +9,7 @@ weights.
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,32 @@ import torch
 from torch import nn
 
 from gpubloom.engine.models.hugging_face.attention import implementation_for
+
+# Where a layer stands says nothing about what it computes; what does (a window, no rotary positions) is in
+# settings of its own.
+_PATH = frozenset({"layer_idx", "layer_index", "layer_id", "block_idx"})
+
+
+def fingerprint(layer: nn.Module) -> Hashable:
+    """Equal for layers that compute the same function of weights and inputs."""
+    return tuple(
+        (
+            path,
+            type(module).__qualname__,
+            tuple((name, tuple(value.shape)) for name, value in module.named_parameters(recurse=False)),
+            tuple(
+                sorted(
+                    (name, repr(value)) for name, value in vars(module).items() if _is_setting(name, value)
+                )
+            ),
+        )
+        for path, module in layer.named_modules()
+    )
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    return name not in _PATH and isinstance(value, bool | int | float | str | tuple | list | type(None))
+
 
 _OTHER_INPUTS = ("vision_config", "audio_config", "vision_tower", "speech_config")
 

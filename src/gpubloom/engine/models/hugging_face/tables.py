@@ -1,24 +1,213 @@
-"""What all layers of a model share for some rows: positions, rotary tables, masks.
+"""Asks transformers itself what happens around a model's layers, and checks that this engine does the same.
+
+The model's own forward is run once on a few tokens, with small random tensors in place of the vocabulary and
+layers that only write down how they were called. That shows which tables and masks each layer gets, and what
+embedding and head must give. It costs milliseconds whatever the model's size.
+
+What all layers of a model share for some rows: positions, rotary tables, masks.
 
 One fixed order of tensors per model: positions, then the outcome of every table call, then one mask per
 window. A mask that is not needed is an empty tensor, so that a compiled layer can tell by its shape.
 """
 
 import copy
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpubloom.engine.models.documents import document_starts, same_document
-from gpubloom.engine.models.hugging_face.attention import Window
-from gpubloom.engine.models.hugging_face.recording import (
-    LayerArguments,
-    Positions,
-    TableCall,
-    Tables,
-)
+from gpubloom.engine.models.hugging_face.attention import Window, recorded_windows
+from gpubloom.engine.models.hugging_face.structure import Parts, family_of, quiet_transformers
+
+_TOKENS = 32
+_LENGTH = 6
+_CONSTANTS = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class TableCall:
+    """A call of a module that makes tables from positions, such as rotary ones; `more` follows them."""
+
+    module: nn.Module
+    more: tuple[Any, ...]
+    more_by_name: tuple[tuple[str, Any], ...]
+
+    def __call__(self, like: Tensor, positions_BT: Tensor) -> tuple[Tensor, ...]:
+        made = self.module(like, positions_BT, *self.more, **dict(self.more_by_name))
+        return tuple(made) if isinstance(made, tuple | list) else (made,)
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Stands for the positions in a layer's arguments."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Stands for the outcome of a table call in a layer's arguments."""
+
+    call: int
+
+
+Argument = Positions | Tables | Window | bool | int | float | str | None
+LayerArguments = tuple[tuple[str, Argument], ...]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """How transformers calls the layers of a model."""
+
+    layers: tuple[LayerArguments, ...]
+    table_calls: tuple[TableCall, ...]
+    # The embedding's own small tables, such as Gemma's multiplier.
+    buffers: dict[str, Tensor]
+    tokens_BT: Tensor
+    positions_BT: Tensor
+    embedded_BTD: Tensor
+    last_BTD: Tensor
+    logits_BTV: Tensor
+    weights: dict[str, Tensor]
+
+
+def record(parts: Parts) -> Recording:
+    """Runs the model around its layers; ValueError when it does what this engine does not know."""
+    family = family_of(parts.model.config)
+    error: Exception | None = None
+    for returns_tuple in (False, True):
+        try:
+            return _Recorder(parts, returns_tuple=returns_tuple).run()
+        except _Unknown as unknown:
+            raise ValueError(f"{family} cannot be split into layers: {unknown}") from None
+        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, KeyError) as problem:
+            error = error or problem
+    reason = str(error).strip().splitlines()[0]
+    raise ValueError(f"{family} cannot be run layer by layer: {reason}")
+
+
+class _Unknown(Exception):
+    """A layer is called in a way that this engine cannot repeat."""
+
+
+class _Recorder:
+    def __init__(self, parts: Parts, *, returns_tuple: bool) -> None:
+        self._model = copy.deepcopy(parts.model)
+        self._parts = parts
+        self._layers = list(self._model.get_submodule(parts.layers_path))
+        self._returns_tuple = returns_tuple
+        self._calls: list[TableCall] = []
+        self._made: list[tuple[Tensor, ...]] = []
+        self._arguments: list[LayerArguments] = []
+        self._inputs: list[Tensor] = []
+        self._outputs: list[Tensor] = []
+        self._generator = torch.Generator().manual_seed(0)
+        # Not from zero, so that a model which makes up positions of its own is found out.
+        self._positions_BT = torch.arange(3, 3 + _LENGTH)[None]
+        self._tokens_BT = torch.arange(2, 2 + _LENGTH)[None]
+
+    def run(self) -> Recording:
+        self._give_small_weights()
+        for layer in self._layers:
+            layer.forward = self._stand_in(layer.forward)
+        with torch.no_grad(), quiet_transformers(), recorded_windows(self._parts.implementation) as window_of:
+            self._window_of = window_of
+            for module in self._outer_modules():
+                if not any(True for _ in module.parameters()) and not any(True for _ in module.children()):
+                    module.register_forward_hook(self._note_tables, with_kwargs=True)
+            out = self._model(self._tokens_BT, position_ids=self._positions_BT, use_cache=False)
+        if len(self._arguments) != len(self._layers):
+            raise _Unknown("not every layer is called exactly once")
+        for number, (before, after) in enumerate(zip(self._outputs, self._inputs[1:], strict=False), start=1):
+            if not torch.equal(before, after):
+                raise _Unknown(f"something happens between layers {number - 1} and {number}")
+        embedding = self._model.get_submodule(self._parts.embedding_path)
+        return Recording(
+            layers=tuple(self._arguments),
+            table_calls=tuple(self._calls),
+            buffers={name: buffer.detach() for name, buffer in embedding.named_buffers()},
+            tokens_BT=self._tokens_BT,
+            positions_BT=self._positions_BT,
+            embedded_BTD=self._inputs[0],
+            last_BTD=self._outputs[-1],
+            logits_BTV=out.logits,
+            weights=self._weights,
+        )
+
+    def _outer_modules(self) -> list[nn.Module]:
+        inside = {id(module) for layer in self._layers for module in layer.modules()}
+        return [module for module in self._model.modules() if id(module) not in inside]
+
+    def _give_small_weights(self) -> None:
+        """Everything outside the layers gets real tensors; vocabularies shrink to a few tokens."""
+        cut = {id(self._model.get_input_embeddings()), id(self._model.get_output_embeddings())}
+        self._weights: dict[str, Tensor] = {}
+        paths = {id(module): path for path, module in self._model.named_modules()}
+        for module in self._outer_modules():
+            for name, buffer in list(module.named_buffers(recurse=False)):
+                module._buffers[name] = torch.empty_like(buffer, device="cpu")
+            # transformers' rules for first weights also fill the tables that are in no checkpoint.
+            self._model._init_weights(module)
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                shape = list(parameter.shape)
+                shape[0] = min(shape[0], _TOKENS) if id(module) in cut else shape[0]
+                small = torch.rand(shape, generator=self._generator) + 0.5
+                module._parameters[name] = nn.Parameter(small, requires_grad=False)
+                self._weights[f"{paths[id(module)]}.{name}"] = small
+            if id(module) in cut and isinstance(module, nn.Embedding):
+                module.padding_idx = None
+
+    def _note_tables(self, module: nn.Module, inputs: Any, by_name: dict[str, Any], made: Any) -> None:
+        tensors = tuple(made) if isinstance(made, tuple | list) else (made,)
+        inputs = list(inputs)
+        by_name = dict(by_name)
+        if not all(isinstance(tensor, Tensor) for tensor in tensors):
+            return
+        # Called as (x, positions, …) in every family; either may come by name.
+        for name in ("x", "position_ids"):
+            if name in by_name:
+                inputs.append(by_name.pop(name))
+        if len(inputs) < 2 or inputs[1] is not self._positions_BT:
+            return
+        self._calls.append(TableCall(module, tuple(inputs[2:]), tuple(by_name.items())))
+        self._made.append(tensors)
+
+    def _stand_in(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(forward)
+
+        def stand_in(*arguments: Any, **by_name: Any) -> Any:
+            bound = signature.bind(*arguments, **by_name).arguments
+            for parameter in signature.parameters.values():
+                if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                    bound.update(bound.pop(parameter.name, {}))
+            hidden_states = next(iter(bound))
+            x_BTD = bound.pop(hidden_states)
+            self._inputs.append(x_BTD)
+            arguments_of_layer = tuple((name, self._known(name, value)) for name, value in bound.items())
+            if not any(isinstance(value, Window) for _, value in arguments_of_layer):
+                raise _Unknown("not all of its layers are attention")
+            self._arguments.append(arguments_of_layer)
+            y_BTD = torch.rand(x_BTD.shape, generator=self._generator)
+            self._outputs.append(y_BTD)
+            return (y_BTD, None) if self._returns_tuple else y_BTD
+
+        return stand_in
+
+    def _known(self, name: str, value: Any) -> Argument:
+        window = self._window_of(value)
+        if window is not None:
+            return window
+        if value is self._positions_BT:
+            return Positions()
+        parts = tuple(value) if isinstance(value, tuple | list) else (value,)
+        for call, made in enumerate(self._made):
+            if len(parts) == len(made) and all(a is b for a, b in zip(parts, made, strict=True)):
+                return Tables(call)
+        if isinstance(value, _CONSTANTS):
+            return value
+        raise _Unknown(f"its layers are given {name}, which this engine does not know")
 
 
 class Picks:

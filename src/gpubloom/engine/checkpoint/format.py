@@ -1,9 +1,16 @@
-"""Where checkpoints lie and what they are called: folders that are complete or absent."""
+"""Where checkpoints lie and what they are called: folders that are complete or absent.
+
+Where a run stands, besides its weights and moments.
+"""
 
 import json
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from gpubloom.engine.shards.whole_folder import TEMPORARY
 from gpubloom.plan import TrainConfig
@@ -61,3 +68,34 @@ def remove_leftovers(folder: Path) -> None:
 
 def directory_size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.iterdir())
+
+
+RANDOM_FILE = "training.safetensors"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What training.json holds."""
+
+    step: int
+    updates: int
+    tokens_seen: int
+    loader: dict[str, int]
+    data_fingerprint: str
+    metrics: dict[str, float]
+    loss_scale: dict[str, float]
+    # Checkpoints from before there were examples do not say it.
+    trained_tokens: int = 0
+
+
+def random_state() -> dict[str, Tensor]:
+    state = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def restore_random_state(random: dict[str, Tensor]) -> None:
+    torch.set_rng_state(random["cpu"])
+    if "cuda" in random and torch.cuda.is_available():
+        torch.cuda.set_rng_state(random["cuda"])

@@ -1,4 +1,6 @@
-"""Flat host tensors of exactly the size asked for, pinned for a GPU if asked.
+"""How much host memory this process could still take.
+
+Flat host tensors of exactly the size asked for, pinned for a GPU if asked.
 
 torch's own pinned allocator rounds large blocks up to powers of two, which doubles what some layers take.
 Here a tensor is an anonymous mapping, registered with CUDA. The kernel hands its pages out zeroed: those of a
@@ -6,18 +8,51 @@ plain buffer when they are first touched, those of a pinned one at once.
 
 What must hold: memory is unregistered before it is unmapped, and neither happens while a tensor or a view of
 it lives. So a tensor holds its owner, the owner holds the mapping, and the end of the owner unregisters.
+
+How much of the machine's memory this process holds.
 """
 
 import contextlib
 import ctypes
 import mmap
 import os
+import resource
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+_GROUP = Path("/sys/fs/cgroup")
+
+
+def free_host_bytes(budget_gb: float | None = None) -> int:
+    """What is free on the machine, within the limit of a container and the budget of this process."""
+    # Only who saves needs it; the executor can be used without.
+    import psutil  # type: ignore[import-untyped]
+
+    available: int = psutil.virtual_memory().available
+    if budget_gb is not None:
+        available = min(available, int(budget_gb * 1e9) - psutil.Process().memory_info().rss)
+    return max(0, min(available, _free_in_container(available)))
+
+
+def _free_in_container(otherwise: int) -> int:
+    """File caches count as free."""
+    try:
+        limit = (_GROUP / "memory.max").read_text(encoding="ascii").strip()
+        used = int((_GROUP / "memory.current").read_text(encoding="ascii"))
+        lines = (_GROUP / "memory.stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return otherwise
+    if not limit.isdigit():
+        return otherwise
+    counts = (line.split() for line in lines)
+    cached = sum(int(count) for name, count in counts if name in {"inactive_file", "active_file"})
+    return int(limit) - used + cached
+
 
 # Pinned for every CUDA context of this process, not only for the current device's.
 _PORTABLE = 1
@@ -125,3 +160,15 @@ def _take_error() -> None:
 
 def _cudart() -> Any:
     return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+
+
+_STATM = Path("/proc/self/statm")
+
+
+def resident_bytes() -> int:
+    """Bytes in memory now; where the system does not say, the most there ever were."""
+    try:
+        pages = int(_STATM.read_text(encoding="ascii").split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
+    return pages * os.sysconf("SC_PAGE_SIZE")

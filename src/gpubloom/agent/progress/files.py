@@ -1,0 +1,180 @@
+"""Looks through a script's folder without getting lost in it: it may hold a dataset of a million files.
+
+The script's own TensorBoard files, read as they grow.
+
+Checkpoints that a script wrote by itself: files and folders that look like one.
+"""
+
+import io
+import os
+import re
+import stat
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpubloom.agent.progress.formats import metric_name
+from gpubloom.traincard.interop.event_files import Scalars, read_scalars
+
+_MOST_ENTRIES = 5_000
+_DEEPEST = 5
+# Ours, or never what a script saves.
+_SKIPPED_FOLDERS = {"traincard", "agent", "logs", ".home", "node_modules", "__pycache__", ".git", ".venv"}
+
+
+def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[tuple[Path, os.stat_result]]:
+    """Plain files, never through links: those could lead out of the folder."""
+    seen = 0
+    for directory, folders, names in os.walk(folder):
+        depth = len(Path(directory).relative_to(folder).parts)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if depth < _DEEPEST and name not in _SKIPPED_FOLDERS and name not in without
+        )
+        seen += len(names) + len(folders)
+        for path in (Path(directory, name) for name in names):
+            try:
+                found = path.lstat()
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                yield path, found
+        if seen > _MOST_ENTRIES:
+            return
+
+
+def open_plain(path: Path) -> int:
+    """A descriptor to read from; OSError for a link, and no waiting for a pipe."""
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+# So much of them is read in one go: checksums in Python are slow.
+_MOST_FILES = 20
+_BYTES_PER_LOOK = 1 << 19
+# Pictures and graphs lie between the scalars.
+_LARGEST_RECORD = 1 << 16
+_HEAD = 12
+_FOOT = 4
+_WITHOUT_EVENTS = {"checkpoints", "data"}
+_TRAINER_STEP = re.compile(r"^(?:hp_metric|epoch)$")
+
+
+class EventFiles:
+    """Event files under the run directory that this attempt writes."""
+
+    def __init__(self, folder: Path, since: float) -> None:
+        self._folder = folder
+        self._since = since
+        self._offsets: dict[Path, int] = {}
+
+    def look(self) -> Iterator[Scalars]:
+        """Scalars that came since the last look, by TrainCard's names."""
+        for path in self._find():
+            yield from self._read(path)
+
+    def _find(self) -> list[Path]:
+        for path, facts in files_below(self._folder, without=_WITHOUT_EVENTS):
+            # Those of earlier attempts stay as they are.
+            is_new = "tfevents" in path.name and path not in self._offsets and facts.st_mtime >= self._since
+            if is_new and len(self._offsets) < _MOST_FILES:
+                self._offsets[path] = 0
+        return list(self._offsets)
+
+    def _read(self, path: Path) -> Iterator[Scalars]:
+        with os.fdopen(open_plain(path), "rb") as file:
+            budget = _BYTES_PER_LOOK
+            while budget > 0:
+                begin = self._offsets[path]
+                file.seek(begin)
+                head = file.read(_HEAD)
+                if len(head) < _HEAD:
+                    return
+                length = struct.unpack_from("<Q", head)[0]
+                end = begin + _HEAD + length + _FOOT
+                if end > os.fstat(file.fileno()).st_size:
+                    return
+                if length <= _LARGEST_RECORD:
+                    record = head + file.read(length + _FOOT)
+                    budget -= len(record)
+                    yield from (_named(scalars) for scalars in read_scalars(io.BytesIO(record)))
+                else:
+                    budget -= _HEAD
+                self._offsets[path] = end
+
+
+def _named(scalars: Scalars) -> Scalars:
+    values = {
+        metric_name(tag): value for tag, value in scalars.values.items() if not _TRAINER_STEP.match(tag)
+    }
+    return Scalars(scalars.time, scalars.step, values)
+
+
+_ENDINGS = {
+    *(".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".h5", ".hdf5", ".keras", ".npz", ".msgpack", ".pkl"),
+    *(".joblib", ".distcp", ".gguf", ".onnx"),
+}
+# Data that was prepared for training has such names as well; it lies in folders of these names.
+_DATA_FOLDERS = {"data", "datasets", "cache"}
+# checkpoint-500, step_1000, epoch=3: one checkpoint of several files.
+_FOLDER = re.compile(
+    r"^(?P<what>checkpoint|ckpt|step|epoch|iter|global_step)[-_=]?(?P<number>\d+)$", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """One checkpoint, a file or a folder; `modified` is in seconds since 1970, `step` what its name says."""
+
+    path: Path
+    size: int
+    modified: float
+    step: int | None = None
+
+
+def find_saved(folder: Path, since: float = 0.0) -> list[Saved]:
+    """What was written at or after a moment, oldest first."""
+    found: dict[Path, Saved] = {}
+    for path, facts in files_below(folder, without=_DATA_FOLDERS):
+        if path.suffix.lower() not in _ENDINGS or facts.st_mtime < since:
+            continue
+        whole, step = _unit(path, folder)
+        before = found.get(whole)
+        found[whole] = Saved(
+            path=whole,
+            size=facts.st_size + (before.size if before else 0),
+            modified=max(facts.st_mtime, before.modified if before else 0.0),
+            step=step,
+        )
+    return sorted(found.values(), key=lambda saved: (saved.modified, saved.path))
+
+
+def _unit(path: Path, top: Path) -> tuple[Path, int | None]:
+    for folder in path.parents:
+        if folder == top:
+            break
+        if match := _FOLDER.match(folder.name):
+            is_step = match["what"].lower() not in {"epoch"}
+            return folder, int(match["number"]) if is_step else None
+    return path, None
+
+
+class SavedFiles:
+    """Tells of each checkpoint once it has settled, and again when it was written anew."""
+
+    def __init__(self, folder: Path, since: float) -> None:
+        self._folder = folder
+        self._since = since
+        self._seen: dict[Path, tuple[int, float]] = {}
+        self._told: dict[Path, tuple[int, float]] = {}
+
+    def look(self, *, ended: bool) -> Iterator[Saved]:
+        """`ended`: nobody writes any more, so everything has settled."""
+        for saved in find_saved(self._folder, self._since):
+            state = (saved.size, saved.modified)
+            settled = ended or self._seen.get(saved.path) == state
+            self._seen[saved.path] = state
+            if settled and self._told.get(saved.path) != state:
+                self._told[saved.path] = state
+                yield saved

@@ -1,0 +1,190 @@
+"""Refuses bodies that are larger than any honest request, without reading them to their end.
+
+Some addresses take more (`larger`); they read the body after they know whose it is. Uploads are the
+exception: their routes read it piece by piece and count it themselves.
+
+Refuses requests that no honest client sends, before anything else looks at them.
+
+Host: a page of another name that resolves to this machine (DNS rebinding) sends its own name here.
+Origin and Sec-Fetch-Site: a page of another site that posts here says so; browsers do not let it lie.
+
+Response headers that tell browsers to trust this origin with nothing more than it needs.
+"""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gpubloom.server.problems import Forbidden, MalformedRequest, Problem, TooLarge, problem_response
+
+LARGEST_BODY = 1024 * 1024
+
+
+class BodyLimit:
+    """ASGI middleware; counts what arrives, whatever Content-Length says."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        largest: int = LARGEST_BODY,
+        larger: Mapping[str, int] | None = None,
+        unlimited: re.Pattern[str] | None = None,
+    ) -> None:
+        self.app = app
+        self.largest = largest
+        self.larger = dict(larger or {})
+        self.unlimited = unlimited
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_upload(scope):
+            await self.app(scope, receive, send)
+            return
+        largest = self.larger.get(scope["path"], self.largest)
+        refusal = problem_response(
+            TooLarge(f"The request is larger than {largest // 1024} KiB. Send less at once.")
+        )
+        declared = Headers(scope=scope).get("content-length", "0")
+        # Longer numbers are too large whatever they say, and Python refuses to read the longest.
+        if not declared.isdecimal() or len(declared) > 15 or int(declared) > largest:
+            await refusal(scope, receive, send)
+            return
+        received = 0
+        too_large = False
+        answering = False
+
+        async def counted() -> Message:
+            nonlocal received, too_large
+            message = await receive()
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                if received > largest:
+                    # The app sees a client that left; the real one gets the refusal.
+                    too_large = True
+                    return {"type": "http.disconnect"}
+            return message
+
+        async def watched(message: Message) -> None:
+            nonlocal answering
+            if too_large and not answering:
+                return
+            answering = True
+            await send(message)
+
+        try:
+            await self.app(scope, counted, watched)
+        finally:
+            if too_large and not answering:
+                await refusal(scope, receive, send)
+
+    def _is_upload(self, scope: Scope) -> bool:
+        return (
+            scope["method"] == "PATCH"
+            and self.unlimited is not None
+            and self.unlimited.fullmatch(scope["path"]) is not None
+        )
+
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class RequestGuard:
+    """ASGI middleware that checks Host, Origin and Sec-Fetch-Site."""
+
+    def __init__(self, app: ASGIApp, *, hosts: frozenset[str]) -> None:
+        self.app = app
+        self.hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in {"http", "websocket"}:
+            problem = self._objection(scope)
+            if problem is not None:
+                await problem_response(problem)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _objection(self, scope: Scope) -> Problem | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").lower()
+        if _host_name(host) not in self.hosts:
+            return MalformedRequest(
+                "This server does not answer to that host name. "
+                "Its operator can allow it with BLOOM_ALLOWED_HOSTS.",
+                code="unknown_host",
+            )
+        if scope["type"] == "http" and scope["method"] in SAFE_METHODS:
+            return None
+        origin = headers.get("origin")
+        if origin is not None and not self._same_site(origin, host):
+            return Forbidden("This request came from a page of another site.", code="cross_site")
+        if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+            return Forbidden("This request came from a page of another site.", code="cross_site")
+        return None
+
+    def _same_site(self, origin: str, host: str) -> bool:
+        try:
+            parts = urlsplit(origin.lower())
+        except ValueError:
+            return False
+        return parts.netloc == host
+
+
+def _host_name(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+# Inline styles are needed by positioned menus and dialogs; scripts come from files only.
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self'",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+
+_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class SecurityHeaders:
+    """ASGI middleware; answers of the API are never cached unless they say so themselves."""
+
+    def __init__(self, app: ASGIApp, *, secure: bool) -> None:
+        self.app = app
+        self.headers = dict(_HEADERS)
+        if secure:
+            self.headers["Strict-Transport-Security"] = "max-age=31536000"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self.headers.items():
+                    headers.setdefault(name, value)
+                if scope["path"].startswith("/api/"):
+                    headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        await self.app(scope, receive, with_headers)

@@ -1,0 +1,462 @@
+"""A finding: one sentence for a person, and what it rests on.
+
+The last minutes of telemetry, as the diagnoses ask for it.
+
+Data-starved: the device waits for batches.
+
+Degraded: a rank died, failed, or broke its promise to say something; which one, and since when.
+
+Diverging: a loss that is no longer a number, or far above where it was.
+
+Out of memory soon: memory that grows step by step and will not be enough.
+
+Stalled: the loop has shown no sign of moving for longer than it announced.
+
+Throttled: a GPU that works slower than it could, because of heat or power.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise, takewhile
+from statistics import linear_regression, median
+from typing import Any, Literal
+
+from gpubloom.traincard.number_encoding import decode_number
+from gpubloom.traincard.ranks import RankReading
+from gpubloom.traincard.reading import Point, Reading
+
+Kind = Literal["stalled", "degraded", "diverging", "data_starved", "throttled", "out_of_memory_soon"]
+Severity = Literal["critical", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a run. `since`: seconds since 1970, or None when nobody knows."""
+
+    kind: Kind
+    severity: Severity
+    sentence: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+    since: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The finding as JSON holds it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From where on something is wrong. Seconds, fractions of one, °C."""
+
+    stall_seconds: float = 300.0
+    idle_gpu: float = 0.10
+    spike_deviations: float = 8.0
+    spike_share: float = 0.5
+    waiting_for_data: float = 0.3
+    hot: float = 87.0
+    slow_clock: float = 0.75
+    memory_full: float = 0.95
+    memory_seconds_left: float = 900.0
+
+
+def duration(seconds: float) -> str:
+    """2 h 05 min, 3 min 20 s, 12 s."""
+    whole = max(0, round(seconds))
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if whole >= 60:
+        return f"{whole // 60} min {whole % 60:02d} s" if whole % 60 else f"{whole // 60} min"
+    return f"{whole} s"
+
+
+def clock_time(t: float | None) -> str:
+    """A moment in UTC; the evidence has the number, for viewers that know the reader's time zone."""
+    return "an unknown time" if t is None else f"{datetime.fromtimestamp(t, UTC):%H:%M:%S} UTC"
+
+
+WINDOW_SECONDS = 120.0
+_FEWEST_SAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of one machine."""
+
+    rank: int
+    host: str | None
+    index: int
+    hosts: int
+
+    @property
+    def words(self) -> str:
+        return f"GPU {self.index}" if self.hosts < 2 or not self.host else f"GPU {self.index} of {self.host}"
+
+
+def values(
+    reading: Reading, rank: int, name: str, seconds: float = WINDOW_SECONDS
+) -> list[tuple[float, float]]:
+    """Time and value of one reading of a rank's machine, oldest first, within the last `seconds` of it."""
+    looks = reading.looks.get(rank)
+    if not looks:
+        return []
+    newest = looks[-1][0]
+    found = []
+    for t, look in looks:
+        value = decode_number(look.get(name))
+        if newest - t <= seconds and isinstance(value, (int, float)):
+            found.append((t, float(value)))
+    return found
+
+
+def mean(reading: Reading, rank: int, name: str, seconds: float = WINDOW_SECONDS) -> float | None:
+    """The mean of the last minutes; None when there are too few values to say."""
+    found = [value for _, value in values(reading, rank, name, seconds)]
+    return sum(found) / len(found) if len(found) >= _FEWEST_SAMPLES else None
+
+
+def last(reading: Reading, rank: int, name: str) -> float | None:
+    """The newest value; None when the last look did not have it."""
+    looks = reading.looks.get(rank)
+    value = decode_number(looks[-1][1].get(name)) if looks else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def fixed(reading: Reading, rank: int, name: str) -> float | None:
+    """What a machine described once, such as a GPU's highest clock."""
+    value = reading.facts.get(rank, {}).get(name)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def gpus(reading: Reading) -> Iterator[Gpu]:
+    """Every GPU that the last telemetry of its machine told about."""
+    hosts = len({reading.ranks[rank].host for rank in reading.looks})
+    for rank, looks in sorted(reading.looks.items()):
+        indices = {name.split("/")[1] for name in looks[-1][1] if name.startswith("gpu/")}
+        for index in sorted(int(word) for word in indices if word.isdecimal()):
+            yield Gpu(rank, reading.ranks[rank].host, index, hosts)
+
+
+def gpu_use(reading: Reading) -> float | None:
+    """The mean utilization of all GPUs in the last minutes, from 0 to 1; None when none tells."""
+    found = [mean(reading, gpu.rank, f"gpu/{gpu.index}/utilization") for gpu in gpus(reading)]
+    known = [use for use in found if use is not None]
+    return sum(known) / len(known) / 100 if known else None
+
+
+_FEWEST_STEPS = 10
+_BUSY_CPU = 85.0
+_HALF_IDLE_GPU = 0.5
+
+
+def data_starved(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
+    """By the loop's own measure (`data_seconds`) where it has one, else by idle GPUs beside a busy CPU."""
+    if reading.state.phase not in {None, "train"}:
+        return
+    waited, took = (reading.recent.get(f"train/{name}") for name in ("data_seconds", "step_seconds"))
+    if waited and took and min(len(waited), len(took)) >= _FEWEST_STEPS:
+        waiting = median(point.value for point in list(waited)[-50:])
+        step = median(point.value for point in list(took)[-50:])
+        if step > 0 and waiting / step > limits.waiting_for_data:
+            yield Finding(
+                "data_starved",
+                "warning",
+                f"Steps wait for data {waiting / step:.0%} of their time ({waiting:.3g} of {step:.3g} s). "
+                "Use more loader processes, or prepare the data beforehand.",
+                {"data_seconds": waiting, "step_seconds": step, "share": round(waiting / step, 3)},
+                waited[-1].t,
+            )
+        return
+    use, cpu = gpu_use(reading), mean(reading, 0, "cpu/utilization")
+    main = reading.ranks.get(0)
+    is_moving = main is not None and main.loop_is_quiet_for(now) < limits.stall_seconds
+    if is_moving and use is not None and cpu is not None and use < _HALF_IDLE_GPU and cpu > _BUSY_CPU:
+        yield Finding(
+            "data_starved",
+            "info",
+            f"The GPUs are {use:.0%} busy while the CPU is at {cpu:.0f} %: steps probably wait for data.",
+            {"gpu_utilization": round(use, 3), "cpu_utilization": round(cpu, 1)},
+            None,
+        )
+
+
+def degraded(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
+    """One finding for each rank of the running attempt that is missing."""
+    for rank in (reading.ranks[number] for number in sorted(reading.ranks)):
+        # One that only took part in an earlier attempt is not missed.
+        if rank.attempt != reading.state.attempt and 0 in reading.ranks:
+            continue
+        life = rank.life(now)
+        evidence = {
+            "rank": rank.rank,
+            "host": rank.host,
+            "pid": rank.pid,
+            "state": life,
+            "last_seen": rank.last_seen,
+            "step": rank.step,
+        }
+        if life == "ended" and rank.rank > 0 and rank.status in {"failed", "preempted", "interrupted"}:
+            yield Finding(
+                "degraded", "critical", _ended(rank), {**evidence, "status": rank.status}, rank.last_seen
+            )
+        elif life == "dead":
+            sentence = (
+                f"{_who(rank, reading)} is dead: its process is gone without a word. "
+                f"Last sign of life: {clock_time(rank.last_seen)}{_at_step(rank)}."
+            )
+            yield Finding("degraded", "critical", sentence, evidence, rank.last_seen)
+        elif life == "silent":
+            quiet = now - rank.seen_at
+            promised = max(rank.own_promise, rank.promise or 0.0)
+            sentence = (
+                f"{_who(rank, reading)} has been silent for {duration(quiet)}; it promised a sign of life "
+                f"within {duration(promised)}. Last one: {clock_time(rank.last_seen)}{_at_step(rank)}."
+            )
+            more = {"silent_seconds": round(quiet, 1), "promised_seconds": promised}
+            yield Finding("degraded", "critical", sentence, {**evidence, **more}, rank.last_seen)
+
+
+def _who(rank: RankReading, reading: Reading) -> str:
+    if rank.rank == 0 and reading.state.world_size == 1:
+        return "The training process"
+    return f"Rank {rank.rank}" + (f" on {rank.host}" if rank.host else "")
+
+
+def _at_step(rank: RankReading) -> str:
+    return "" if rank.step is None else f", at step {rank.step:,}"
+
+
+def _ended(rank: RankReading) -> str:
+    who = f"Rank {rank.rank}" + (f" on {rank.host}" if rank.host else "")
+    sentence = f"{who} {_ENDINGS[rank.status or '']} at {clock_time(rank.last_seen)}{_at_step(rank)}"
+    if rank.error is None:
+        return f"{sentence}."
+    message = str(rank.error.get("message", "")).strip().partition("\n")[0][:200]
+    return f"{sentence}: {rank.error.get('type')}" + (f": {message}" if message else "")
+
+
+_ENDINGS = {"failed": "failed", "preempted": "was told to stop", "interrupted": "was interrupted"}
+
+
+_NEWEST = 5
+_FEWEST_BEFORE = 20
+# The median distance from the median of normal noise, as a standard deviation.
+_DEVIATION_OF_MEDIAN_DISTANCE = 1.4826
+
+
+def diverging(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
+    """Losses and gradient norms of rank 0."""
+    for name, points in sorted(reading.recent.items()):
+        if name.endswith(("loss", "grad_norm")):
+            found = _not_a_number(name, list(points)) or (
+                _spike(name, list(points), limits) if name.endswith("loss") else None
+            )
+            if found:
+                yield found
+
+
+def _not_a_number(name: str, points: list[Point]) -> Finding | None:
+    bad = list(takewhile(lambda point: not math.isfinite(point.value), reversed(points)))
+    if not bad:
+        return None
+    first = bad[-1]
+    word = "NaN" if math.isnan(first.value) else "infinite"
+    # One gradient norm that overflows is how mixed precision finds its scale; a loss is not.
+    if name.endswith("grad_norm") and len(bad) < _NEWEST:
+        return None
+    return Finding(
+        "diverging",
+        "critical",
+        f"{name} is {word} since step {first.step:,.0f}. Resume from the last checkpoint before it with a "
+        "lower learning rate, and look at the data of that step.",
+        {
+            "series": name,
+            "step": first.step,
+            "value": word,
+            "steps": len(bad),
+            "before": _last_number(points),
+        },
+        first.t,
+    )
+
+
+def _last_number(points: list[Point]) -> dict[str, float] | None:
+    for point in reversed(points):
+        if math.isfinite(point.value):
+            return {"step": point.step, "value": point.value}
+    return None
+
+
+def _spike(name: str, points: list[Point], limits: Limits) -> Finding | None:
+    points = [point for point in points if math.isfinite(point.value)]
+    before = [point.value for point in points[:-_NEWEST]]
+    if len(before) < _FEWEST_BEFORE:
+        return None
+    usual = median(before)
+    deviation = _DEVIATION_OF_MEDIAN_DISTANCE * median(abs(value - usual) for value in before)
+    # Both: far outside the noise, and much in itself. A falling loss lies below its own median.
+    allowed = usual + max(limits.spike_deviations * deviation, limits.spike_share * abs(usual))
+    newest = points[-_NEWEST:]
+    high = median(point.value for point in newest)
+    if high <= allowed:
+        return None
+    since = next(point for point in newest if point.value > allowed)
+    return Finding(
+        "diverging",
+        "warning",
+        f"{name} jumped to {high:.4g} at step {since.step:,.0f}; it was about {usual:.4g} before.",
+        {"series": name, "step": since.step, "value": high, "usual": usual, "allowed": allowed},
+        since.t,
+    )
+
+
+_GIB = 1024**3
+_MEMORY_WINDOW_SECONDS = 600.0
+_FEWEST_MEMORY_SAMPLES = 6
+# Allocators take a GPU's memory in large pieces early and keep it: full is normal there, growing is not.
+_ALREADY_USED = 0.7
+_GROWTH_SHARE = 0.01
+
+
+def out_of_memory_soon(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
+    """GPUs by their growth, the machine's own memory by its growth or when it is nearly full."""
+    for gpu in gpus(reading):
+        prefix = f"gpu/{gpu.index}/memory_"
+        evidence = {"gpu": gpu.index, "host": gpu.host}
+        yield from _growing(reading, gpu.rank, gpu.words, f"{prefix}used", f"{prefix}total", evidence, limits)
+    for rank in sorted(reading.looks):
+        host = reading.ranks[rank].host
+        words = "The machine" if len(reading.looks) < 2 or not host else host
+        found = list(_growing(reading, rank, words, "ram/used", "ram/total", {"host": host}, limits))
+        used, total = last(reading, rank, "ram/used"), last(reading, rank, "ram/total")
+        if not found and used is not None and total and used / total > limits.memory_full:
+            sentence = (
+                f"{words} has little memory left: {used / _GIB:.1f} of {total / _GIB:.1f} GiB are used. "
+                "Without room the system ends the run."
+            )
+            room = {"host": host, "used": used, "total": total}
+            found.append(Finding("out_of_memory_soon", "warning", sentence, room, None))
+        yield from found
+
+
+def _growing(
+    reading: Reading,
+    rank: int,
+    words: str,
+    used_name: str,
+    total_name: str,
+    evidence: Mapping[str, object],
+    limits: Limits,
+) -> Iterator[Finding]:
+    looks = values(reading, rank, used_name, _MEMORY_WINDOW_SECONDS)
+    total = last(reading, rank, total_name)
+    if len(looks) < _FEWEST_MEMORY_SAMPLES or not total or looks[-1][1] / total < _ALREADY_USED:
+        return
+    times, used = zip(*looks, strict=True)
+    if times[-1] <= times[0]:
+        return
+    slope = linear_regression(times, used).slope
+    grown = slope * (times[-1] - times[0])
+    # Up and down again, or one piece at the start, is no trend: most looks must be above the one before.
+    rising = sum(after > before for before, after in pairwise(used))
+    if grown < _GROWTH_SHARE * total or rising < 0.6 * (len(used) - 1):
+        return
+    left = (total - used[-1]) / slope
+    if left > limits.memory_seconds_left:
+        return
+    sentence = (
+        f"{words} runs out of memory in about {duration(left)} if this goes on: {used[-1] / _GIB:.1f} of "
+        f"{total / _GIB:.1f} GiB are used, {slope * 60 / _GIB:.2f} GiB more every minute."
+    )
+    more = {"used": used[-1], "total": total, "bytes_per_second": slope, "seconds_left": left}
+    yield Finding("out_of_memory_soon", "warning", sentence, {**evidence, **more}, times[0])
+
+
+def stalled(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
+    """Looks at rank 0, which all others wait for. A process that is gone is another finding."""
+    main = reading.ranks.get(0)
+    if main is None or main.life(now) in {"dead", "ended"} or reading.state.phase == "idle":
+        return
+    quiet = main.loop_is_quiet_for(now)
+    if quiet < limits.stall_seconds:
+        return
+    use = gpu_use(reading)
+    where = "" if reading.state.step is None else f" at step {reading.state.step:,}"
+    phase = f" in phase {reading.state.phase}" if reading.state.phase else ""
+    sentence = f"Training appears stalled{where}{phase}: no progress for {duration(quiet)}"
+    if use is None:
+        sentence += "."
+    elif use < limits.idle_gpu:
+        sentence += f", and the GPUs are idle ({use:.0%} busy)."
+    else:
+        sentence += (
+            f", though the GPUs are {use:.0%} busy: a very long step, or ranks that wait for each other."
+        )
+    yield Finding(
+        "stalled",
+        "warning" if use is not None and use >= limits.idle_gpu else "critical",
+        sentence,
+        {
+            "step": reading.state.step,
+            "phase": reading.state.phase,
+            "seconds_without_progress": round(quiet, 1),
+            "allowed_seconds": limits.stall_seconds,
+            "gpu_utilization": None if use is None else round(use, 3),
+        },
+        main.loop_last,
+    )
+
+
+_BUSY = 50.0
+_THROTTLING_WINDOW_SECONDS = 60.0
+
+
+def throttled(reading: Reading, now: float, limits: Limits) -> Iterator[Finding]:
+    """One finding per GPU."""
+    for gpu in gpus(reading):
+        if found := _of(reading, gpu, limits):
+            yield found
+
+
+def _of(reading: Reading, gpu: Gpu, limits: Limits) -> Finding | None:
+    prefix = f"gpu/{gpu.index}/"
+
+    def recent(name: str) -> float | None:
+        return mean(reading, gpu.rank, prefix + name, _THROTTLING_WINDOW_SECONDS)
+
+    temperature, clock = recent("temperature"), recent("clock")
+    top = fixed(reading, gpu.rank, f"{prefix}clock_max")
+    hot = fixed(reading, gpu.rank, f"{prefix}temperature_limit") or limits.hot
+    by_heat, by_power = recent("slowed_by_heat"), recent("slowed_by_power")
+    busy = recent("utilization")
+    slow = clock is not None and top is not None and top > 0 and clock / top < limits.slow_clock
+    is_busy = busy is not None and busy >= _BUSY
+    if by_heat is None:
+        # A driver that does not say why leaves the thermometer.
+        by_heat = float(temperature is not None and temperature >= hot and (slow or clock is None))
+    if by_heat > 0.5:
+        why = "heat"
+    elif slow and is_busy and by_power is not None and by_power > 0.5:
+        why = "its power limit"
+    else:
+        return None
+    words = [f"{gpu.words} is slowed down by {why}"]
+    if temperature is not None:
+        words.append(f"{temperature:.0f} °C")
+    if clock is not None and top:
+        words.append(f"{clock:.0f} of {top:.0f} MHz")
+    power = recent("power")
+    if why != "heat" and power is not None:
+        words.append(f"{power:.0f} W")
+    looks = values(reading, gpu.rank, f"{prefix}temperature", _THROTTLING_WINDOW_SECONDS)
+    evidence = {
+        "gpu": gpu.index,
+        "host": gpu.host,
+        "temperature": temperature,
+        "temperature_limit": hot,
+        "clock": clock,
+        "clock_max": top,
+        "power": power,
+    }
+    return Finding("throttled", "warning", ", ".join(words) + ".", evidence, looks[0][0] if looks else None)

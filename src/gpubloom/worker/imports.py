@@ -1,0 +1,526 @@
+"""Claiming a dataset or a model that waits for a worker, and keeping the right to write about it.
+
+The same rules as for jobs (docs/jobs.md): the token is the right, and every write carries it.
+
+Fetches models and datasets from a hub, in child processes, with the token of whoever asked for them.
+
+Inspects a dataset that has arrived, in a child process; the report goes into its row.
+
+Clears away uploads that nobody continues and folders that no row knows, and completes uploads that were
+whole when the server that took them came to an end.
+
+Prepares what people brought: fetches it from a hub, inspects it, and clears away what was abandoned.
+
+Each thing is claimed with a lease, worked on in a child process outside of any transaction, and written only
+while the token holds. A worker that is killed leaves it as it was; the next one claims it again.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import structlog
+from sqlalchemy import exists, or_, select, update
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gpubloom.server.accounts.hub_tokens import open_hub_token
+from gpubloom.server.audit.service import record
+from gpubloom.server.clock import now
+from gpubloom.server.datasets import files as dataset_files
+from gpubloom.server.datasets import service as datasets
+from gpubloom.server.datasets.files import dataset_file, dataset_folder, problems_file
+from gpubloom.server.datasets.reading import MODULE, inspection_request
+from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.db.clock import database_time
+from gpubloom.server.db.database import Database
+from gpubloom.server.models import files as model_files
+from gpubloom.server.models import service as models
+from gpubloom.server.models.checks import CheckFailed, check_folder
+from gpubloom.server.models.files import own_folder
+from gpubloom.server.models.tables import Model
+from gpubloom.server.settings import Settings
+from gpubloom.server.storage import children
+from gpubloom.server.storage.room import room_left
+from gpubloom.worker import imports
+from gpubloom.worker.disk import MachineDisk
+from gpubloom.worker.retries import is_outage
+
+LEASE = timedelta(seconds=20)
+# A file that ended as many workers' attempts would end the next one too.
+MOST_ATTEMPTS = 3
+
+Kept = TypeVar("Kept", Dataset, Model)
+
+
+async def claim(session: AsyncSession, table: type[Kept], status: str, worker: str) -> Kept | None:
+    """What has waited longest in a status and nobody prepares."""
+    chosen = (
+        select(table.id)
+        .where(
+            table.status == status, or_(table.lease_expires.is_(None), table.lease_expires < database_time())
+        )
+        .order_by(table.updated_at, table.id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+        .scalar_subquery()
+    )
+    claimed: Kept | None = await session.scalar(
+        update(table)
+        .where(table.id == chosen)
+        .values(
+            lease_token=uuid4(), lease_expires=database_time(LEASE), worker=worker, attempt=table.attempt + 1
+        )
+        .returning(table)
+        .execution_options(synchronize_session=False, populate_existing=True)
+    )
+    return claimed
+
+
+async def renew(
+    session: AsyncSession, table: type[Kept], row_id: UUID, token: UUID, seen: dict[str, Any]
+) -> bool:
+    """Keep the lease and tell how far it is; says whether it is still held."""
+    renewed = await session.execute(
+        update(table)
+        .where(table.id == row_id, table.lease_token == token)
+        .values(lease_expires=database_time(LEASE), **seen)
+        .returning(table.id)
+        .execution_options(synchronize_session=False)
+    )
+    return renewed.one_or_none() is not None
+
+
+async def settle(
+    session: AsyncSession, table: type[Kept], row_id: UUID, token: UUID, outcome: dict[str, Any]
+) -> bool:
+    """Write what came of it and give the lease up; nothing is written when it was lost."""
+    freed = {"lease_token": None, "lease_expires": None, "worker": None}
+    settled = await session.execute(
+        update(table)
+        .where(table.id == row_id, table.lease_token == token)
+        .values(**outcome, **freed)
+        .returning(table.id)
+        .execution_options(synchronize_session=False)
+    )
+    return settled.one_or_none() is not None
+
+
+async def holders(session: AsyncSession, table: type[Kept]) -> set[str]:
+    """The workers that hold leases."""
+    names = await session.scalars(
+        select(table.worker).where(table.lease_expires > database_time()).distinct()
+    )
+    return {name for name in names if name is not None}
+
+
+async def expire(session: AsyncSession, table: type[Kept], workers: Collection[str]) -> None:
+    """End the leases of workers that are known to be gone."""
+    await session.execute(
+        update(table)
+        .where(table.worker.in_(workers))
+        .values(lease_expires=database_time())
+        .execution_options(synchronize_session=False)
+    )
+
+
+_MODULE = "gpubloom.server.storage.fetch_process"
+# A large model over a slow line takes a day; more is a line that hangs.
+_SECONDS = 2 * 24 * 3600.0
+
+
+async def fetch_dataset(
+    database: Database, settings: Settings, dataset: Dataset, seen: dict[str, Any]
+) -> dict[str, Any]:
+    """What becomes of the row: a file that is then inspected, or the reason why there is none."""
+    origin = dataset.origin
+    request = {
+        "kind": "dataset",
+        "target": str(dataset_folder(settings, dataset.id)),
+        **{name: origin.get(name) for name in ("repository", "config", "split", "revision")},
+    }
+    said = await _fetch(database, settings, dataset, request, seen)
+    if "fetched" not in said:
+        return _fetch_failed(said)
+    found = said["fetched"]
+    return {
+        "status": "inspecting",
+        "filename": found["filename"],
+        "size": found["size"],
+        "received": found["size"],
+        "origin": origin | {name: found[name] for name in ("config", "split", "revision", "notes")},
+        "progress": None,
+        "problem": None,
+        "attempt": 0,
+    }
+
+
+async def fetch_model(
+    database: Database, settings: Settings, model: Model, seen: dict[str, Any]
+) -> dict[str, Any]:
+    """What becomes of the row: a folder that was checked, or the reason why there is none."""
+    folder = own_folder(settings, model.id)
+    request = {
+        "kind": "model",
+        "target": str(folder),
+        "repository": model.repository,
+        "revision": model.revision,
+    }
+    said = await _fetch(database, settings, model, request, seen)
+    if "fetched" not in said:
+        return _fetch_failed(said)
+    try:
+        check = await check_folder(folder)
+    except CheckFailed as failure:
+        return _fetch_failed({"refused": str(failure)})
+    found = said["fetched"]
+    return {
+        "status": "ready",
+        "revision": found["revision"],
+        "size": found["size"],
+        "received": found["size"],
+        "check": check,
+        "progress": None,
+        "problem": None,
+    }
+
+
+async def _fetch(
+    database: Database,
+    settings: Settings,
+    row: Dataset | Model,
+    request: dict[str, Any],
+    seen: dict[str, Any],
+) -> dict[str, Any]:
+    async with database.read() as session:
+        token = await open_hub_token(session, settings, row.user_id)
+        # What this row itself was counted with before is not in its own way.
+        room = await room_left(session, settings, row.user_id) + row.size
+    request |= {"token": token, "most_bytes": room}
+    last: dict[str, Any] = {}
+    try:
+        async with aclosing(children.answers(_MODULE, request, seconds=_SECONDS)) as answers:
+            async for said in answers:
+                if "received" in said:
+                    seen["received"], seen["size"] = said["received"], said["size"]
+                    seen["progress"] = said["received"] / max(1, said["size"])
+                last = said
+    except children.ChildFailed as failure:
+        return {"refused": f"Fetching did not come to an end. {failure}"}
+    return last
+
+
+def _fetch_failed(said: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "status": "failed",
+        "problem": str(said.get("refused", "Fetching gave no answer.")),
+        "progress": None,
+        "size": 0,
+        "received": 0,
+    }
+
+
+# A slow disk and a busy machine read this much in a second.
+_SLOWEST_BYTES_PER_SECOND = 2_000_000
+_LEAST_SECONDS = 300.0
+
+
+async def inspect_dataset(
+    database: Database, settings: Settings, dataset: Dataset, seen: dict[str, Any]
+) -> dict[str, Any]:
+    """What becomes of the row; `seen` tells how far it is."""
+    if not dataset_file(settings, dataset).is_file():
+        return _inspection_failed("The file is gone from this server's disk. Upload it again.")
+    seconds = _LEAST_SECONDS + dataset.size / _SLOWEST_BYTES_PER_SECOND
+    request = inspection_request(settings, dataset, problems_file(settings, dataset.id), seconds)
+    last: dict[str, Any] = {}
+    try:
+        async with aclosing(children.answers(MODULE, request, seconds=seconds)) as answers:
+            async for said in answers:
+                if "progress" in said:
+                    seen["progress"] = said["progress"]
+                last = said
+    except children.ChildFailed as failure:
+        return _inspection_failed(f"The inspection did not come to an end. {failure}")
+    if "report" not in last:
+        return _inspection_failed(str(last.get("refused", "The inspection gave no report.")))
+    return {"status": "ready", "report": last["report"], "problem": None, "progress": None}
+
+
+def _inspection_failed(sentence: str) -> dict[str, Any]:
+    return {"status": "failed", "problem": sentence, "progress": None, "report": None}
+
+
+ABANDONED_AFTER = timedelta(days=1)
+
+
+async def sweep(database: Database, settings: Settings) -> None:
+    """Everything once."""
+    async with database.read() as session:
+        uploads = list(await session.scalars(select(Dataset).where(Dataset.status == "uploading")))
+        model_uploads = list(await session.scalars(select(Model).where(Model.status == "uploading")))
+    for dataset in uploads:
+        arriving = dataset_files.arriving_file(settings, dataset)
+        if arriving.is_whole:
+            async with database.write() as session:
+                await datasets.note_received(session, dataset.id, dataset.size)
+        elif _is_abandoned(dataset, dataset_files.dataset_folder(settings, dataset.id)):
+            await _abandon(database, settings, dataset)
+    for model in model_uploads:
+        folder = model_files.own_folder(settings, model.id)
+        if await asyncio.to_thread(model_files.is_whole, settings, model):
+            await _check(database, model, folder)
+        elif _is_abandoned(model, folder):
+            await _abandon(database, settings, model)
+    await _remove_strays(database, settings)
+
+
+def _is_abandoned(row: Dataset | Model, folder: Path) -> bool:
+    """Whether neither the row nor a file of it has changed for a day."""
+    moments = [row.updated_at.timestamp()]
+    if folder.is_dir():
+        moments += [path.stat().st_mtime for path in folder.iterdir()]
+    return time.time() - max(moments) > ABANDONED_AFTER.total_seconds()
+
+
+async def _abandon(database: Database, settings: Settings, row: Dataset | Model) -> None:
+    async with database.write() as session:
+        stored: Dataset | Model | None = await session.get(type(row), row.id)
+        if stored is None or stored.updated_at != row.updated_at:
+            return
+        await session.delete(stored)
+        kind = type(row).__name__.lower()
+        record(
+            session,
+            f"{kind}.abandoned",
+            actor=None,
+            subject=f"{kind}:{row.id}",
+            ip_address=None,
+            name=row.name,
+        )
+    await _remove(settings, type(row), row.id)
+
+
+async def _check(database: Database, model: Model, folder: Path) -> None:
+    try:
+        check = await check_folder(folder)
+    except CheckFailed as failure:
+        async with database.write() as session:
+            await models.note_failure(session, model.id, str(failure))
+        return
+    async with database.write() as session:
+        await models.note_check(session, model.id, check)
+
+
+async def remove_if_gone(database: Database, settings: Settings, row: Dataset | Model) -> None:
+    """Whoever deleted a row removed its files; what a child process made since goes as well."""
+    async with database.read() as session:
+        if await session.get(type(row), row.id) is not None:
+            return
+    await _remove(settings, type(row), row.id)
+
+
+async def _remove(settings: Settings, table: type[Any], row_id: UUID) -> None:
+    remove = dataset_files.remove_dataset if table is Dataset else model_files.remove_model
+    await asyncio.to_thread(remove, settings, row_id)
+
+
+async def _remove_strays(database: Database, settings: Settings) -> None:
+    folders: tuple[tuple[type[Any], Path], ...] = (
+        (Dataset, dataset_files.datasets_folder(settings)),
+        (Model, model_files.models_folder(settings)),
+    )
+    for table, path in folders:
+        old = await asyncio.to_thread(_old_folders, path)
+        if not old:
+            continue
+        async with database.read() as session:
+            known = set(await session.scalars(select(table.id).where(table.id.in_(old))))
+        for row_id in old - known:
+            await _remove(settings, table, row_id)
+
+
+def _old_folders(path: Path) -> set[UUID]:
+    """Folders that are named like rows and have not changed for a day."""
+    found = set()
+    before = now().timestamp() - ABANDONED_AFTER.total_seconds()
+    for folder in path.iterdir() if path.is_dir() else ():
+        try:
+            row_id = UUID(folder.name)
+        except ValueError:
+            continue
+        if folder.stat().st_mtime < before:
+            found.add(row_id)
+    return found
+
+
+log = structlog.get_logger("bloom.worker")
+
+LOOK_SECONDS = 0.5
+RENEW_SECONDS = 1.0
+RELEASE_SECONDS = 2.0
+SWEEP_SECONDS = 60.0
+
+# What is seen along the way, by the names of the row's columns.
+Seen = dict[str, Any]
+Work = Callable[[Database, Settings, Any, Seen], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A table, the status in which its rows wait, who prepares them and how many at once."""
+
+    table: type[Any]
+    status: str
+    work: Work
+    at_once: int
+
+
+class Preparations:
+    """All that one worker prepares, until it is told to stop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        worker: str,
+        lives: Callable[[str], bool],
+        disk: MachineDisk,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._worker = worker
+        self._lives = lives
+        self._disk = disk
+        self._kinds: tuple[Kind, ...] = (
+            Kind(Dataset, "inspecting", imports.inspect_dataset, at_once=1),
+            Kind(Dataset, "fetching", imports.fetch_dataset, at_once=2),
+            Kind(Model, "fetching", imports.fetch_model, at_once=2),
+        )
+        self._running: dict[Kind, set[asyncio.Task[None]]] = {kind: set() for kind in self._kinds}
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        clock = asyncio.get_running_loop().time
+        swept = released = -1e9
+        try:
+            while not stopping.is_set():
+                if clock() - released >= RELEASE_SECONDS:
+                    released = clock()
+                    await self._try(self._take_over_from_the_dead)
+                for kind in self._kinds if await self._disk.is_usable() else ():
+                    await self._try(lambda kind=kind: self._claim(kind))  # type: ignore[misc]
+                if clock() - swept >= SWEEP_SECONDS:
+                    swept = clock()
+                    await self._try(lambda: imports.sweep(self._database, self._settings))
+                await self._wait(stopping)
+        finally:
+            tasks = self._tasks()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [task for running in self._running.values() for task in running]
+
+    async def _wait(self, stopping: asyncio.Event) -> None:
+        """A moment, or until there is room for the next one."""
+        told = asyncio.create_task(stopping.wait())
+        await asyncio.wait({told, *self._tasks()}, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+
+    async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except (SQLAlchemyError, OSError) as problem:
+            if isinstance(problem, OSError) or is_outage(problem):
+                log.warning("preparing waits for the database or the disk", reason=type(problem).__name__)
+            else:
+                log.error("preparing failed", exc_info=problem)
+            await asyncio.sleep(1)
+
+    async def _take_over_from_the_dead(self) -> None:
+        tables: tuple[type[Any], ...] = (Dataset, Model)
+        for table in tables:
+            # A read first: an idle worker takes no write lock.
+            async with self._database.read() as session:
+                others = await holders(session, table) - {self._worker}
+            if gone := [name for name in others if not self._lives(name)]:
+                async with self._database.write() as session:
+                    await expire(session, table, gone)
+
+    async def _claim(self, kind: Kind) -> None:
+        while len(self._running[kind]) < kind.at_once:
+            # A read first: an idle worker takes no write lock.
+            async with self._database.read() as session:
+                if not await session.scalar(select(exists().where(kind.table.status == kind.status))):
+                    return
+            async with self._database.write() as session:
+                row = await claim(session, kind.table, kind.status, self._worker)
+            if row is None:
+                return
+            task = asyncio.create_task(self._prepare(kind, row), name=f"prepare {row.id}")
+            self._running[kind].add(task)
+            task.add_done_callback(lambda done, kind=kind: self._ended(kind, done))  # type: ignore[misc]
+
+    def _ended(self, kind: Kind, task: asyncio.Task[None]) -> None:
+        self._running[kind].discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            # The lease runs out, and somebody tries again.
+            log.error("preparing failed", exc_info=problem)
+
+    async def _prepare(self, kind: Kind, row: Any) -> None:
+        if row.attempt > MOST_ATTEMPTS:
+            sentence = f"This was tried {MOST_ATTEMPTS} times, and each time the worker came to an end."
+            await self._settle(kind, row, {"status": "failed", "problem": sentence, "progress": None})
+            return
+        seen: Seen = {}
+        work: asyncio.Task[dict[str, Any]] = asyncio.ensure_future(
+            kind.work(self._database, self._settings, row, seen)
+        )
+        try:
+            while not (await asyncio.wait({work}, timeout=RENEW_SECONDS))[0]:
+                if not await self._renew(kind, row, seen):
+                    # Deleted, or to be read another way now.
+                    return
+            outcome = work.result()
+            if outcome.get("status") == "failed" and await self._disk.examine() is not None:
+                # The disk of this machine is at fault: it waits for the next try, which is not counted.
+                outcome = {"attempt": row.attempt - 1, "progress": None}
+            await self._settle(kind, row, outcome)
+        except asyncio.CancelledError:
+            # Nothing was wrong with it: it does not count as a try.
+            await asyncio.shield(self._settle(kind, row, {"attempt": row.attempt - 1}))
+            raise
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            await self._try(lambda: imports.remove_if_gone(self._database, self._settings, row))
+
+    async def _renew(self, kind: Kind, row: Any, seen: Seen) -> bool:
+        try:
+            async with self._database.write() as session:
+                return await renew(session, kind.table, row.id, row.lease_token, seen)
+        except (SQLAlchemyError, OSError) as problem:
+            if not is_outage(problem):
+                raise
+            log.warning("the database does not answer, trying again", reason=type(problem).__name__)
+            return True
+
+    async def _settle(self, kind: Kind, row: Any, outcome: dict[str, Any]) -> None:
+        for _ in range(30):
+            try:
+                async with self._database.write() as session:
+                    await settle(session, kind.table, row.id, row.lease_token, outcome)
+            except (SQLAlchemyError, OSError) as problem:
+                if not is_outage(problem):
+                    raise
+                log.warning("the database does not answer, trying again", reason=type(problem).__name__)
+                await asyncio.sleep(1)
+            else:
+                return

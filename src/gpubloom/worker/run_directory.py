@@ -1,0 +1,342 @@
+"""A training's data and model as part of its run directory, so that they travel with it.
+
+Files are linked where that is possible, not copied. What comes back from another machine can never be
+written to them (`storage.applying`), so the originals stay as they are.
+
+Makes a job's run directory ready for an attempt, and reads its last line of output. Plain file work.
+
+Makes a script's run directory ready for an attempt: its data, how it goes on, and the walls around it.
+
+The person's files lie in `work` since the job was made. What the script saves there is what it goes on from.
+
+Makes a task's directory ready for an attempt, and reads its answer. Plain file work.
+
+From a job's row to what an agent runs, whatever kind of job it is. Plain file work.
+"""
+
+import json
+import math
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import gpubloom
+from gpubloom.agent.progress.files import Saved, find_saved
+from gpubloom.agent.spec import JobSpec
+from gpubloom.datasets.downloading import FetchProblem
+from gpubloom.datasets.named import prepare_named
+from gpubloom.plan import Plan, TrainConfig, find_files, run_files
+from gpubloom.plan.backends import interpreter_for
+from gpubloom.plan.tasks import RESULT_FILE, TASK_SCRIPT, task_files, task_from
+from gpubloom.providers.base import ProviderError, Reservation
+from gpubloom.providers.local.devices import CPU, CPU_SIDE_SLOT
+from gpubloom.providers.local.sandbox import Limits, Sandbox, why_no_sandbox
+from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
+from gpubloom.server.jobs.kinds import Kind
+from gpubloom.server.jobs.logs import read_output
+from gpubloom.server.jobs.script_files import note_brought, read_brought, was_brought
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.playground.endpoint import SERVE_FILE
+from gpubloom.storage.applying import has_received
+from gpubloom.traincard import ControlFile
+from gpubloom.traincard.atomic_write import replace_file
+
+INPUTS = "inputs"
+
+
+def stage_inputs(run_dir: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The config with paths that hold wherever the run directory lies. ValueError, OSError: a file is gone.
+
+    The same config gives the same result, so a later attempt finds everything in place.
+    """
+    data, model = dict(config.get("data") or {}), dict(config.get("model") or {})
+    tokenizer = dict(data.get("tokenizer") or {})
+    if model.get("path"):
+        if tokenizer.get("path") and Path(tokenizer["path"]).is_relative_to(model["path"]):
+            inside = Path(tokenizer["path"]).relative_to(model["path"])
+            tokenizer["path"] = str(Path(INPUTS, "model", inside))
+        model["path"] = _bring(run_dir, "model", str(model["path"]))
+    if tokenizer.get("path") and not str(tokenizer["path"]).startswith(f"{INPUTS}/"):
+        tokenizer["path"] = _bring(run_dir, "tokenizer", str(tokenizer["path"]))
+    for name in ("train_path", "eval_path"):
+        if data.get(name):
+            data[name] = _bring(run_dir, name.removesuffix("_path"), str(data[name]))
+    if tokenizer:
+        data["tokenizer"] = tokenizer
+    return {**config, "data": data, **({"model": model} if model else {})}
+
+
+def _bring(run_dir: Path, name: str, path: str) -> str:
+    """A file, folder or pattern under `inputs/<name>`; its path from the run directory."""
+    files = find_files(path)
+    if not files:
+        raise ValueError(f"There are no files in {path}.")
+    is_file = Path(path).expanduser().is_file()
+    top = files[0].parent if is_file else _top_of(files, path)
+    link_name = Path(INPUTS, name)
+    for file in files:
+        _link(file, run_dir / link_name / file.relative_to(top))
+    return str(link_name / files[0].name) if is_file else str(link_name)
+
+
+def _top_of(files: list[Path], path: str) -> Path:
+    folder = Path(path).expanduser()
+    return folder if folder.is_dir() else Path(os.path.commonpath([file.parent for file in files]))
+
+
+def _link(source: Path, target: Path) -> None:
+    real = source.resolve(strict=True)
+    if target.exists() and target.stat().st_size == real.stat().st_size:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    try:
+        os.link(real, target)
+    except OSError:
+        # Another disk.
+        shutil.copyfile(real, target)
+
+
+# Lines of the agent's own in the output.
+_AGENT_NOTE = "[bloom-agent]"
+
+
+def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], attempt: int) -> None:
+    """Write what was asked for, whatever an earlier attempt left. Called while nothing of the run lives.
+
+    A job that was extended asks for more than its directory says: what was asked before is kept beside it,
+    and the finished model makes room for the one to come.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    asked = TrainConfig.model_validate(config)
+    existing = run_dir / "config.json"
+    if _holds_another(existing, asked):
+        shutil.rmtree(run_dir / "model", ignore_errors=True)
+        existing.replace(run_dir / f"config.before-{attempt}.json")
+    for name, text in run_files(asked, Plan.model_validate(plan), gpubloom.__version__).items():
+        # Renamed into place: a link of that name is replaced, not written through.
+        replace_file(run_dir / name, text, durable=True)
+    # A paused run was told to pause; this attempt is told to run before it can look.
+    control = ControlFile(run_dir)
+    if control.read().want != "run":
+        control.want("run")
+
+
+def _holds_another(path: Path, asked: TrainConfig) -> bool:
+    try:
+        return TrainConfig.read(path) != asked
+    except (OSError, ValueError):
+        # There is none yet, or one that nobody wrote as it is.
+        return False
+
+
+def last_output_line(run_dir: Path) -> str | None:
+    """The last words of a training process that said nothing else."""
+    lines = read_output(run_dir, after=None, most_lines=50).lines
+    own = [line for line in lines if line.strip() and not line.startswith(_AGENT_NOTE)]
+    return own[-1] if own else None
+
+
+def write_control(run_dir: Path, want: str, settings: dict[str, Any], saves: int) -> None:
+    """Bring control.json to what the job's row asks for; does nothing when it already says so."""
+    control = ControlFile(run_dir)
+    now = control.read()
+    if any(now.set.get(name) != value for name, value in settings.items()):
+        control.set(settings)
+    for _ in range(max(0, saves - now.save)):
+        control.save()
+    if want in {"run", "pause", "cancel"} and now.want != want:
+        control.want(want)  # type: ignore[arg-type]
+
+
+# Hidden, so that a cache in it does not travel when the job goes on elsewhere.
+_HOME_FOLDER = ".home"
+_DATA_FOLDER = "data"
+
+
+def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Reservation) -> JobSpec:
+    """What an agent runs, here or elsewhere. ProviderError with a sentence: it cannot run here.
+
+    Called while nothing of the run lives. `home` is BLOOM_HOME, which no script may see.
+    """
+    task = script_task(job.config)
+    work = run_dir / WORK_FOLDER
+    if not (work / task.entry).is_file():
+        raise ProviderError(f"{task.entry} is not in the job's folder on this machine. Submit the job again.")
+    control = ControlFile(run_dir)
+    if control.read().want != "run":
+        control.want("run")
+    _bring_datasets(run_dir, home, task)
+    added, note = resume_words(run_dir, task, job.attempt)
+    command: tuple[str, ...] = (sys.executable, task.entry, *task.arguments, *added)
+    environment = dict(task.environment)
+    limit = None if job.max_hours is None else job.max_hours * 3600
+    came_from_remote = has_received(run_dir)
+    if job.target == "local" and (task.sandboxed or came_from_remote):
+        if reason := why_no_sandbox():
+            raise ProviderError(f"The script cannot run here: {reason}")
+        sandbox = Sandbox(
+            work=work,
+            home=run_dir / _HOME_FOLDER,
+            hidden=home,
+            limits=Limits.of_this_machine(run_dir, hours=job.max_hours),
+            network=task.network,
+            gpus=tuple(name for name in reservation.devices if name not in {CPU, CPU_SIDE_SLOT}),
+        )
+        sandbox.prepare()
+        command = sandbox.command(command, environment)
+        if not task.sandboxed:
+            # An admin confirmed what its owner brought, not what a rented machine added to it.
+            note = f"Runs in the sandbox: a rented machine has sent files into its folder. {note}".rstrip()
+        # Out here they would act on the program that builds the wall.
+        environment = {}
+    return JobSpec(
+        job_id=str(job.id),
+        run_dir=run_dir,
+        attempt=job.attempt,
+        command=command,
+        environment=environment,
+        time_limit_seconds=limit if job.target == "local" else None,
+        folder=WORK_FOLDER,
+        note=note,
+        total_steps=task.total_steps,
+    )
+
+
+def _bring_datasets(run_dir: Path, home: Path, task: ScriptTask) -> None:
+    """From the cache, or from where they lie in the world: the script itself may have no network."""
+    folder = run_dir / WORK_FOLDER / _DATA_FOLDER
+    for name in task.datasets:
+        # An earlier attempt may have left a link in its place, to have us write where it cannot.
+        for path in (folder, folder / name):
+            if path.is_symlink():
+                path.unlink()
+        try:
+            prepared = prepare_named(name, folder, home=home)
+        except FetchProblem as problem:
+            raise ProviderError(f"The dataset {name} could not be brought: {problem}") from problem
+        note_brought(run_dir, prepared.files)
+
+
+def resume_words(run_dir: Path, task: ScriptTask, attempt: int) -> tuple[tuple[str, ...], str]:
+    """What to add to the command line so that the script goes on, and what the log should say about it."""
+    if attempt == 1:
+        return (), ""
+    newest = newest_checkpoint(run_dir, task)
+    if newest is None:
+        return (), "The script has saved nothing yet, so it begins anew."
+    if not task.resumes:
+        return (), "The script cannot go on from what it saved, so it begins anew."
+    name = newest.path.relative_to(run_dir / WORK_FOLDER).as_posix()
+    words = tuple(word.replace(f"={NEWEST_CHECKPOINT}", f"={name}") for word in task.resume_arguments)
+    missing = tuple(word for word in words if word not in task.arguments)
+    if not missing:
+        return (), f"The script goes on by itself from what it saved; the newest is {name}."
+    return missing, f"Added to the command line, so that the script goes on from {name}: {' '.join(missing)}"
+
+
+def newest_checkpoint(run_dir: Path, task: ScriptTask) -> Saved | None:
+    """The newest one that the script wrote: in its own folder for that, where it has one, else anywhere."""
+    work = run_dir / WORK_FOLDER
+    brought = read_brought(run_dir)
+    saved = [each for each in find_saved(work) if not was_brought(brought, run_dir, each.path)]
+    if task.checkpoint_folder is not None:
+        there = [each for each in saved if each.path.is_relative_to(work / task.checkpoint_folder)]
+        saved = there or saved
+    return saved[-1] if saved else None
+
+
+LARGEST_RESULT_BYTES = 4 << 20
+_TOKEN_FILE = "hub-token"  # noqa: S105 - a file's name
+
+
+def command_of(kind: Kind, config: dict[str, Any], attempt: int) -> tuple[str, ...]:
+    """What an agent runs in the job's directory."""
+    if kind != "train":
+        return (sys.executable, TASK_SCRIPT)
+    python = interpreter_for(TrainConfig.model_validate(config)) or sys.executable
+    return (python, "train.py", *(("--resume",) if attempt > 1 else ()))
+
+
+def prepare_task(run_dir: Path, config: dict[str, Any], hub_token: str | None) -> None:
+    """Write what was asked for, and leave nothing of an earlier attempt that could pass for this one's."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    remove_secrets(run_dir)
+    (run_dir / RESULT_FILE).unlink(missing_ok=True)
+    for name, text in task_files(task_from(config), gpubloom.__version__).items():
+        replace_file(run_dir / name, text, durable=True)
+    if hub_token is not None:
+        _write_secret(run_dir / _TOKEN_FILE, hub_token)
+    control = ControlFile(run_dir)
+    if control.read().want != "run":
+        control.want("run")
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(secret)
+
+
+def remove_secrets(run_dir: Path) -> None:
+    """Called while nothing of the task lives: what only a living process needs must not lie around."""
+    for name in (_TOKEN_FILE, SERVE_FILE):
+        (run_dir / name).unlink(missing_ok=True)
+
+
+def read_result(run_dir: Path) -> dict[str, Any] | None:
+    """The task's answer, fit for a database; None when there is none."""
+    path = run_dir / RESULT_FILE
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_RESULT_BYTES:
+            return _only_noted(f"The answer has {size / 1e6:.1f} MB and stays in {RESULT_FILE} of the task.")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as problem:
+        return _only_noted(f"The answer in {RESULT_FILE} cannot be read: {problem}")
+    return _storable(content) if isinstance(content, dict) else _only_noted(f"{RESULT_FILE} holds no object.")
+
+
+def _only_noted(sentence: str) -> dict[str, Any]:
+    return {"notes": [sentence]}
+
+
+def _storable(value: Any) -> Any:
+    """JSON has no NaN, and a database takes no NUL and no lone surrogate."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode().replace("\0", "")
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    if isinstance(value, dict):
+        return {_storable(name): _storable(item) for name, item in value.items()}
+    return value
+
+
+def prepare_attempt(
+    run_dir: Path, home: Path, job: TrainingJob, reservation: Reservation, hub_token: str | None
+) -> JobSpec:
+    """Makes the run directory ready. ProviderError with a sentence: the job cannot run here."""
+    if job.kind == "script":
+        return prepare_script(run_dir, home, job, reservation)
+    if job.kind == "train":
+        prepare_run(run_dir, _config(run_dir, job), job.plan, job.attempt)
+    else:
+        prepare_task(run_dir, job.config, hub_token)
+    command = command_of(job.kind, job.config, job.attempt)
+    return JobSpec(job_id=str(job.id), run_dir=run_dir, attempt=job.attempt, command=command)
+
+
+def _config(run_dir: Path, job: TrainingJob) -> dict[str, Any]:
+    if job.target == "local":
+        return job.config
+    try:
+        return stage_inputs(run_dir, job.config)
+    except (ValueError, OSError) as problem:
+        # With its cause: a fault of this machine's disk is not the job's.
+        raise ProviderError(f"What the training reads cannot be taken along: {problem}") from problem
