@@ -17,6 +17,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.worker import follower, loop, persisting
 from gpubloom.worker.patient_calls import PatientCalls
 from gpubloom.worker.persisting import DatabaseUnavailable, persist
+from tests.server.conftest import kind  # noqa: F401 - both databases
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
