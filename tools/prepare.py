@@ -26,7 +26,12 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_NODE = 20
 EXTRAS = {"run": "server,train,modal", "test": "server,train,dev"}
 # Debian's package, and a command it brings.
-SYSTEM_PACKAGES = {"bubblewrap": "bwrap", "chromium": "chromium", "postgresql": "initdb"}
+# The headless shell draws no window and takes a third less processor time than the whole Chromium.
+SYSTEM_PACKAGES = {
+    "bubblewrap": "bwrap",
+    "chromium-headless-shell": "chromium-headless-shell",
+    "postgresql": "initdb",
+}
 
 
 def main(purpose: str) -> None:

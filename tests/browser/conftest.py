@@ -46,10 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # Not for the whole session: Playwright keeps an event loop running, and other tests need one of their own.
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    names = ("chromium", "chromium-browser", "google-chrome")
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is None:
-        pytest.skip("no Chromium on this machine (apt install chromium)")
+        pytest.skip("no Chromium on this machine (apt install chromium-headless-shell)")
     if not (STATIC / "index.html").is_file():
         pytest.skip("the web app is not built (make ui)")
     playwright: Playwright

@@ -173,6 +173,7 @@ def test_a_disk_that_becomes_read_only_stops_the_claiming_of_jobs(
     assert machine.job(job_id).attempt == 1
 
 
+@pytest.mark.long
 def test_a_database_on_the_same_full_disk_is_waited_for(home: Path, migrated_sqlite: Path) -> None:
     database = home / "bloom.db"
     database.write_bytes(migrated_sqlite.read_bytes())

@@ -101,7 +101,7 @@ def _bloom(machine: Machine, *arguments: str) -> str:
 
 
 def _lose_power(machine: Machine, worker: subprocess.Popen[bytes], job_id: UUID) -> None:
-    """All processes of a machine are gone at once."""
+    """All processes of a machine are gone at once, and so long ago that the lease has expired."""
     record = machine.agent(job_id)
     worker.send_signal(signal.SIGKILL)
     worker.wait()
@@ -109,6 +109,7 @@ def _lose_power(machine: Machine, worker: subprocess.Popen[bytes], job_id: UUID)
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
     _wait_for(lambda: not record.agent.lives and not record.training.lives)
+    machine.installation.change(machine.job(job_id), lease_expires=now() - timedelta(seconds=1))
 
 
 def _wait_for(holds: Callable[[], bool]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from gpubloom.server.clock import now
 from gpubloom.server.rentals.tables import Rental
+from tests.server.conftest import kind  # noqa: F401 - both databases
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 

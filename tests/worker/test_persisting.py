@@ -16,6 +16,7 @@ from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.db.database import Database
 from gpubloom.worker import follower, loop, retries
 from gpubloom.worker.retries import DatabaseUnavailable, RetryingCalls, persist
+from tests.server.conftest import kind  # noqa: F401 - both databases
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 

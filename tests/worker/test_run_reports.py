@@ -12,7 +12,7 @@ import pytest
 from tests.tiny_models import ALTERNATING, make_tiny_model, mostly_refused_rows
 from tests.worker.test_studio_by_api import House
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 CONFIG = {
     "method": "lora",
