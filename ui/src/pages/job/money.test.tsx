@@ -17,7 +17,7 @@ import { moveNeeds } from "./move-needs";
 configure({ asyncUtilTimeout: 10_000 });
 
 const cost = { so_far: 8.25, hourly: 1.1, estimated: { low: 9, likely: 12, high: 18 }, limit: 10, provider: "lambda", gpu: "A10", gpus: 2, region: "us-east-1", kind: "on_demand", billed_seconds: 27_000, running: true, detail: null, page: "https://cloud.example/1", warnings: [50, 80] };
-const job = (change: Partial<Job>): Job => ({ id: "j", kind: "script", target: "local", budget: null, maxHours: null, status: "running", hasModel: false, summary: {}, plan: {}, place: null, config: {}, errorCode: null, errorMessage: null, queuePosition: null, ...change }) as Job;
+const job = (change: Partial<Job>): Job => ({ id: "j", kind: "script", target: "local", budget: null, maxHours: null, status: "running", hasModel: false, summary: {}, plan: {}, offer: null, config: {}, errorCode: null, errorMessage: null, queuePosition: null, ...change }) as Job;
 const serveNothing = () => serveFrom(({ path }) => ({ body: path === "/api/machines" ? { items: [] } : path === "/api/providers" ? { items: [], storage: { ready: true, reason: null } } : { need: {}, offers: [], excluded: [], archetype: null, usual: null } }));
 const within = (element: React.ReactNode) => render(<QueryClientProvider client={queryClient}>{element}</QueryClientProvider>);
 
@@ -69,7 +69,7 @@ describe("going on elsewhere", () => {
     expect(moveNeeds(job({ summary: { step: 50, totalSteps: 100 } }), found)).toEqual({ memoryGb: 10.5, hours: 2 });
     const planned = { device: "cuda", memory_total_bytes: 8 * 2 ** 30, memory_limit_bytes: 1e10, memory: { weights: 8 * 2 ** 30 }, seconds: 7200 };
     expect(moveNeeds(job({ kind: "train", plan: planned }), undefined)).toEqual({ memoryGb: 8, hours: 2 });
-    expect(moveNeeds(job({ place: { memory_gb: 24 } }), undefined)).toEqual({ memoryGb: 24, hours: null });
+    expect(moveNeeds(job({ offer: { memory_gb: 24 } }), undefined)).toEqual({ memoryGb: 24, hours: null });
   });
 
   it("sends the place and the limits, and closes", async () => {

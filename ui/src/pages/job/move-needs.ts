@@ -16,14 +16,14 @@ const LEAST_GB = 1;
 const left = (hours: number, job: Pick<Job, "summary" | "status">) => Math.max(0.01, Number((hours * (1 - (progressOf(job) ?? 0))).toPrecision(2)));
 
 /** Of a training from its plan, of a script from what is found in it; hours are those that are left. */
-export function moveNeeds(job: Pick<Job, "plan" | "place" | "summary" | "status">, found: Requirements | undefined): KnownNeeds {
+export function moveNeeds(job: Pick<Job, "plan" | "offer" | "summary" | "status">, found: Requirements | undefined): KnownNeeds {
   const plan = readPlan(job.plan);
   if (plan !== null) {
     const [memory] = plan.memories;
     return { memoryGb: memory ? Math.ceil((memory.total / GIB) * 10) / 10 : null, hours: plan.seconds === null ? null : left(plan.seconds / HOUR, job) };
   }
   if (found) return { memoryGb: Math.max(LEAST_GB, found.gpuMemoryGb.value), hours: left(found.durationHours.value, job) };
-  return { memoryGb: number(record(job.place).memory_gb), hours: null };
+  return { memoryGb: number(record(job.offer).memory_gb), hours: null };
 }
 
 export function useMoveNeeds(job: Job): KnownNeeds {
