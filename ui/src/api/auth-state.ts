@@ -1,7 +1,7 @@
 /** Who is signed in, and what this server allows. The one answer that every page starts from. */
 import { queryOptions } from "@tanstack/react-query";
 import { answerOf, api } from "./client";
-import { rememberCsrfToken } from "./csrf";
+import { setCsrfToken } from "./csrf";
 import { queryClient } from "./query-client";
 import type { SignedIn } from "./types";
 
@@ -9,7 +9,7 @@ export const authStateQuery = queryOptions({
   queryKey: ["auth", "state"],
   queryFn: async () => {
     const state = await answerOf(api.GET("/api/auth/state"));
-    rememberCsrfToken(state.csrfToken);
+    setCsrfToken(state.csrfToken);
     return state;
   },
   staleTime: 60_000,
@@ -18,8 +18,8 @@ export const authStateQuery = queryOptions({
 export const isSignedIn = (userId: string) => queryClient.getQueryData(authStateQuery.queryKey)?.user?.id === userId;
 
 /** Takes over a new session at once, without asking the server what it just said. */
-export function rememberSignedIn({ user, csrfToken }: SignedIn) {
-  rememberCsrfToken(csrfToken);
+export function setSignedIn({ user, csrfToken }: SignedIn) {
+  setCsrfToken(csrfToken);
   queryClient.setQueryData(authStateQuery.queryKey, (state) =>
     state ? { ...state, setupRequired: false, user, csrfToken } : undefined,
   );
@@ -30,8 +30,8 @@ export function rememberSignedIn({ user, csrfToken }: SignedIn) {
 }
 
 /** Forgets everything that belonged to the person who was signed in. */
-export async function rememberSignedOut() {
-  rememberCsrfToken(null);
+export async function setSignedOut() {
+  setCsrfToken(null);
   forgetTab();
   queryClient.removeQueries({ predicate: (query) => query.queryKey[0] !== "auth" });
   queryClient.setQueryData(authStateQuery.queryKey, (state) =>

@@ -3,6 +3,6 @@ let current: string | null = null;
 
 export const csrfToken = () => current;
 
-export function rememberCsrfToken(token: string | null) {
+export function setCsrfToken(token: string | null) {
   current = token;
 }

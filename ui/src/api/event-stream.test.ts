@@ -13,9 +13,9 @@ function streamOf(pieces: (string | Uint8Array)[], onCancel?: () => void) {
 }
 
 async function read(pieces: (string | Uint8Array)[]) {
-  const found: string[] = [];
-  for await (const event of eventsOf(streamOf(pieces))) found.push(event);
-  return found;
+  const events: string[] = [];
+  for await (const event of eventsOf(streamOf(pieces))) events.push(event);
+  return events;
 }
 
 it("gives the data of each event", async () => {

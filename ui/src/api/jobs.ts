@@ -11,7 +11,7 @@ const LIVE_EVERY = 2_000;
 const RESTING_EVERY = 15_000;
 
 /** Lists have no stream: they look again often while something in them moves, and rarely otherwise. */
-const pace = (jobs: Job[] | undefined) => (jobs?.some((job) => !isResting(job.status)) ? LIVE_EVERY : RESTING_EVERY);
+const listInterval = (jobs: Job[] | undefined) => (jobs?.some((job) => !isResting(job.status)) ? LIVE_EVERY : RESTING_EVERY);
 
 type Wanted = { projectId?: string; status?: JobStatus[]; search?: string; limit: number; offset?: number };
 
@@ -21,7 +21,7 @@ export const jobsQuery = ({ projectId, status, search = "", limit, offset = 0 }:
     queryFn: ({ signal }) =>
       answerOf(api.GET("/api/training-jobs", { params: { query: { projectId, status, search, limit, offset } }, signal })),
     placeholderData: keepPreviousData,
-    refetchInterval: (query) => pace(query.state.data?.items),
+    refetchInterval: (query) => listInterval(query.state.data?.items),
   });
 
 export const totalsQuery = queryOptions({

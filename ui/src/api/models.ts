@@ -28,9 +28,9 @@ const at = (id: string) => ({ path: { model_id: id } });
 export const forgetModels = () => queryClient.invalidateQueries({ queryKey: modelsQuery.queryKey });
 
 async function changed<T>(answer: Promise<T>): Promise<T> {
-  const found = await answer;
+  const result = await answer;
   void forgetModels();
-  return found;
+  return result;
 }
 
 export const addModel = (body: components["schemas"]["NewModel"]) => changed(answerOf(api.POST("/api/models", { body })));

@@ -18,13 +18,13 @@ it.each([
   ["playground", playgroundQuery("gone")],
 ] as const)("does not ask again for a %s that is not there", async (_, query) => {
   vi.useFakeTimers();
-  const asked = vi.fn(() => Promise.resolve(Response.json({ detail: "It is not there.", code: "not_found" }, { status: 404 })));
-  vi.stubGlobal("fetch", asked);
+  const fetchMock = vi.fn(() => Promise.resolve(Response.json({ detail: "It is not there.", code: "not_found" }, { status: 404 })));
+  vi.stubGlobal("fetch", fetchMock);
   const seen: string[] = [];
   const leave = new QueryObserver<unknown>(queryClient, query as never).subscribe(({ status }) => seen.push(status));
   await vi.advanceTimersByTimeAsync(60_000);
   leave();
   expect(seen.at(-1)).toBe("error");
   expect(seen.slice(seen.indexOf("error"))).not.toContain("pending");
-  expect(asked).toHaveBeenCalledTimes(1);
+  expect(fetchMock).toHaveBeenCalledTimes(1);
 });

@@ -41,9 +41,9 @@ export const budgetsQuery = queryOptions({
 const at = (provider: string) => ({ path: { provider } });
 
 async function changed<T>(answer: Promise<T>): Promise<T> {
-  const found = await answer;
+  const result = await answer;
   await queryClient.invalidateQueries({ queryKey: providersQuery.queryKey });
-  return found;
+  return result;
 }
 
 /** What is sent is never given back by any address. */
@@ -54,9 +54,9 @@ export const checkProvider = (name: string) => changed(answerOf(api.POST("/api/p
 
 /** Ends machines at the person's services that no job owns; workers do the same every few minutes. */
 export async function endForgottenMachines() {
-  const found = await answerOf(api.POST("/api/providers/reconcile"));
+  const result = await answerOf(api.POST("/api/providers/reconcile"));
   await Promise.all([queryClient.invalidateQueries({ queryKey: ["rentals"] }), queryClient.invalidateQueries({ queryKey: spendingQuery.queryKey })]);
-  return found;
+  return result;
 }
 
 const forgetBudgets = () => queryClient.invalidateQueries({ queryKey: budgetsQuery.queryKey });

@@ -8,7 +8,7 @@ type Schemas = components["schemas"];
 export type Requirements = Schemas["RequirementsOut"];
 export type Evidence = Schemas["EvidenceOut"];
 export type Confidence = Requirements["gpus"]["confidence"];
-export type Found<Value> = { value: Value; confidence: Confidence; evidence: Evidence[]; reason: string | null };
+export type Detected<Value> = { value: Value; confidence: Confidence; evidence: Evidence[]; reason: string | null };
 export type ScriptRequest = Schemas["ScriptIn"];
 export type Constraints = Partial<Schemas["ConstraintsIn"]>;
 export type Needs = Schemas["NeedIn"];
@@ -27,21 +27,21 @@ export const requirementsQuery = (body: ScriptRequest | null) =>
 export type OffersRequest = { requirements: Requirements; constraints?: Constraints } | { needs: Needs; constraints?: Constraints };
 
 /** Nothing is asked for null: there is nothing to price yet. */
-export const offersQuery = (asked: OffersRequest | null) =>
+export const offersQuery = (request: OffersRequest | null) =>
   queryOptions({
-    queryKey: ["offers", asked],
-    queryFn: asked === null ? skipToken : ({ signal }) => answerOf(api.POST("/api/offers", { body: offersBody(asked), signal })),
+    queryKey: ["offers", request],
+    queryFn: request === null ? skipToken : ({ signal }) => answerOf(api.POST("/api/offers", { body: offersBody(request), signal })),
     placeholderData: keepPreviousData,
     staleTime: 60_000,
   });
 
-function offersBody(asked: OffersRequest): Schemas["AskForOffers"] {
-  const constraints = (asked.constraints ?? {}) as Schemas["ConstraintsIn"];
-  if ("needs" in asked) return { needs: asked.needs, constraints };
-  return { requirements: snakeKeys(asked.requirements) as Schemas["ScriptRequirements"], constraints };
+function offersBody(request: OffersRequest): Schemas["AskForOffers"] {
+  const constraints = (request.constraints ?? {}) as Schemas["ConstraintsIn"];
+  if ("needs" in request) return { needs: request.needs, constraints };
+  return { requirements: snakeKeys(request.requirements) as Schemas["ScriptRequirements"], constraints };
 }
 
-const snake = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+const snake = (name: string) => name.replaceAll(/[A-Z]/g, (character) => `_${character.toLowerCase()}`);
 
 /** What was found goes back in the words of the library that found it. */
 export function snakeKeys(value: unknown): unknown {

@@ -39,4 +39,4 @@ const subscribe = (listener: () => void) => {
   return () => listeners.delete(listener);
 };
 
-export const useSignInAsked = () => useSyncExternalStore(subscribe, () => question !== null);
+export const useSignInRequired = () => useSyncExternalStore(subscribe, () => question !== null);

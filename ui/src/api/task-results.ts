@@ -17,8 +17,8 @@ function measured(value: unknown): Measured | null {
 /** Numbers anywhere inside, by the path that leads to them. */
 function numbersWithin(value: Json, path: string[] = []): [string, number][] {
   return Object.entries(value).flatMap(([name, item]): [string, number][] => {
-    const found = number(item);
-    if (found !== null) return [[[...path, name].join(" "), found]];
+    const leaf = number(item);
+    if (leaf !== null) return [[[...path, name].join(" "), leaf]];
     return typeof item === "object" && item !== null ? numbersWithin(record(item), [...path, name]) : [];
   });
 }
@@ -80,9 +80,9 @@ export function readExport(result: Json | null): Exported | null {
 }
 
 export type FinderPoint = { rate: number; loss: number; smoothed: number };
-export type Found = { points: FinderPoint[]; suggested: number | null; reason: string | null; divergedAt: number | null };
+export type FinderResult = { points: FinderPoint[]; suggested: number | null; reason: string | null; divergedAt: number | null };
 
-export function readFinder(result: Json | null): Found | null {
+export function readFinder(result: Json | null): FinderResult | null {
   if (result === null) return null;
   const points = list(result.points).flatMap((item): FinderPoint[] => {
     const given = record(item);

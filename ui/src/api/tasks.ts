@@ -8,13 +8,13 @@ import type { Job } from "./types";
 
 const MOVING_EVERY = 1_000;
 const RESTING_EVERY = 15_000;
-const SHOWN = 20;
+const TASK_LIMIT = 20;
 
 /** The tasks about one run, newest first. */
 export const tasksQuery = (parentId: string, kind: JobKind) =>
   queryOptions({
     queryKey: ["jobs", "tasks", parentId, kind],
-    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs", { params: { query: { parentId, kind: [kind], limit: SHOWN } }, signal })),
+    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs", { params: { query: { parentId, kind: [kind], limit: TASK_LIMIT } }, signal })),
     refetchInterval: (query) => (query.state.data?.items.some((job) => !isResting(job.status)) ? MOVING_EVERY : RESTING_EVERY),
   });
 

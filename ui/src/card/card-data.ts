@@ -118,10 +118,10 @@ const numbers = (values: (number | null)[]) => values.map((value) => value ?? Nu
 
 /** The curves of a run by key; attempts of one metric and rank follow each other in one curve. */
 export function curvesOf(data: CardData): Map<string, CardSeries> {
-  const found = new Map<string, CardSeries>();
+  const curves = new Map<string, CardSeries>();
   const add = (key: string, name: string, axis: "step" | "time", line: Line, attempt: number) => {
-    let curve = found.get(key);
-    if (!curve) found.set(key, (curve = { key, name, rank: 0, axis, x: [], value: [], low: [], high: [], attempt: [], last: null }));
+    let curve = curves.get(key);
+    if (!curve) curves.set(key, (curve = { key, name, rank: 0, axis, x: [], value: [], low: [], high: [], attempt: [], last: null }));
     const values = numbers(line.y);
     curve.x = curve.x.concat(line.x);
     curve.value = curve.value.concat(values);
@@ -138,7 +138,7 @@ export function curvesOf(data: CardData): Map<string, CardSeries> {
     for (const line of series.lines) add(systemKey(series.name, line), series.name, "time", line, 1);
     if (series.aggregate) add(aggregateKey(series.name), series.name, "time", series.aggregate, 1);
   }
-  return found;
+  return curves;
 }
 
 export const metricKey = (name: string, rank: number) => `metric ${rank} ${name}`;

@@ -2,10 +2,10 @@
 import { describeChart, hoveredParts } from "@/charts/describe";
 import { type Hovered, Plot, type Zoom } from "@/charts/plot";
 import type { ChartMark } from "@/curves/chart-marks";
-import { type LineLook, pictureOf, type Picture } from "@/curves/columns";
+import { type LineSpec, pictureOf, type Picture } from "@/curves/columns";
 import { countText } from "@/text/numbers";
 import type { CardSeries } from "./card-data";
-import type { CardLook } from "./card-looks";
+import type { ChartSpec } from "./chart-specs";
 import { element } from "./dom";
 import { clockText } from "./words";
 
@@ -25,15 +25,15 @@ const MOST_LEGEND = 12;
 const OBVIOUS = new Set(["train", "eval", "value", "now"]);
 const WIDE_AXIS = 66;
 
-const structureOf = (lines: readonly LineLook[]) => lines.map((line) => `${line.name} ${line.label} ${line.colour} ${line.dots}`).join("|");
+const structureOf = (lines: readonly LineSpec[]) => lines.map((line) => `${line.name} ${line.label} ${line.colour} ${line.dots}`).join("|");
 
 const part = ({ name, text }: { name: string; text: string }) => element("span", { class: "part" }, element("small", {}, name), ` ${text}`);
 
 export class ChartPanel {
   readonly root: HTMLElement;
-  #look: CardLook;
+  #spec: ChartSpec;
   #view: ChartView;
-  #place = element("div", { class: "plot", role: "img" });
+  #container = element("div", { class: "plot", role: "img" });
   #legend = element("ul", { class: "legend" });
   #values = new Map<string, HTMLElement>();
   #plot: Plot;
@@ -41,38 +41,38 @@ export class ChartPanel {
   #onScreen = false;
   #stale = true;
 
-  constructor(look: CardLook, view: ChartView) {
-    this.#look = look;
+  constructor(spec: ChartSpec, view: ChartView) {
+    this.#spec = spec;
     this.#view = view;
-    const height = look.large ? LARGE : SMALL;
+    const height = spec.large ? LARGE : SMALL;
     // The whole description comes with the drawing; until then its title names it.
-    this.#place.setAttribute("aria-label", look.title);
-    this.#place.style.height = `${height}px`;
-    this.root = element("figure", { class: look.large ? "chart large" : "chart", id: look.id }, element("figcaption", {}, element("h3", {}, look.title), this.#legend), this.#place);
-    this.#plot = new Plot(this.#place, {
-      axis: look.axis,
+    this.#container.setAttribute("aria-label", spec.title);
+    this.#container.style.height = `${height}px`;
+    this.root = element("figure", { class: spec.large ? "chart large" : "chart", id: spec.id }, element("figcaption", {}, element("h3", {}, spec.title), this.#legend), this.#container);
+    this.#plot = new Plot(this.#container, {
+      axis: spec.axis,
       height,
-      format: look.format,
+      format: spec.format,
       axisWidth: WIDE_AXIS,
-      ...(look.range ? { range: look.range } : {}),
-      logarithmic: view.logarithmic && look.mayBeLogarithmic,
-      syncKey: look.axis,
-      zoom: () => view.zoom[look.axis],
+      ...(spec.range ? { range: spec.range } : {}),
+      logarithmic: view.logarithmic && spec.mayBeLogarithmic,
+      syncKey: spec.axis,
+      zoom: () => view.zoom[spec.axis],
       marks: () => view.marks,
-      onZoom: (zoom) => view.setZoom(look.axis, zoom),
+      onZoom: (zoom) => view.setZoom(spec.axis, zoom),
       onHover: (hovered) => this.#hover(hovered),
     });
     new IntersectionObserver((entries) => {
       this.#onScreen = entries.at(-1)?.isIntersecting ?? false;
       if (this.#onScreen && this.#stale) this.#draw();
-    }).observe(this.#place);
-    new ResizeObserver(() => this.#plot.resize(this.#place.clientWidth)).observe(this.#place);
+    }).observe(this.#container);
+    new ResizeObserver(() => this.#plot.resize(this.#container.clientWidth)).observe(this.#container);
     this.#writeLegend();
   }
 
   /** Whether the chart still shows these lines; otherwise it is made anew. */
-  shows(look: CardLook): boolean {
-    return structureOf(this.#look.lines) === structureOf(look.lines);
+  shows(spec: ChartSpec): boolean {
+    return structureOf(this.#spec.lines) === structureOf(spec.lines);
   }
 
   get onScreen(): boolean {
@@ -101,41 +101,41 @@ export class ChartPanel {
     const { smoothing, logarithmic } = this.#view;
     const read = (key: string) => this.#view.read(key);
     if (this.#picture === null) {
-      this.#picture = pictureOf(this.#look.lines, read, {
-        smoothing: this.#look.smoothed ? smoothing : 0,
-        positiveOnly: logarithmic && this.#look.mayBeLogarithmic,
+      this.#picture = pictureOf(this.#spec.lines, read, {
+        smoothing: this.#spec.smoothed ? smoothing : 0,
+        positiveOnly: logarithmic && this.#spec.mayBeLogarithmic,
       });
-      this.#place.setAttribute("aria-label", describeChart(this.#look, read, this.#view.marks));
+      this.#container.setAttribute("aria-label", describeChart(this.#spec, read, this.#view.marks));
       this.#hover(null);
     }
     this.#plot.draw(this.#picture);
   }
 
   #writeLegend() {
-    const lines = this.#look.lines.slice(0, MOST_LEGEND);
+    const lines = this.#spec.lines.slice(0, MOST_LEGEND);
     this.#legend.replaceChildren(
       ...lines.map((line) => {
         const value = element("span", { class: "number" });
         this.#values.set(line.label, value);
         const dash = element("span", { class: "dash" });
         dash.style.background = line.colour;
-        return element("li", {}, dash, this.#look.lines.length > 1 || !OBVIOUS.has(line.label) ? `${line.label} ` : null, value);
+        return element("li", {}, dash, this.#spec.lines.length > 1 || !OBVIOUS.has(line.label) ? `${line.label} ` : null, value);
       }),
     );
-    if (this.#look.lines.length > MOST_LEGEND) this.#legend.append(element("li", {}, `and ${this.#look.lines.length - MOST_LEGEND} more`));
+    if (this.#spec.lines.length > MOST_LEGEND) this.#legend.append(element("li", {}, `and ${this.#spec.lines.length - MOST_LEGEND} more`));
     this.#hover(null);
   }
 
   /** Under the cursor, or the newest values. */
   #hover(hovered: Hovered | null) {
-    for (const line of this.#look.lines.slice(0, MOST_LEGEND)) {
-      const place = this.#values.get(line.label);
+    for (const line of this.#spec.lines.slice(0, MOST_LEGEND)) {
+      const cell = this.#values.get(line.label);
       const value = hovered?.values.get(line.label);
       const newest = this.#view.read(line.name)?.last?.value;
-      if (!place) continue;
-      if (hovered) place.replaceChildren(...(value ? hoveredParts(value, this.#look.format).map(part) : ["–"]));
-      else place.textContent = newest === undefined ? "–" : this.#look.format(newest);
+      if (!cell) continue;
+      if (hovered) cell.replaceChildren(...(value ? hoveredParts(value, this.#spec.format).map(part) : ["–"]));
+      else cell.textContent = newest === undefined ? "–" : this.#spec.format(newest);
     }
-    this.root.dataset["at"] = hovered ? (this.#look.axis === "step" ? `step ${countText(hovered.x)}` : clockText(hovered.x)) : "";
+    this.root.dataset["at"] = hovered ? (this.#spec.axis === "step" ? `step ${countText(hovered.x)}` : clockText(hovered.x)) : "";
   }
 }

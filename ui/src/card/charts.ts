@@ -1,6 +1,6 @@
 /** A group of charts that keep their places while data comes in, and share one zoom per axis. */
 import type { CardSeries } from "./card-data";
-import type { CardLook } from "./card-looks";
+import type { ChartSpec } from "./chart-specs";
 import { ChartPanel, type ChartView } from "./chart-panel";
 import { element, empty } from "./dom";
 
@@ -15,25 +15,25 @@ export class ChartGrid {
     this.#nothing = empty(nothing);
   }
 
-  show(looks: readonly CardLook[]) {
-    const wanted = new Set(looks.map((look) => look.id));
+  show(specs: readonly ChartSpec[]) {
+    const wanted = new Set(specs.map((spec) => spec.id));
     for (const [id, panel] of this.#panels) {
       if (wanted.has(id)) continue;
       panel.destroy();
       this.#panels.delete(id);
     }
-    looks.forEach((look, index) => {
-      let panel = this.#panels.get(look.id);
-      if (panel?.shows(look)) {
+    specs.forEach((spec, index) => {
+      let panel = this.#panels.get(spec.id);
+      if (panel?.shows(spec)) {
         panel.refresh();
       } else {
         panel?.destroy();
-        panel = new ChartPanel(look, this.#view);
-        this.#panels.set(look.id, panel);
+        panel = new ChartPanel(spec, this.#view);
+        this.#panels.set(spec.id, panel);
       }
       if (this.root.children[index] !== panel.root) this.root.insertBefore(panel.root, this.root.children[index] ?? null);
     });
-    if (looks.length === 0) this.root.replaceChildren(this.#nothing);
+    if (specs.length === 0) this.root.replaceChildren(this.#nothing);
     else this.#nothing.remove();
   }
 

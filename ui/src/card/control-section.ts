@@ -14,10 +14,10 @@ export class ControlSection {
   #resume = element("button", { type: "button" }, "Resume");
   #save = element("button", { type: "button" }, "Save now");
   #token = element("input", { type: "password", id: "token", autocomplete: "off" });
-  #said = element("p", { class: "dim", role: "status" });
+  #status = element("p", { class: "dim", role: "status" });
   #unheard = element("p", { class: "notice warning", role: "alert" }, "The server cannot be heard. It may have ended with the run, or want the token; this page tries again.");
   #inputs = SETTINGS.map((name) => element("input", { type: "text", inputmode: "decimal", id: `set-${name}`, name, placeholder: "unchanged", autocomplete: "off" }));
-  #asked = 0;
+  #pendingVersion = 0;
 
   constructor() {
     const { root, body } = section("control", "Control");
@@ -38,12 +38,12 @@ export class ControlSection {
       this.#apply();
     });
     const tokenLabel = element("label", { for: "token" }, "Token, as printed at the start ", this.#token);
-    body.append(this.#unheard, element("div", { class: "tools" }, this.#pause, this.#resume, this.#save, tokenLabel), form, this.#said);
+    body.append(this.#unheard, element("div", { class: "tools" }, this.#pause, this.#resume, this.#save, tokenLabel), form, this.#status);
   }
 
   token = () => this.#token.value.trim();
 
-  heard = (isThere: boolean) => {
+  onConnection = (isThere: boolean) => {
     this.#unheard.hidden = isThere;
   };
 
@@ -57,19 +57,19 @@ export class ControlSection {
       const [input, value] = [this.#inputs[index], control.set[name]];
       if (input) input.placeholder = value === undefined || value === null ? "unchanged" : String(value);
     });
-    if (control.problem) this.#said.textContent = sentence(control.problem);
-    const isAnswer = this.#asked > 0 && control.applied !== null && control.applied >= this.#asked;
+    if (control.problem) this.#status.textContent = sentence(control.problem);
+    const isAnswer = this.#pendingVersion > 0 && control.applied !== null && control.applied >= this.#pendingVersion;
     if (!isAnswer) return;
-    this.#asked = 0;
+    this.#pendingVersion = 0;
     const refused = Object.entries(control.refused).map(([name, why]) => `${sentence(name)} was refused: ${why}.`);
-    this.#said.textContent = refused.length > 0 ? refused.join(" ") : "Done: the run has taken it up.";
+    this.#status.textContent = refused.length > 0 ? refused.join(" ") : "Done: the run has taken it up.";
   }
 
   #apply() {
     const filled = this.#inputs.filter((input) => input.value.trim() !== "");
     const wrong = filled.find((input) => !Number.isFinite(Number(input.value)));
     if (wrong) {
-      this.#said.textContent = `${sentence(wrong.name)} is not a number: ${wrong.value}`;
+      this.#status.textContent = `${sentence(wrong.name)} is not a number: ${wrong.value}`;
       wrong.focus();
     } else if (filled.length > 0) {
       void this.#send({ set: Object.fromEntries(filled.map((input) => [input.name, Number(input.value)])) }, "Asked for the new settings.").then((done) => {
@@ -78,7 +78,7 @@ export class ControlSection {
     }
   }
 
-  async #send(command: Command, said: string): Promise<boolean> {
+  async #send(command: Command, confirmation: string): Promise<boolean> {
     try {
       const answer = await fetch("/api/control", {
         method: "POST",
@@ -86,14 +86,14 @@ export class ControlSection {
         body: JSON.stringify(command),
       });
       const content = (await answer.json()) as { detail?: string; version?: number };
-      this.#said.textContent = answer.ok ? said : (content.detail ?? "The server refused.");
+      this.#status.textContent = answer.ok ? confirmation : (content.detail ?? "The server refused.");
       if (answer.ok) {
         keep(this.token());
-        this.#asked = content.version ?? 0;
+        this.#pendingVersion = content.version ?? 0;
       } else if (answer.status === 401) this.#token.focus();
       return answer.ok;
     } catch {
-      this.#said.textContent = "The server cannot be reached; nothing was changed.";
+      this.#status.textContent = "The server cannot be reached; nothing was changed.";
       return false;
     }
   }

@@ -1,14 +1,14 @@
 import { memo, useEffect, useRef } from "react";
 import { cn } from "@/components/class-names";
-import { type LineLook, pictureOf } from "@/curves/columns";
+import { type LineSpec, pictureOf } from "@/curves/columns";
 import { stackedRead } from "@/curves/stack";
 import { useChartsView } from "./charts-view";
 import { describeChart } from "./describe";
 import { type Hovered, Plot, type PlotSettings } from "./plot";
 
-export type ChartLook = {
+export type ChartSpec = {
   title: string;
-  lines: readonly LineLook[];
+  lines: readonly LineSpec[];
   axis: "step" | "time";
   /** What is counted along a step axis, where it is not steps. */
   over?: "tokens";
@@ -27,16 +27,16 @@ export type ChartLook = {
 
 const nothing = () => undefined as void;
 
-type ChartCanvasProps = { look: ChartLook; onHover: (hovered: Hovered | null) => void };
+type ChartCanvasProps = { spec: ChartSpec; onHover: (hovered: Hovered | null) => void };
 
 /** Draws a chart, and draws again when points arrive, but only while it is on the screen. */
-export const ChartCanvas = memo(function ChartCanvas({ look, onHover }: ChartCanvasProps) {
+export const ChartCanvas = memo(function ChartCanvas({ spec, onHover }: ChartCanvasProps) {
   const { store, marks, smoothing, logarithmic: wantsLog, zoom, setZoom } = useChartsView();
-  const place = useRef<HTMLDivElement>(null);
+  const container = useRef<HTMLDivElement>(null);
   const redraw = useRef(nothing);
-  const logarithmic = wantsLog && look.mayBeLogarithmic === true;
-  const visible = zoom[look.axis];
-  const weight = look.smoothed ? smoothing : 0;
+  const logarithmic = wantsLog && spec.mayBeLogarithmic === true;
+  const visible = zoom[spec.axis];
+  const weight = spec.smoothed ? smoothing : 0;
   const latest = useRef({ marks, visible, weight, setZoom, onHover });
 
   useEffect(() => {
@@ -45,9 +45,9 @@ export const ChartCanvas = memo(function ChartCanvas({ look, onHover }: ChartCan
   }, [marks, visible, weight, setZoom, onHover]);
 
   useEffect(() => {
-    const box = place.current;
+    const box = container.current;
     if (box === null) return;
-    const { axis, height, format, range, lines } = look;
+    const { axis, height, format, range, lines } = spec;
     const plot = new Plot(box, {
       axis,
       height,
@@ -70,7 +70,7 @@ export const ChartCanvas = memo(function ChartCanvas({ look, onHover }: ChartCan
       if (!onScreen) return;
       stale = false;
       plot.draw(pictureOf(lines, drawn, { smoothing: latest.current.weight, positiveOnly: logarithmic }));
-      box.setAttribute("aria-label", describeChart(look, read, latest.current.marks));
+      box.setAttribute("aria-label", describeChart(spec, read, latest.current.marks));
     };
     redraw.current = draw;
 
@@ -89,12 +89,12 @@ export const ChartCanvas = memo(function ChartCanvas({ look, onHover }: ChartCan
       measured.disconnect();
       plot.destroy();
     };
-  }, [store, look, logarithmic]);
+  }, [store, spec, logarithmic]);
 
   // The plot lies on top of its place, so that its own size never holds the card open.
   return (
-    <div className={cn("relative w-full", look.fills && "grow")} style={{ minHeight: look.height }}>
-      <div ref={place} role="img" aria-label={look.title} className="absolute inset-0 touch-pan-y overflow-hidden" />
+    <div className={cn("relative w-full", spec.fills && "grow")} style={{ minHeight: spec.height }}>
+      <div ref={container} role="img" aria-label={spec.title} className="absolute inset-0 touch-pan-y overflow-hidden" />
     </div>
   );
 });

@@ -57,7 +57,7 @@ export function RangeTools() {
   return (
     <div className="flex flex-wrap items-center gap-1.5 text-xs text-dim">
       {RANGES.map(([value, text]) => (
-        <Button key={value} look="ghost" size="small" onClick={() => choose(value)}>
+        <Button key={value} variant="ghost" size="small" onClick={() => choose(value)}>
           {text}
         </Button>
       ))}

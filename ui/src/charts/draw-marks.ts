@@ -1,6 +1,6 @@
 import type uPlot from "uplot";
 import type { ChartMark } from "@/curves/chart-marks";
-import { FONT, paint } from "./plot-look";
+import { FONT, paint } from "./plot-style";
 
 const LINE = 15;
 

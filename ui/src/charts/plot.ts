@@ -7,7 +7,7 @@ import "uplot/dist/uPlot.min.css";
 import type { ChartMark } from "@/curves/chart-marks";
 import type { ColumnRole, HoveredValue, Picture } from "@/curves/columns";
 import { drawMarks } from "./draw-marks";
-import { FONT, bandsOf, paint, seriesLook } from "./plot-look";
+import { FONT, bandsOf, paint, seriesOptions } from "./plot-style";
 
 export type Zoom = { from: number; to: number };
 /** What lies under the cursor: a place on x, and the values of each line by its label. */
@@ -34,13 +34,13 @@ const SMALLEST_DRAG = 6;
 const LARGE = 200;
 
 export class Plot {
-  #place: HTMLElement;
+  #container: HTMLElement;
   #settings: PlotSettings;
   #plot: uPlot | null = null;
   #picture: Picture | null = null;
 
-  constructor(place: HTMLElement, settings: PlotSettings) {
-    this.#place = place;
+  constructor(container: HTMLElement, settings: PlotSettings) {
+    this.#container = container;
     this.#settings = settings;
   }
 
@@ -52,7 +52,7 @@ export class Plot {
       return;
     }
     this.#plot?.destroy();
-    this.#plot = new uPlot(this.#options(picture), picture.data as uPlot.AlignedData, this.#place);
+    this.#plot = new uPlot(this.#options(picture), picture.data as uPlot.AlignedData, this.#container);
   }
 
   resize(width: number, height = this.#settings.height) {
@@ -68,19 +68,19 @@ export class Plot {
     const settings = this.#settings;
     const alone = picture.data[0].length === 1;
     return {
-      width: this.#place.clientWidth || 300,
-      height: this.#place.clientHeight || settings.height,
+      width: this.#container.clientWidth || 300,
+      height: this.#container.clientHeight || settings.height,
       padding: [8, 14, 0, 0],
       legend: { show: false },
-      series: [{}, ...picture.columns.map((column) => seriesLook(column, alone))],
+      series: [{}, ...picture.columns.map((column) => seriesOptions(column, alone))],
       bands: bandsOf(picture.columns),
       scales: {
         x: { time: settings.axis === "time", range: (_plot, low, high) => this.#xRange(low, high) },
         y: settings.logarithmic ? { distr: 3 } : { range: (_plot, low, high) => this.#yRange(low, high) },
       },
       axes: [
-        { ...axisLook, size: 22, values: (_plot, splits) => xLabels(splits, settings.axis) },
-        { ...axisLook, size: settings.axisWidth ?? 52, space: settings.height > LARGE ? 46 : 34, values: (_plot, splits) => splits.map((value) => (value === null ? "" : settings.format(value))) },
+        { ...axisOptions, size: 22, values: (_plot, splits) => xLabels(splits, settings.axis) },
+        { ...axisOptions, size: settings.axisWidth ?? 52, space: settings.height > LARGE ? 46 : 34, values: (_plot, splits) => splits.map((value) => (value === null ? "" : settings.format(value))) },
       ],
       cursor: {
         y: false,
@@ -102,11 +102,11 @@ export class Plot {
     const zoom = this.#settings.zoom();
     if (zoom) return [zoom.from, zoom.to];
     if (low === null || high === null) return [0, 1];
-    const places = this.#picture?.data[0];
+    const positions = this.#picture?.data[0];
     // For one point, uPlot would show a whole day or a hundred steps.
-    const only = places?.length === 1 ? places[0] : low === high ? low : undefined;
-    const room = this.#settings.axis === "time" ? 30 : 1;
-    return only === undefined ? [low, high] : [only - room, only + room];
+    const only = positions?.length === 1 ? positions[0] : low === high ? low : undefined;
+    const padding = this.#settings.axis === "time" ? 30 : 1;
+    return only === undefined ? [low, high] : [only - padding, only + padding];
   }
 
   #yRange(low: number | null, high: number | null): [number, number] {
@@ -128,26 +128,26 @@ export class Plot {
     if (idx === null || idx === undefined || (left ?? -1) < 0) return null;
     const values = new Map<string, HoveredValue>();
     // The columns of one piece of a line follow each other, and the line itself is the last of them.
-    let found: Partial<Record<ColumnRole, number>> = {};
+    let byRole: Partial<Record<ColumnRole, number>> = {};
     this.#picture?.columns.forEach(({ line, role }, index) => {
       const at = idxs?.[index + 1];
       const value = typeof at === "number" ? plot.data[index + 1]?.[at] : null;
-      if (typeof value === "number") found[role] = value;
+      if (typeof value === "number") byRole[role] = value;
       if (role !== "main") return;
-      const { main, raw, low, high } = found;
+      const { main, raw, low, high } = byRole;
       if (main !== undefined) {
         const smoothed = raw === undefined ? {} : { smoothed: main };
         const extremes = low !== undefined && high !== undefined && low < high ? { low, high } : {};
         values.set(line.label, { raw: raw ?? main, ...smoothed, ...extremes });
       }
-      found = {};
+      byRole = {};
     });
     const x = plot.data[0][idx];
     return x === undefined ? null : { x, values };
   }
 }
 
-const axisLook: uPlot.Axis = {
+const axisOptions: uPlot.Axis = {
   stroke: () => paint.ink,
   font: FONT,
   grid: { stroke: () => paint.grid, width: 1 },

@@ -2,7 +2,7 @@ import { type VariantProps, cva } from "class-variance-authority";
 import type { ComponentProps } from "react";
 import { cn } from "./class-names";
 
-const badgeLook = cva("inline-flex items-center gap-1.5 rounded-full border px-2 text-2xs leading-5 font-[540] whitespace-nowrap", {
+const badgeVariants = cva("inline-flex items-center gap-1.5 rounded-full border px-2 text-2xs leading-5 font-[540] whitespace-nowrap", {
   variants: {
     tone: {
       neutral: "border-line-strong text-dim",
@@ -15,6 +15,6 @@ const badgeLook = cva("inline-flex items-center gap-1.5 rounded-full border px-2
   defaultVariants: { tone: "neutral" },
 });
 
-export function Badge({ tone, className, ...rest }: ComponentProps<"span"> & VariantProps<typeof badgeLook>) {
-  return <span className={cn(badgeLook({ tone }), className)} {...rest} />;
+export function Badge({ tone, className, ...rest }: ComponentProps<"span"> & VariantProps<typeof badgeVariants>) {
+  return <span className={cn(badgeVariants({ tone }), className)} {...rest} />;
 }

@@ -4,11 +4,11 @@ import type { ComponentProps } from "react";
 import { cn } from "./class-names";
 import { Spinner } from "./spinner";
 
-export const buttonLook = cva(
+export const buttonVariants = cva(
   "inline-flex shrink-0 items-center justify-center gap-2 rounded-control border font-[520] whitespace-nowrap transition-colors duration-150 disabled:opacity-55 [&_svg]:size-4 [&_svg]:shrink-0",
   {
     variants: {
-      look: {
+      variant: {
         primary: "border-transparent bg-violet text-white hover:bg-violet-bright",
         outline: "border-line-strong text-text hover:border-white/25 hover:bg-white/5",
         ghost: "border-transparent text-dim hover:bg-white/6 hover:text-text",
@@ -21,20 +21,20 @@ export const buttonLook = cva(
         icon: "size-8.5 max-sm:size-10",
       },
     },
-    defaultVariants: { look: "outline", size: "normal" },
+    defaultVariants: { variant: "outline", size: "normal" },
   },
 );
 
 type ButtonProps = ComponentProps<"button"> &
-  VariantProps<typeof buttonLook> & {
+  VariantProps<typeof buttonVariants> & {
     /** Give the look to the one child instead, for links that act like buttons. */
     asChild?: boolean;
     /** The action is under way: say so, and take no second click. */
     pending?: boolean;
   };
 
-export function Button({ look, size, asChild, pending, className, children, disabled, ...rest }: ButtonProps) {
-  const classes = cn(buttonLook({ look, size }), className);
+export function Button({ variant, size, asChild, pending, className, children, disabled, ...rest }: ButtonProps) {
+  const classes = cn(buttonVariants({ variant, size }), className);
   if (asChild) {
     return (
       <Slot.Root className={classes} {...rest}>

@@ -55,7 +55,7 @@ export function ConfirmDialog({ open, onOpenChange, title, children, action, onC
             <AlertDialog.Cancel asChild>
               <Button>Cancel</Button>
             </AlertDialog.Cancel>
-            <Button look="danger" pending={pending} onClick={() => void confirm()}>
+            <Button variant="danger" pending={pending} onClick={() => void confirm()}>
               {action}
             </Button>
           </div>

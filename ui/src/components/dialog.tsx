@@ -34,7 +34,7 @@ export function Dialog({ open, onOpenChange, title, description, children, class
           {children}
           {/* Last in order, so that the focus starts in the form and not on the way out of it. */}
           <Radix.Close asChild>
-            <Button look="ghost" size="icon" aria-label="Close" className="absolute top-3.5 right-3.5">
+            <Button variant="ghost" size="icon" aria-label="Close" className="absolute top-3.5 right-3.5">
               <X aria-hidden />
             </Button>
           </Radix.Close>

@@ -1,7 +1,7 @@
 import { ChevronDown } from "lucide-react";
 import type { ComponentProps } from "react";
 import { cn } from "./class-names";
-import { inputLook } from "./input";
+import { inputClass } from "./input";
 
 type Option = readonly [value: string, text: string];
 export type OptionGroup = { title: string; options: readonly Option[] };
@@ -12,7 +12,7 @@ type GroupedSelectProps = ComponentProps<"select"> & { first: Option; groups: re
 export function GroupedSelect({ first, groups, className, ...rest }: GroupedSelectProps) {
   return (
     <div className={cn("relative", className)}>
-      <select className={cn(inputLook, "h-9.5 appearance-none pr-9 max-sm:h-11")} {...rest}>
+      <select className={cn(inputClass, "h-9.5 appearance-none pr-9 max-sm:h-11")} {...rest}>
         <option value={first[0]} className="bg-rail">
           {first[1]}
         </option>

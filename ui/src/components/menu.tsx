@@ -9,7 +9,7 @@ export function Menu({ label, items }: { label: string; items: MenuItem[] }) {
   return (
     <DropdownMenu.Root>
       <DropdownMenu.Trigger asChild>
-        <Button look="ghost" size="icon" aria-label={label} className="size-7 max-sm:size-9">
+        <Button variant="ghost" size="icon" aria-label={label} className="size-7 max-sm:size-9">
           <EllipsisVertical aria-hidden />
         </Button>
       </DropdownMenu.Trigger>

@@ -2,7 +2,7 @@ import { type VariantProps, cva } from "class-variance-authority";
 import type { ComponentProps } from "react";
 import { cn } from "./class-names";
 
-const noticeLook = cva("rounded-card border px-3.5 py-2.5 [&_a]:underline [&_a]:underline-offset-2", {
+const noticeVariants = cva("rounded-card border px-3.5 py-2.5 [&_a]:underline [&_a]:underline-offset-2", {
   variants: {
     tone: {
       plain: "border-line-strong bg-white/4",
@@ -15,6 +15,6 @@ const noticeLook = cva("rounded-card border px-3.5 py-2.5 [&_a]:underline [&_a]:
 });
 
 /** A few sentences that stay on the page, as opposed to a toast that passes. */
-export function Notice({ tone, className, ...rest }: ComponentProps<"div"> & VariantProps<typeof noticeLook>) {
-  return <div className={cn(noticeLook({ tone }), className)} {...rest} />;
+export function Notice({ tone, className, ...rest }: ComponentProps<"div"> & VariantProps<typeof noticeVariants>) {
+  return <div className={cn(noticeVariants({ tone }), className)} {...rest} />;
 }

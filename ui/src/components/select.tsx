@@ -1,7 +1,7 @@
 import { ChevronDown } from "lucide-react";
 import type { ComponentProps } from "react";
 import { cn } from "./class-names";
-import { inputLook } from "./input";
+import { inputClass } from "./input";
 
 type SelectProps = ComponentProps<"select"> & { options: readonly (readonly [value: string, text: string])[] };
 
@@ -9,7 +9,7 @@ type SelectProps = ComponentProps<"select"> & { options: readonly (readonly [val
 export function Select({ options, className, ...rest }: SelectProps) {
   return (
     <div className={cn("relative", className)}>
-      <select className={cn(inputLook, "h-9.5 appearance-none pr-9 max-sm:h-11")} {...rest}>
+      <select className={cn(inputClass, "h-9.5 appearance-none pr-9 max-sm:h-11")} {...rest}>
         {options.map(([value, text]) => (
           <option key={value} value={value} className="bg-rail">
             {text}

@@ -18,17 +18,17 @@ export const settingName = (name: string) => NAMES[name] ?? name.replaceAll("_",
  * learning rate, so only what differs from the confirmation before is worth a line.
  */
 export function chartMarks(marks: readonly Mark[]): ChartMark[] {
-  const found: ChartMark[] = [];
+  const result: ChartMark[] = [];
   let inForce: Record<string, number> = {};
   for (const mark of marks) {
     if (mark.kind === "resumed") {
-      found.push({ step: mark.step, label: `resumed from ${countText(mark.step)}` });
+      result.push({ step: mark.step, label: `resumed from ${countText(mark.step)}` });
     } else if (mark.kind === "applied") {
       const changed = Object.entries(mark.settings).filter(([name, value]) => inForce[name] !== value);
       inForce = mark.settings;
       if (changed.length === 0) continue;
-      found.push({ step: mark.step, label: changed.map(([name, value]) => `${settingName(name)} ${settingText(value)}`).join(", ") });
+      result.push({ step: mark.step, label: changed.map(([name, value]) => `${settingName(name)} ${settingText(value)}`).join(", ") });
     }
   }
-  return found.toSorted((a, b) => a.step - b.step);
+  return result.toSorted((a, b) => a.step - b.step);
 }

@@ -2,7 +2,7 @@
 import { type CurvePoints, isThinned, type Segment, splitByAttempt } from "./attempts";
 import { smooth } from "./smooth";
 
-export type LineLook = {
+export type LineSpec = {
   /** Series to draw. */
   name: string;
   label: string;
@@ -19,13 +19,13 @@ export type LineLook = {
 export type HoveredValue = { raw: number; smoothed?: number; low?: number; high?: number };
 
 export type ColumnRole = "low" | "high" | "raw" | "main";
-export type Column = { line: LineLook; role: ColumnRole; attempt: number; repeated: boolean };
+export type Column = { line: LineSpec; role: ColumnRole; attempt: number; repeated: boolean };
 export type Picture = { columns: Column[]; data: [number[], ...(number | null)[][]]; structure: string };
 
 type Drawn = { column: Column; x: number[]; y: number[] };
 
 export function pictureOf(
-  lines: readonly LineLook[],
+  lines: readonly LineSpec[],
   read: (name: string) => CurvePoints | undefined,
   settings: { smoothing: number; positiveOnly: boolean },
 ): Picture {
@@ -54,8 +54,8 @@ type SmoothSegment = Segment & { main: number[] };
 
 /** What holds, and what the next attempt did again. */
 function cutAt(segment: SmoothSegment, next: number | undefined): [SmoothSegment, SmoothSegment] {
-  const found = next === undefined ? -1 : segment.x.findIndex((x) => x >= next);
-  const at = found === -1 ? segment.x.length : found;
+  const first = next === undefined ? -1 : segment.x.findIndex((x) => x >= next);
+  const at = first === -1 ? segment.x.length : first;
   const part = (from: number, to: number): SmoothSegment => ({
     attempt: segment.attempt,
     x: segment.x.slice(from, to),
@@ -67,7 +67,7 @@ function cutAt(segment: SmoothSegment, next: number | undefined): [SmoothSegment
   return at === segment.x.length ? [segment, part(at, at)] : [part(0, at), part(at, segment.x.length)];
 }
 
-function drawSegment(line: LineLook, segment: SmoothSegment, repeated: boolean, smoothing: number): Drawn[] {
+function drawSegment(line: LineSpec, segment: SmoothSegment, repeated: boolean, smoothing: number): Drawn[] {
   const column = (role: ColumnRole): Column => ({ line, role, attempt: segment.attempt, repeated });
   const drawn: Drawn[] = [];
   if (segment.x.length === 0) return drawn;
@@ -88,5 +88,5 @@ function unionOf(rows: readonly number[][]): number[] {
 function spread(x: number[], { x: own, y }: Drawn, usable: (value: number | undefined) => number | null): (number | null)[] {
   if (own === x) return y.map(usable);
   let next = 0;
-  return x.map((place) => (own[next] === place ? usable(y[next++]) : null));
+  return x.map((position) => (own[next] === position ? usable(y[next++]) : null));
 }

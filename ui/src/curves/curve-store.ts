@@ -27,7 +27,7 @@ const pointsOf = (curve: Curve): CurvePoints => ({ ...curve, last: curve.last &&
 const keyOf = (curve: { name: string; rank: number }) => `${curve.rank} ${curve.name}`;
 
 /** A thinned point stands in the middle of its steps, and the last ones may not have happened when it was made. */
-function makeRoom(curve: CurvePoints, x: number, attempt: number) {
+function limitThinnedPoint(curve: CurvePoints, x: number, attempt: number) {
   const last = curve.x.length - 1;
   const reached = curve.x[last];
   if (reached === undefined || reached <= x || curve.attempt[last] !== attempt) return;
@@ -87,7 +87,7 @@ export class CurveStore {
       curve.last = { x, attempt, value };
       // A value that was not a number has no place on a chart.
       if (!Number.isFinite(value)) return;
-      makeRoom(curve, x, attempt);
+      limitThinnedPoint(curve, x, attempt);
       curve.x.push(x);
       curve.value.push(value);
       curve.low.push(value);

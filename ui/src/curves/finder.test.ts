@@ -30,13 +30,13 @@ describe("the picture of a learning-rate finder", () => {
 });
 
 it("pairs the two live curves by step", () => {
-  const found = livePoints(curve([1, 2, 3], [1e-5, 1e-4, 1e-3]), curve([1, 3], [5, 4]));
-  expect(found.map(({ rate, loss }) => [rate, loss])).toEqual([[1e-5, 5], [1e-3, 4]]);
+  const result = livePoints(curve([1, 2, 3], [1e-5, 1e-4, 1e-3]), curve([1, 3], [5, 4]));
+  expect(result.map(({ rate, loss }) => [rate, loss])).toEqual([[1e-5, 5], [1e-3, 4]]);
   expect(livePoints(undefined, curve([1], [1]))).toEqual([]);
 });
 
 it("reads what the finder answered, and leaves out what is no point", () => {
-  const found = readFinder({ points: [{ learning_rate: 1e-4, loss: 3, smoothed: 3.1 }, { learning_rate: 0, loss: 1 }, null], suggested: 3e-4, reason: "falls fastest", diverged_at: null });
-  expect(found).toEqual({ points: [{ rate: 1e-4, loss: 3, smoothed: 3.1 }], suggested: 3e-4, reason: "falls fastest", divergedAt: null });
+  const result = readFinder({ points: [{ learning_rate: 1e-4, loss: 3, smoothed: 3.1 }, { learning_rate: 0, loss: 1 }, null], suggested: 3e-4, reason: "falls fastest", diverged_at: null });
+  expect(result).toEqual({ points: [{ rate: 1e-4, loss: 3, smoothed: 3.1 }], suggested: 3e-4, reason: "falls fastest", divergedAt: null });
   expect(readFinder(null)).toBeNull();
 });

@@ -9,12 +9,12 @@ const LIVE_SMOOTHING = 0.7;
 export function livePoints(rates: CurvePoints | undefined, losses: CurvePoints | undefined): FinderPoint[] {
   if (!rates || !losses) return [];
   const rateAt = new Map(rates.x.map((step, index) => [step, rates.value[index]]));
-  const found = losses.x.flatMap((step, index) => {
+  const points = losses.x.flatMap((step, index) => {
     const [rate, loss] = [rateAt.get(step), losses.value[index]];
     return rate === undefined || loss === undefined || rate <= 0 ? [] : [{ rate, loss }];
   });
-  const smoothed = smooth(found.map((point) => point.loss), LIVE_SMOOTHING);
-  return found.map((point, index) => ({ ...point, smoothed: smoothed[index] ?? point.loss }));
+  const smoothed = smooth(points.map((point) => point.loss), LIVE_SMOOTHING);
+  return points.map((point, index) => ({ ...point, smoothed: smoothed[index] ?? point.loss }));
 }
 
 export type Frame = { left: number; right: number; low: number; high: number };
@@ -30,9 +30,9 @@ export function frameOf(points: readonly FinderPoint[]): Frame | null {
   const low = Math.min(...values);
   const fall = first.smoothed - low;
   const high = fall > 0 ? Math.min(Math.max(...values), first.smoothed + fall * 0.6) : Math.max(...values);
-  const room = Math.max(high - low, Math.abs(low) * 0.01, 1e-6) * 0.08;
+  const padding = Math.max(high - low, Math.abs(low) * 0.01, 1e-6) * 0.08;
   const [left, right] = [Math.log10(first.rate), Math.log10(last.rate)];
-  return { left, right: right > left ? right : left + 1, low: low - room, high: high + room };
+  return { left, right: right > left ? right : left + 1, low: low - padding, high: high + padding };
 }
 
 export const across = ({ left, right }: Frame, rate: number) => ((Math.log10(rate) - left) / (right - left)) * 100;
@@ -56,7 +56,7 @@ export function pathOf(points: readonly FinderPoint[], frame: Frame, read: (poin
 
 /** Powers of ten between the ends. */
 export function decades({ left, right }: Frame): number[] {
-  const found: number[] = [];
-  for (let power = Math.ceil(left - 1e-9); power <= right + 1e-9; power += 1) found.push(10 ** power);
-  return found;
+  const ticks: number[] = [];
+  for (let power = Math.ceil(left - 1e-9); power <= right + 1e-9; power += 1) ticks.push(10 ** power);
+  return ticks;
 }

@@ -5,12 +5,12 @@ import { Button } from "@/components/button";
 import { toast } from "@/components/toasts";
 import { ProjectDialog } from "./project-dialog";
 
-export function CreateProjectButton({ look = "primary" }: { look?: "primary" | "outline" }) {
+export function CreateProjectButton({ variant = "primary" }: { variant?: "primary" | "outline" }) {
   const [open, setOpen] = useState(false);
   const navigate = useNavigate();
   return (
     <>
-      <Button look={look} onClick={() => setOpen(true)}>
+      <Button variant={variant} onClick={() => setOpen(true)}>
         <Plus aria-hidden />
         New Project
       </Button>

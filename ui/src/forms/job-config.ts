@@ -16,11 +16,11 @@ export function withValue(tree: Json, path: string, value: unknown): Json {
 
 /** What the form shows for a config. */
 export function valuesOf(config: Json): ConfigValues {
-  const values = CONFIG_FIELDS.reduce<Json>((found, field) => withValue(found, field.path, shownValue(config, field)), {});
+  const values = CONFIG_FIELDS.reduce<Json>((collected, field) => withValue(collected, field.path, formValue(config, field)), {});
   return values as ConfigValues;
 }
 
-function shownValue(config: Json, field: ConfigField): string {
+function formValue(config: Json, field: ConfigField): string {
   // A folder stands in the preset's place, whatever preset is named beside it.
   if (field.path === "model.preset" && isText(valueAt(config, "model.path"))) return MODEL_FOLDER;
   const value = valueAt(config, field.path);
@@ -39,11 +39,11 @@ export function configOf(values: ConfigValues, base: Json): Json {
     if (typed === "" || (before === undefined && typed === field.initial)) {
       return before === null ? config : withValue(config, field.path, undefined);
     }
-    return withValue(config, field.path, spoken(field, typed));
+    return withValue(config, field.path, parsedValue(field, typed));
   }, base);
 }
 
-function spoken(field: ConfigField, typed: string): unknown {
+function parsedValue(field: ConfigField, typed: string): unknown {
   switch (field.kind) {
     case "whole":
     case "decimal":
@@ -58,7 +58,7 @@ function spoken(field: ConfigField, typed: string): unknown {
   }
 }
 
-const snake = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+const snake = (name: string) => name.replaceAll(/[A-Z]/g, (character) => `_${character.toLowerCase()}`);
 
 /** The server takes camelCase too; the form knows one spelling. */
 export function snakeKeys(tree: Json): Json {

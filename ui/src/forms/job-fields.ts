@@ -186,8 +186,8 @@ export const fieldsOf = (group: ConfigGroup, values: ConfigValues): ConfigField[
 
 /** Whether a field says something that leaving it alone would not. */
 export function isSet(field: ConfigField, values: ConfigValues): boolean {
-  const shown = String(valueAt(values, field.path) ?? "").trim();
-  return shown !== "" && shown !== field.initial;
+  const text = String(valueAt(values, field.path) ?? "").trim();
+  return text !== "" && text !== field.initial;
 }
 
 /** What has to be filled in before there is anything to plan. */

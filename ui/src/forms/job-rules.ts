@@ -98,14 +98,14 @@ export function newJobBody(values: JobFormValues, config: Json, parameters: numb
 
 export type JobFailure = { fields: { path: string; message: string }[]; others: string[] };
 
-const PLACES: Record<string, string> = { name: "name", projectId: "project", datasetId: "datasetId", modelId: "modelId", "project.name": "projectName", hostMemory: "hostMemory" };
+const FORM_FIELDS: Record<string, string> = { name: "name", projectId: "project", datasetId: "datasetId", modelId: "modelId", "project.name": "projectName", hostMemory: "hostMemory" };
 
 /** Sorts a refusal: what belongs to a field of the form, and what is said above it with its place in the config. */
 export function jobFailure(error: unknown, gpu: string): JobFailure {
   if (!(error instanceof ApiProblem) || error.fieldErrors.length === 0) return { fields: [], others: [sentenceOf(error)] };
   const failure: JobFailure = { fields: [], others: [] };
   for (const { field, message } of error.fieldErrors) {
-    const path = field === "gpuType" ? (gpu === OTHER_GPU ? "otherGpu" : "gpu") : PLACES[field];
+    const path = field === "gpuType" ? (gpu === OTHER_GPU ? "otherGpu" : "gpu") : FORM_FIELDS[field];
     const isConfig = CONFIG_FIELDS.some((known) => `config.${known.path}` === field);
     if (path || isConfig) failure.fields.push({ path: path ?? field, message });
     // The place is no text that one could correct; its sentence stands for itself.

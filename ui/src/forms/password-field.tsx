@@ -14,17 +14,17 @@ type PasswordFieldProps = ComponentProps<"input"> & {
 };
 
 export function PasswordField({ registration, label, error, help, secret = "password", ...rest }: PasswordFieldProps) {
-  const [shown, setShown] = useState(false);
-  const Icon = shown ? EyeOff : Eye;
+  const [visible, setVisible] = useState(false);
+  const Icon = visible ? EyeOff : Eye;
   return (
     <Field label={label} error={error} help={help}>
       {(control) => (
         <div className="relative">
-          <Input {...rest} {...registration} {...control} type={shown ? "text" : "password"} className="pr-11" />
+          <Input {...rest} {...registration} {...control} type={visible ? "text" : "password"} className="pr-11" />
           <button
             type="button"
-            aria-label={`${shown ? "Hide" : "Show"} ${secret}`}
-            onClick={() => setShown(!shown)}
+            aria-label={`${visible ? "Hide" : "Show"} ${secret}`}
+            onClick={() => setVisible(!visible)}
             className="absolute inset-y-0 right-0 grid w-10 place-items-center rounded-control text-dim hover:text-text"
           >
             <Icon aria-hidden className="size-4" />

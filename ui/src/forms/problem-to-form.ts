@@ -10,15 +10,15 @@ export type FormFailure = {
 export function formFailure(error: unknown, fieldNames: readonly string[]): FormFailure {
   if (!(error instanceof ApiProblem)) return { message: sentenceOf(error), fields: [] };
   const fields: FormFailure["fields"] = [];
-  const elsewhere: string[] = [];
+  const unmatched: string[] = [];
   for (const { field, message } of error.fieldErrors) {
     // The server names nested fields with dots; the form shows them at the field that holds them.
     const name = field.split(".")[0] ?? field;
     if (fieldNames.includes(name)) fields.push({ name, message });
-    else elsewhere.push(message);
+    else unmatched.push(message);
   }
   // A field in the order of the form, so that the focus goes to the first one a person meets.
   fields.sort((a, b) => fieldNames.indexOf(a.name) - fieldNames.indexOf(b.name));
   if (fields.length === 0) return { message: error.message, fields };
-  return { message: elsewhere.length > 0 ? elsewhere.join(" ") : null, fields };
+  return { message: unmatched.length > 0 ? unmatched.join(" ") : null, fields };
 }

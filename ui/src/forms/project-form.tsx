@@ -56,7 +56,7 @@ export function ProjectForm({ project, onSaved, onCancel }: ProjectFormProps) {
       />
       <div className="mt-1 flex justify-end gap-2">
         <Button onClick={onCancel}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           {project ? "Save changes" : "Create project"}
         </Button>
       </div>

@@ -2,7 +2,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { LogOut } from "lucide-react";
 import { useState } from "react";
 import { signOut } from "@/api/auth";
-import { rememberSignedOut } from "@/api/auth-state";
+import { setSignedOut } from "@/api/auth-state";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
 import { Initials } from "@/components/initials";
@@ -30,7 +30,7 @@ export function AccountCorner() {
     // Leave first: the pages of the app must not be redrawn without anybody in them.
     await navigate({ to: "/" });
     stopUploads();
-    await rememberSignedOut();
+    await setSignedOut();
   }
 
   return (
@@ -42,7 +42,7 @@ export function AccountCorner() {
           {user.email}
         </div>
       </div>
-      <Button look="ghost" size="icon" aria-label="Sign out" title="Sign out" pending={pending} onClick={() => void leave()}>
+      <Button variant="ghost" size="icon" aria-label="Sign out" title="Sign out" pending={pending} onClick={() => void leave()}>
         {!pending && <LogOut aria-hidden />}
       </Button>
     </div>

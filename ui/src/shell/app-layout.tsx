@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Outlet } from "@tanstack/react-router";
 import { Suspense, lazy, useEffect, useState } from "react";
 import { authStateQuery } from "@/api/auth-state";
-import { askToSignInAgain, useSignInAsked } from "@/api/sign-in-again";
+import { askToSignInAgain, useSignInRequired } from "@/api/sign-in-again";
 import type { User } from "@/api/types";
 import { useUploads } from "@/uploads/upload-store";
 import { AccountCorner } from "./account-corner";
@@ -22,7 +22,7 @@ const UploadsStrip = lazy(() => import("@/uploads/uploads-strip").then((module) 
 /** Everything around the pages of somebody who is signed in. */
 export function AppLayout() {
   const user = useLastKnownUser();
-  const signInAsked = useSignInAsked();
+  const signInRequired = useSignInRequired();
   const content = useFocusOnNavigation();
   const uploading = useUploads().length > 0;
   if (user === null) return null;
@@ -48,7 +48,7 @@ export function AppLayout() {
           <Outlet />
         </main>
       </div>
-      {signInAsked && (
+      {signInRequired && (
         <Suspense fallback={null}>
           <SignInAgainDialog user={user} />
         </Suspense>

@@ -14,7 +14,7 @@ export function NotFound() {
         icon={Compass}
         title="There is no page at this address."
         action={
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/dashboard">Open dashboard</Link>
           </Button>
         }

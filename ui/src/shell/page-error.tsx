@@ -22,7 +22,7 @@ export function PageError({ error, reset }: ErrorComponentProps) {
         icon={RefreshCw}
         title="A part of this page could not be loaded."
         action={
-          <Button look="primary" onClick={() => window.location.reload()}>
+          <Button variant="primary" onClick={() => window.location.reload()}>
             Load the page again
           </Button>
         }
@@ -39,7 +39,7 @@ export function PageError({ error, reset }: ErrorComponentProps) {
       title="This page could not be shown."
       action={
         <Button
-          look="primary"
+          variant="primary"
           onClick={() => {
             resetQueries();
             reset();

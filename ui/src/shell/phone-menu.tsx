@@ -14,7 +14,7 @@ export function PhoneMenu() {
       <Brand to="/dashboard" />
       <Dialog.Root open={open} onOpenChange={setOpen}>
         <Dialog.Trigger asChild>
-          <Button look="ghost" size="icon" aria-label="Open menu" className="-mr-2">
+          <Button variant="ghost" size="icon" aria-label="Open menu" className="-mr-2">
             <Menu aria-hidden className="size-5!" />
           </Button>
         </Dialog.Trigger>
@@ -27,7 +27,7 @@ export function PhoneMenu() {
             <div className="flex items-center justify-between pl-2.5">
               <Dialog.Title className="text-lg font-[650]">Menu</Dialog.Title>
               <Dialog.Close asChild>
-                <Button look="ghost" size="icon" aria-label="Close menu">
+                <Button variant="ghost" size="icon" aria-label="Close menu">
                   <X aria-hidden />
                 </Button>
               </Dialog.Close>

@@ -61,8 +61,8 @@ export type CompareSearch = { job?: string[]; pick?: true };
 const MOST_COMPARED = 8;
 
 export function compareSearch(given: Record<string, unknown>): CompareSearch {
-  const asked = (Array.isArray(given.job) ? given.job : [given.job]).flatMap((id) => text(id)?.split(",") ?? []);
-  const job = [...new Set(asked)].slice(0, MOST_COMPARED);
+  const ids = (Array.isArray(given.job) ? given.job : [given.job]).flatMap((id) => text(id)?.split(",") ?? []);
+  const job = [...new Set(ids)].slice(0, MOST_COMPARED);
   return { job: job.length > 0 ? job : undefined, pick: given.pick === true ? true : undefined };
 }
 

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { renameMe } from "@/api/account";
 import { ApiProblem } from "@/api/problem";
 import { queryClient } from "@/api/query-client";
-import { useSignInAsked } from "@/api/sign-in-again";
+import { useSignInRequired } from "@/api/sign-in-again";
 import type { User } from "@/api/types";
 import { serveFrom } from "@/test-server";
 import { SignInAgainDialog } from "./sign-in-again-dialog";
@@ -25,7 +25,7 @@ const ada: User = {
 let signedIn = false;
 
 function Page() {
-  return useSignInAsked() ? <SignInAgainDialog user={ada} /> : <p>Page</p>;
+  return useSignInRequired() ? <SignInAgainDialog user={ada} /> : <p>Page</p>;
 }
 
 function startServer() {

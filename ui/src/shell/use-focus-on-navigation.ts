@@ -5,11 +5,11 @@ import { useEffect, useRef } from "react";
 export function useFocusOnNavigation() {
   const { pathname } = useLocation();
   const content = useRef<HTMLElement>(null);
-  const shown = useRef(pathname);
+  const lastPath = useRef(pathname);
 
   useEffect(() => {
-    if (shown.current === pathname) return;
-    shown.current = pathname;
+    if (lastPath.current === pathname) return;
+    lastPath.current = pathname;
     content.current?.focus({ preventScroll: true });
   }, [pathname]);
 

@@ -8,13 +8,13 @@ export function fragmentValue(fragment: string, name: string): string | null {
 
 /** Reads a secret from the address, then takes it out, so that it stays in neither the history nor a screenshot. */
 export function useFragment(name: string): string | null {
-  const found = fragmentValue(useLocation().hash, name);
-  const [kept, setKept] = useState(found);
+  const value = fragmentValue(useLocation().hash, name);
+  const [kept, setKept] = useState(value);
   // A link pasted into the address of a page that is already open changes only the fragment.
-  if (found !== null && found !== kept) setKept(found);
+  if (value !== null && value !== kept) setKept(value);
 
   const navigate = useNavigate();
-  const present = found !== null;
+  const present = value !== null;
   useEffect(() => {
     if (present) void navigate({ to: ".", search: true, hash: "", replace: true });
   }, [present, navigate]);

@@ -1,6 +1,6 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useRouter } from "@tanstack/react-router";
-import { rememberSignedIn } from "@/api/auth-state";
+import { setSignedIn } from "@/api/auth-state";
 import type { SignedIn } from "@/api/types";
 import { safeNextPath } from "./next-path";
 
@@ -11,7 +11,7 @@ export function useSignInDone(next?: string) {
   return (answer: SignedIn) => {
     // Whoever used this page before must not shine through.
     queryClient.removeQueries({ predicate: (query) => query.queryKey[0] !== "auth" });
-    rememberSignedIn(answer);
+    setSignedIn(answer);
     router.history.replace(safeNextPath(next));
   };
 }

@@ -48,7 +48,7 @@ function UploadLine({ upload }: { upload: Upload }) {
             Try again
           </Button>
         )}
-        <Button look="ghost" size="small" aria-label={`Cancel the upload of ${upload.name}`} onClick={() => void cancel()}>
+        <Button variant="ghost" size="small" aria-label={`Cancel the upload of ${upload.name}`} onClick={() => void cancel()}>
           Cancel
         </Button>
       </div>
@@ -63,16 +63,16 @@ function UploadLine({ upload }: { upload: Upload }) {
 }
 
 function Target({ upload: { target, name } }: { upload: Upload }) {
-  const look = "underline-offset-3 hover:text-violet-soft hover:underline";
+  const linkClass = "underline-offset-3 hover:text-violet-soft hover:underline";
   if (target.kind === "model") {
     return (
-      <Link to="/models" className={look}>
+      <Link to="/models" className={linkClass}>
         {name}
       </Link>
     );
   }
   return (
-    <Link to="/datasets/$datasetId" params={{ datasetId: target.id }} className={look}>
+    <Link to="/datasets/$datasetId" params={{ datasetId: target.id }} className={linkClass}>
       {name}
     </Link>
   );

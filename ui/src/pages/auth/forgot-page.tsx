@@ -34,7 +34,7 @@ export function ForgotPage() {
         <ApiForm label="Forgotten password" failure={failure} onSubmit={onSubmit}>
           <p className="text-dim">Enter the address of your account, and we send a link to choose a new password.</p>
           <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
-          <Button type="submit" look="primary" size="large" pending={isSubmitting}>
+          <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
             Send the link
           </Button>
         </ApiForm>

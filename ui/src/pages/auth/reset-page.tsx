@@ -41,7 +41,7 @@ function ResetForm({ token }: { token: string }) {
   return (
     <ApiForm label="Choose a new password" failure={failure} onSubmit={onSubmit}>
       <PasswordField label="New password" autoComplete="new-password" help={PASSWORD_HELP} {...field("password")} />
-      <Button type="submit" look="primary" size="large" pending={isSubmitting}>
+      <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
         Change password
       </Button>
     </ApiForm>

@@ -36,7 +36,7 @@ export function SignInForm({ next }: { next?: string }) {
       {unverified && <ResendVerification email={unverified} />}
       <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
       <PasswordField label="Password" autoComplete="current-password" {...field("password")} />
-      <Button type="submit" look="primary" size="large" pending={isSubmitting}>
+      <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
         Sign in
       </Button>
       <Link to="/auth/forgot" className="justify-self-center text-sm text-dim underline-offset-3 hover:text-text hover:underline">

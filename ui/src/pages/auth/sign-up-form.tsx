@@ -49,7 +49,7 @@ export function SignUpForm({ invitation, next }: SignUpFormProps) {
       <TextField label="Name" autoComplete="name" {...field("name")} />
       <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
       <PasswordField label="Password" autoComplete="new-password" help={PASSWORD_HELP} {...field("password")} />
-      <Button type="submit" look="primary" size="large" pending={isSubmitting}>
+      <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
         Create account
       </Button>
     </ApiForm>

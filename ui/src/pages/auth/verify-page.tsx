@@ -29,7 +29,7 @@ export function VerifyPage() {
             </Notice>
           )}
           <p className="text-dim">One click confirms that this address is yours, and signs you in.</p>
-          <Button look="primary" size="large" pending={verify.isPending} onClick={() => verify.mutate(token)}>
+          <Button variant="primary" size="large" pending={verify.isPending} onClick={() => verify.mutate(token)}>
             Confirm and sign in
           </Button>
         </div>

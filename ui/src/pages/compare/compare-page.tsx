@@ -26,25 +26,25 @@ const ComparedCharts = lazy(() => import("./compared-charts").then((module) => (
 const route = getRouteApi("/app/compare");
 
 export function ComparePage() {
-  const { job: asked = [], pick } = route.useSearch();
+  const { job: chosen = [], pick } = route.useSearch();
   const navigate = useNavigate({ from: "/compare" });
   usePageTitle("Compare runs");
   const show = (job: string[], change: { pick?: true } = {}) => void navigate({ search: { job: job.length > 0 ? job : undefined, ...change } });
 
-  if (asked.length < FEWEST || pick) {
+  if (chosen.length < FEWEST || pick) {
     return (
       <>
         <PageHeader title="Compare runs" note={`Choose from ${FEWEST} to ${MOST} runs: their curves are laid over each other, and their configs side by side.`} />
-        <RunPicker chosen={asked} onCompare={show} />
+        <RunPicker chosen={chosen} onCompare={show} />
       </>
     );
   }
   return (
     <>
-      <PageHeader title="Compare runs" note={`${counted(asked.length, "run")} side by side.`}>
-        <Button onClick={() => show(asked, { pick: true })}>Choose runs</Button>
+      <PageHeader title="Compare runs" note={`${counted(chosen.length, "run")} side by side.`}>
+        <Button onClick={() => show(chosen, { pick: true })}>Choose runs</Button>
       </PageHeader>
-      <Compared ids={asked} onShow={show} />
+      <Compared ids={chosen} onShow={show} />
     </>
   );
 }
@@ -79,9 +79,9 @@ function SideBySide({ jobs, differences, outcomes, curves, onShow }: SideBySideP
     <div className="grid gap-3.5">
       <RunLegend jobs={jobs} labels={labels} onRemove={jobs.length > FEWEST ? (id) => onShow(jobs.map((job) => job.id).filter((other) => other !== id)) : undefined} />
       <Loaded query={curves} skeleton={<ChartsSkeleton />}>
-        {(found) => (
+        {(loaded) => (
           <Suspense fallback={<ChartsSkeleton />}>
-            <ComparedCharts labels={labels} curves={found} />
+            <ComparedCharts labels={labels} curves={loaded} />
           </Suspense>
         )}
       </Loaded>

@@ -9,9 +9,9 @@ function leaves(group: Record<string, unknown>, path: string[] = []): [string, u
 
 /** Every field of the configs, in the order in which the first of them has it. */
 export function allFields(jobs: readonly Pick<Job, "config">[]): Difference[] {
-  const found = jobs.map(({ config }) => new Map(leaves(config)));
-  const paths = [...new Set(found.flatMap((fields) => [...fields.keys()]))];
-  return paths.map((path) => ({ path, values: found.map((fields) => fields.get(path) ?? null) }));
+  const fieldMaps = jobs.map(({ config }) => new Map(leaves(config)));
+  const paths = [...new Set(fieldMaps.flatMap((fields) => [...fields.keys()]))];
+  return paths.map((path) => ({ path, values: fieldMaps.map((fields) => fields.get(path) ?? null) }));
 }
 
 export function valueText(value: unknown): string {

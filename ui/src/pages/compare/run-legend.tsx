@@ -13,15 +13,15 @@ export function RunLegend({ jobs, labels, onRemove }: RunLegendProps) {
   return (
     <Card className="py-2.5">
       <ul aria-label="Runs" className="flex flex-wrap gap-x-5 gap-y-1">
-        {jobs.map((job, place) => (
+        {jobs.map((job, index) => (
           <li key={job.id} className="flex min-w-0 items-center gap-2">
-            <Swatch place={place} />
+            <Swatch index={index} />
             <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: job.projectId, jobId: job.id }} className="min-w-0 truncate font-[560] underline-offset-3 hover:text-violet-soft hover:underline">
-              {labels[place]}
+              {labels[index]}
             </Link>
             <JobStatusBadge status={job.status} />
             {onRemove && (
-              <Button look="ghost" size="icon" aria-label={`Leave ${labels[place]} out`} className="size-7 max-sm:size-9" onClick={() => onRemove(job.id)}>
+              <Button variant="ghost" size="icon" aria-label={`Leave ${labels[index]} out`} className="size-7 max-sm:size-9" onClick={() => onRemove(job.id)}>
                 <X aria-hidden />
               </Button>
             )}
@@ -32,6 +32,6 @@ export function RunLegend({ jobs, labels, onRemove }: RunLegendProps) {
   );
 }
 
-export function Swatch({ place }: { place: number }) {
-  return <span aria-hidden className="inline-block h-[3px] w-3 shrink-0 rounded-full" style={{ background: colourOf(place) }} />;
+export function Swatch({ index }: { index: number }) {
+  return <span aria-hidden className="inline-block h-[3px] w-3 shrink-0 rounded-full" style={{ background: colourOf(index) }} />;
 }

@@ -38,7 +38,7 @@ export function RunPicker({ chosen, onCompare }: { chosen: string[]; onCompare: 
           <span role="status" className="ml-auto text-sm text-dim">
             {selection.chosen.length} chosen
           </span>
-          <Button look="primary" disabled={selection.chosen.length < FEWEST} onClick={() => onCompare([...selection.chosen])}>
+          <Button variant="primary" disabled={selection.chosen.length < FEWEST} onClick={() => onCompare([...selection.chosen])}>
             Compare
           </Button>
         </div>

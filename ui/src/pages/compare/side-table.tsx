@@ -16,10 +16,10 @@ export function SideTable({ label, labels, rows }: SideTableProps) {
             <th scope="col" className="sticky left-0 bg-card pb-1.5 text-left">
               <span className="sr-only">Figure</span>
             </th>
-            {labels.map((name, place) => (
+            {labels.map((name, index) => (
               <th key={name} scope="col" className="min-w-28 pb-1.5 pl-4 max-sm:min-w-24 max-sm:pl-2.5 text-right text-xs font-[520] text-dim">
                 <span className="inline-flex max-w-44 items-center gap-2">
-                  <Swatch place={place} />
+                  <Swatch index={index} />
                   <span className="min-w-0 truncate">{name}</span>
                 </span>
               </th>
@@ -32,9 +32,9 @@ export function SideTable({ label, labels, rows }: SideTableProps) {
               <th scope="row" className="sticky left-0 max-w-48 min-w-32 bg-card py-1.75 pr-3 max-sm:min-w-26 text-left font-[450] break-words text-dim">
                 {row.name}
               </th>
-              {row.cells.map((cell, place) => (
-                <td key={labels[place]} className="py-1.75 pl-4 max-sm:pl-2.5 text-right break-words">
-                  {row.marked === place ? (
+              {row.cells.map((cell, index) => (
+                <td key={labels[index]} className="py-1.75 pl-4 max-sm:pl-2.5 text-right break-words">
+                  {row.marked === index ? (
                     <span className="font-[600] text-success-soft">
                       {cell} <span className="text-2xs font-[450]">best</span>
                     </span>

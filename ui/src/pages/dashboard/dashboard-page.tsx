@@ -41,7 +41,7 @@ export function DashboardPage() {
       <PageHeader title="Dashboard" note={`Signed in as ${user.name}.`}>
         {hasProjects && (
           <>
-            <CreateProjectButton look="outline" />
+            <CreateProjectButton variant="outline" />
             <Button asChild>
               <Link to="/finetune">
                 <Sparkles aria-hidden />

@@ -35,7 +35,7 @@ export function GettingStarted() {
             <Button asChild>
               <Link to="/datasets">Bring examples</Link>
             </Button>
-            <CreateProjectButton look="outline" />
+            <CreateProjectButton variant="outline" />
           </div>
         </Step>
         <Step number={3} title="Run your own script">

@@ -3,10 +3,10 @@ import { useRef } from "react";
 import { Button } from "@/components/button";
 import { SUFFIXES } from "@/uploads/dataset-files";
 
-type ChooseFilesProps = { onChoose: (files: File[]) => void; text: string; several?: boolean; look?: "primary" | "outline"; size?: "small" };
+type ChooseFilesProps = { onChoose: (files: File[]) => void; text: string; several?: boolean; variant?: "primary" | "outline"; size?: "small" };
 
 /** A button that opens the disk. */
-export function ChooseFiles({ onChoose, text, several = false, look = "outline", size }: ChooseFilesProps) {
+export function ChooseFiles({ onChoose, text, several = false, variant = "outline", size }: ChooseFilesProps) {
   const input = useRef<HTMLInputElement>(null);
   return (
     <>
@@ -23,7 +23,7 @@ export function ChooseFiles({ onChoose, text, several = false, look = "outline",
           event.target.value = "";
         }}
       />
-      <Button look={look} size={size} onClick={() => input.current?.click()}>
+      <Button variant={variant} size={size} onClick={() => input.current?.click()}>
         <FileUp aria-hidden />
         {text}
       </Button>

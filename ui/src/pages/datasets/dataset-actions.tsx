@@ -26,7 +26,7 @@ export function DatasetActions({ dataset, usable }: { dataset: Dataset; usable: 
               As messages
             </a>
           </Button>
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/finetune" search={{ dataset: dataset.id }}>
               <Sparkles aria-hidden />
               Fine-tune with this
@@ -69,7 +69,7 @@ function RenameForm({ dataset, onDone }: { dataset: Dataset; onDone: () => void 
       <TextField label="Name" autoComplete="off" {...field("name")} />
       <div className="flex justify-end gap-2">
         <Button onClick={onDone}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           Rename
         </Button>
       </div>

@@ -14,7 +14,7 @@ import { PageHeader } from "@/shell/page-header";
 import { PagePending } from "@/shell/page-pending";
 import { usePageTitle } from "@/shell/use-page-title";
 import { bytesText, countText } from "@/text/numbers";
-import { Arrival } from "./arrival";
+import { ImportStatus } from "./import-status";
 import { ColumnsCard } from "./columns-card";
 import { DatasetActions } from "./dataset-actions";
 import { DatasetStatusBadge } from "./dataset-status";
@@ -33,12 +33,12 @@ export function DatasetPage() {
   if (dataset.error instanceof ApiProblem && dataset.error.status === 404) return <DatasetMissing />;
   return (
     <Loaded query={dataset} skeleton={<PagePending />}>
-      {(found) => <DatasetFound key={found.id} dataset={found} />}
+      {(loaded) => <LoadedDataset key={loaded.id} dataset={loaded} />}
     </Loaded>
   );
 }
 
-function DatasetFound({ dataset }: { dataset: Dataset }) {
+function LoadedDataset({ dataset }: { dataset: Dataset }) {
   const report = dataset.status === "ready" ? dataset.report : null;
   return (
     <>
@@ -58,7 +58,7 @@ function DatasetFound({ dataset }: { dataset: Dataset }) {
       >
         <DatasetActions dataset={dataset} usable={report !== null && report.examples > 0} />
       </PageHeader>
-      <Arrival dataset={dataset} />
+      <ImportStatus dataset={dataset} />
       {report && <Inspected dataset={dataset} report={report} />}
     </>
   );
@@ -121,7 +121,7 @@ function DatasetMissing() {
         icon={SearchX}
         title="There is no dataset at this address."
         action={
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/datasets">Show all datasets</Link>
           </Button>
         }

@@ -27,7 +27,7 @@ export function DatasetsPage() {
   const datasets = useQuery(datasetsQuery({ search, limit: PAGE, offset: (page - 1) * PAGE }));
   const nothingYet = datasets.data?.total === 0 && search === "";
 
-  const look = (text: string) => void navigate({ search: { search: text || undefined }, replace: true });
+  const onSearch = (text: string) => void navigate({ search: { search: text || undefined }, replace: true });
   const turn = (to: number) => void navigate({ search: (kept) => ({ ...kept, page: to > 1 ? to : undefined }) });
 
   async function send(files: File[]) {
@@ -40,7 +40,7 @@ export function DatasetsPage() {
   const actions = (
     <>
       <HubDatasetButton />
-      <ChooseFiles text="Upload files" several look="primary" onChoose={(files) => void send(files)} />
+      <ChooseFiles text="Upload files" several variant="primary" onChoose={(files) => void send(files)} />
     </>
   );
 
@@ -48,7 +48,7 @@ export function DatasetsPage() {
     <DropArea onDrop={(files) => void send(files)}>
       <PageHeader title="Datasets">{!datasets.isPending && !nothingYet && actions}</PageHeader>
       <Card>
-        {!nothingYet && <SearchBox label="Search datasets" text={search} onSearch={look} busy={datasets.isPlaceholderData} />}
+        {!nothingYet && <SearchBox label="Search datasets" text={search} onSearch={onSearch} busy={datasets.isPlaceholderData} />}
         <Loaded query={datasets} skeleton={<SkeletonRows rows={5} className="h-11" />}>
           {({ items, total }) => {
             if (nothingYet) {
@@ -65,7 +65,7 @@ export function DatasetsPage() {
                 <EmptyState
                   icon={SearchX}
                   title={search ? `No dataset matches “${search}”.` : "This page of the list is empty."}
-                  action={<Button onClick={() => look("")}>Show all datasets</Button>}
+                  action={<Button onClick={() => onSearch("")}>Show all datasets</Button>}
                 />
               );
             }

@@ -52,7 +52,7 @@ function HubDatasetForm({ onDone }: { onDone: () => void }) {
       <HubTokenNote />
       <div className="flex justify-end gap-2">
         <Button onClick={onDone}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           Fetch it
         </Button>
       </div>

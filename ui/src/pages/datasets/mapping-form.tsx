@@ -100,7 +100,7 @@ export function MappingForm({ dataset, report, onDone }: MappingFormProps) {
             Cancel
           </Button>
         )}
-        <Button type="submit" look="primary" pending={pending}>
+        <Button type="submit" variant="primary" pending={pending}>
           Read it like this
         </Button>
       </div>

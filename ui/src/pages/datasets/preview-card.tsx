@@ -30,10 +30,10 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
 
   const rows = (show: (row: PreviewRow) => ReactNode) => (
     <Loaded query={preview} skeleton={<PreviewSkeleton />}>
-      {(found) => (
+      {(loaded) => (
         <Updating pending={preview.isPlaceholderData}>
           <ol className="grid gap-3">
-            {found.rows.map((row) => (
+            {loaded.rows.map((row) => (
               <li key={row.number} className="min-w-0">
                 <RowHead row={row} />
                 {show(row)}

@@ -25,9 +25,9 @@ export function ProblemsCard({ dataset, report }: { dataset: Dataset; report: Da
   const [page, setPage] = useState(1);
   const { rowsRefused, remarks } = report.problems;
   const kinds = Object.entries(report.problems.kinds).toSorted((a, b) => b[1] - a[1]);
-  const found = rowsRefused + remarks > 0;
-  const problems = useQuery({ ...problemsQuery(dataset, (page - 1) * PAGE, PAGE), enabled: found });
-  if (!found) {
+  const hasProblems = rowsRefused + remarks > 0;
+  const problems = useQuery({ ...problemsQuery(dataset, (page - 1) * PAGE, PAGE), enabled: hasProblems });
+  if (!hasProblems) {
     return (
       <Card aria-label="Problems">
         <CardHeader title="Problems" />

@@ -9,11 +9,11 @@ const AND_THEN = 20_000;
 /** A text in pieces; what is trained stands out. Wrapped: what scrolls sideways is out of reach for a keyboard. */
 export function RowText({ pieces, showSpace = false }: { pieces: readonly Piece[]; showSpace?: boolean }) {
   const [most, setMost] = useState(AT_FIRST);
-  const { pieces: shown, left } = beginning(pieces, most);
+  const { pieces: visible, left } = beginning(pieces, most);
   return (
     <>
       <pre className="rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] break-words whitespace-pre-wrap text-[#c3cad5]">
-        {shown.map((piece, index) => {
+        {visible.map((piece, index) => {
           const text = showSpace ? visibleSpace(piece.text) : piece.text;
           return piece.trained ? (
             // Pieces have no name of their own, and their order never changes.

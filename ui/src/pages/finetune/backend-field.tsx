@@ -17,8 +17,8 @@ export function BackendField() {
   const config = useWatch<JobFormValues, "config">({ name: "config" });
   const chosen = backends.data?.find(({ name }) => name === (config.backend || "engine"));
   const options = FIELD.options.map(([name, text]) => {
-    const found = backends.data?.find((backend) => backend.name === name);
-    return [name, found && !found.available ? `${text}, not here` : text] as const;
+    const known = backends.data?.find((backend) => backend.name === name);
+    return [name, known && !known.available ? `${text}, not here` : text] as const;
   });
   return (
     <Field label={FIELD.label} error={error("config.backend") ?? (chosen?.available === false ? (chosen.reason ?? undefined) : undefined)} help={chosen?.brings} className="sm:col-span-2 xl:col-span-3">

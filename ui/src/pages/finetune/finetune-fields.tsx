@@ -6,7 +6,7 @@ import { ChoiceCards } from "@/forms/choice-cards";
 import { CONFIG_GROUPS, type ConfigField, withAdapters } from "@/forms/job-fields";
 import type { JobFormValues } from "@/forms/job-rules";
 import { ConfigFields, OneField, useConfigValues, useFieldError } from "@/pages/new-job/config-fields";
-import { Fold } from "@/pages/new-job/fold";
+import { ConfigAccordion } from "@/pages/new-job/config-accordion";
 import { BackendField } from "./backend-field";
 import { useMethodCards } from "./use-method-cards";
 
@@ -39,21 +39,21 @@ export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProp
           </div>
         )}
       </div>
-      <Fold title="Examples: what is trained, packing, held-out share" group="examples">
+      <ConfigAccordion title="Examples: what is trained, packing, held-out share" group="examples">
         <ConfigFields group="examples" />
-      </Fold>
-      <Fold title="Optimizer and schedule" group="optimizer">
+      </ConfigAccordion>
+      <ConfigAccordion title="Optimizer and schedule" group="optimizer">
         <ConfigFields group="optimizer" />
-      </Fold>
-      <Fold title="Engine: memory, precision, processes" group="engine">
+      </ConfigAccordion>
+      <ConfigAccordion title="Engine: memory, precision, processes" group="engine">
         <ConfigFields group="engine" />
-      </Fold>
-      <Fold title="Checkpoints and evaluation" group="saving">
+      </ConfigAccordion>
+      <ConfigAccordion title="Checkpoints and evaluation" group="saving">
         <ConfigFields group="saving" />
-      </Fold>
-      <Fold title="Backend" group="backend">
+      </ConfigAccordion>
+      <ConfigAccordion title="Backend" group="backend">
         <BackendField />
-      </Fold>
+      </ConfigAccordion>
     </Card>
   );
 }

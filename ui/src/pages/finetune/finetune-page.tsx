@@ -26,9 +26,9 @@ export function FinetunePage() {
 }
 
 function Finetune({ like }: { like?: Job }) {
-  const asked = route.useSearch();
+  const fromAddress = route.useSearch();
   const start = like ? likeJob(like) : { config: FINETUNE_CONFIG };
-  const search = { project: like?.projectId ?? asked.project, dataset: start.datasetId ?? asked.dataset, model: start.modelId ?? asked.model };
+  const search = { project: like?.projectId ?? fromAddress.project, dataset: start.datasetId ?? fromAddress.dataset, model: start.modelId ?? fromAddress.model };
   const models = useQuery(modelsQuery);
   const datasets = useQuery(datasetsQuery(LISTED));
   const find = (values: Pick<JobFormValues, "modelId" | "datasetId">) => ({

@@ -48,7 +48,7 @@ export function ModelChoice() {
       {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}
       {findings.length > 0 && <FindingsList findings={findings} />}
       <div className="mt-auto">
-        <AddModelButton look="outline" onAdded={take} />
+        <AddModelButton variant="outline" onAdded={take} />
       </div>
     </div>
   );
@@ -84,7 +84,7 @@ function FetchFirst({ model, onFetching }: { model: CatalogueModel; onFetching: 
       <span className="min-w-0 flex-1 basis-48 text-sm">
         Not on this server yet: about {bytesText(model.parameters * 2)} from the Hub, under {model.licence}.{model.gated && " Its terms have to be accepted there first."}
       </span>
-      <Button look="primary" pending={pending} onClick={() => void add()}>
+      <Button variant="primary" pending={pending} onClick={() => void add()}>
         Fetch it
       </Button>
     </Notice>

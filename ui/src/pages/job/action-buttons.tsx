@@ -75,7 +75,7 @@ export function ActionButtons({ job }: { job: Job }) {
             </a>
           </Button>
         ) : action === "talk" ? (
-          <Button key={action} asChild look="primary">
+          <Button key={action} asChild variant="primary">
             <Link to="/playground" search={{ job: job.id }}>
               <MessagesSquare aria-hidden />
               {TEXTS[action]}
@@ -88,7 +88,7 @@ export function ActionButtons({ job }: { job: Job }) {
         ) : (
           <Button
             key={action}
-            look={action === "resume" ? "primary" : "outline"}
+            variant={action === "resume" ? "primary" : "outline"}
             pending={pending === action}
             onClick={() => (isDirect(action) ? void run(action) : setOpen(action))}
           >

@@ -10,7 +10,7 @@ import { Loaded } from "@/components/loaded";
 import { SkeletonRows } from "@/components/skeleton";
 import { bytesText, counted } from "@/text/numbers";
 
-const SHOWN = 8;
+const VISIBLE_ROWS = 8;
 
 /** What a script wrote or changed in its folder, while it runs as well. */
 export function ArtifactsCard({ job }: { job: Job }) {
@@ -28,7 +28,7 @@ export function ArtifactsCard({ job }: { job: Job }) {
             <>
               <DataTable
                 label="Files it made"
-                rows={items.slice(0, SHOWN)}
+                rows={items.slice(0, VISIBLE_ROWS)}
                 rowKey={(file) => file.path}
                 columns={[
                   {
@@ -43,7 +43,7 @@ export function ArtifactsCard({ job }: { job: Job }) {
                   { header: "Size", end: true, cell: (file) => bytesText(file.size) },
                 ]}
               />
-              {items.length > SHOWN && <p className="mt-2 text-xs text-faint">And {items.length - SHOWN} more, in the archive.</p>}
+              {items.length > VISIBLE_ROWS && <p className="mt-2 text-xs text-faint">And {items.length - VISIBLE_ROWS} more, in the archive.</p>}
               <Button asChild className="mt-3">
                 <a href={artifactsArchiveAddress(job.id)} download>
                   <Download aria-hidden />

@@ -30,7 +30,7 @@ export function CheckpointActions({ subject, onPage }: { subject: Subject; onPag
   };
   return (
     <span className="inline-flex items-center gap-1">
-      <Button asChild look="ghost" size="small">
+      <Button asChild variant="ghost" size="small">
         <Link to="/playground" search={{ job: jobId, checkpoint: checkpoint?.id }} aria-label={`Talk to ${name}`}>
           <MessagesSquare aria-hidden />
           Talk

@@ -14,12 +14,12 @@ const valueText = (value: unknown) => {
 };
 
 /** Defaults that a config always carries say nothing where they do not apply. */
-export function speaking(config: Json): Json {
+export function effectiveConfig(config: Json): Json {
   const { lora, ...others } = config;
-  const shown: Json = config.method === "full" || lora === undefined ? others : { ...others, lora };
-  if (!isGroup(config.model)) return shown;
+  const visible: Json = config.method === "full" || lora === undefined ? others : { ...others, lora };
+  if (!isGroup(config.model)) return visible;
   const { preset, path, random_weights, ...sizes } = config.model;
-  return { ...shown, model: path ? { path, random_weights, ...sizes } : { preset, ...sizes } };
+  return { ...visible, model: path ? { path, random_weights, ...sizes } : { preset, ...sizes } };
 }
 
 /** What was set, by group. What was left to the defaults of a preset says nothing and is left out. */
@@ -34,7 +34,7 @@ function factsOf(group: Json, prefix = ""): [string, string][] {
 export function ConfigCard({ config }: { config: Job["config"] }) {
   const [asJson, setAsJson] = useState(false);
   const json = JSON.stringify(config, null, 2);
-  const entries = Object.entries(speaking(config));
+  const entries = Object.entries(effectiveConfig(config));
   const groups = entries.filter(([, value]) => isGroup(value) && Object.keys(value).length > 0) as [string, Json][];
   const general = Object.fromEntries(entries.filter(([, value]) => !isGroup(value)));
   return (

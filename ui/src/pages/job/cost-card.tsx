@@ -5,19 +5,19 @@ import { Card, CardHeader } from "@/components/card";
 import { Facts } from "@/pages/jobs/facts";
 import { gpuText } from "@/pages/offers/offer-words";
 import { BudgetBar } from "@/pages/providers/budget-bar";
-import { usePlaceName } from "@/pages/providers/place-names";
+import { useProviderTitle } from "@/pages/providers/provider-titles";
 import { durationText } from "@/text/duration";
 import { moneyRange, moneyText } from "@/text/money";
 
 /** What a job on a rented machine costs: until now, by the hour, probably in all, and at most. Absent for others. */
 export function CostCard({ job }: { job: Job }) {
   const cost = readCost(job);
-  const placeName = usePlaceName();
+  const providerTitle = useProviderTitle();
   if (cost === null) return null;
-  const place = [placeName(cost.provider), cost.gpu && gpuText({ gpu: cost.gpu, gpus: cost.gpus }), cost.region].filter(Boolean).join(" · ");
+  const machine = [providerTitle(cost.provider), cost.gpu && gpuText({ gpu: cost.gpu, gpus: cost.gpus }), cost.region].filter(Boolean).join(" · ");
   return (
     <Card aria-label="Cost" className="mt-3.5">
-      <CardHeader title="Cost" note={place} />
+      <CardHeader title="Cost" note={machine} />
       <div className="grid gap-x-10 gap-y-4 sm:grid-cols-2">
         <div>
           <p className="mb-2 flex flex-wrap items-baseline gap-x-2">
@@ -50,7 +50,7 @@ export function CostCard({ job }: { job: Job }) {
           {cost.detail && <p className="mt-2 text-xs break-words text-faint">{cost.detail}</p>}
           {cost.page && (
             <a href={cost.page} target="_blank" rel="noreferrer" className="mt-2 inline-flex items-center gap-1 text-xs text-violet-soft underline-offset-3 hover:underline">
-              The machine at {placeName(cost.provider)}
+              The machine at {providerTitle(cost.provider)}
               <ExternalLink aria-hidden className="size-3.5" />
             </a>
           )}

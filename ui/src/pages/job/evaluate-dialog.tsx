@@ -45,7 +45,7 @@ function EvaluateForm({ subject, onClose, onStarted }: Required<EvaluateDialogPr
       <TextField label="lm-eval tasks" optional autoComplete="off" placeholder="hellaswag arc_easy" help="Benchmarks of the lm-eval package, where the server has it; they can take hours." {...field("lmEvalTasks")} />
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           Evaluate
         </Button>
       </div>

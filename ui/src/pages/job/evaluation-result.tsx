@@ -6,27 +6,27 @@ import { wordDiff } from "@/text/word-diff";
 
 /** What an evaluation found: perplexity before and after as bars, and answers side by side. */
 export function EvaluationResult({ task }: { task: Job }) {
-  const found = readEvaluation(task.result);
-  if (found === null) return null;
+  const evaluation = readEvaluation(task.result);
+  if (evaluation === null) return null;
   return (
     <div className="grid gap-5">
-      {found.tuned && <Perplexity evaluation={found} />}
-      {found.scores.length > 0 && <Scores scores={found.scores} />}
-      {found.prompts.length > 0 && (
+      {evaluation.tuned && <Perplexity evaluation={evaluation} />}
+      {evaluation.scores.length > 0 && <Scores scores={evaluation.scores} />}
+      {evaluation.prompts.length > 0 && (
         <section aria-label="Answers before and after">
           <h3 className="mb-2 text-xs text-dim">
             Answers, before and after. <mark className="rounded-sm bg-success/20 px-1 text-success-soft">Words that are new</mark> are marked.
           </h3>
           <ol className="grid gap-3">
-            {found.prompts.map((answered, place) => (
+            {evaluation.prompts.map((answered, index) => (
               // Two prompts may read the same.
               // oxlint-disable-next-line react/no-array-index-key
-              <AnswerPair key={place} answered={answered} />
+              <AnswerPair key={index} answered={answered} />
             ))}
           </ol>
         </section>
       )}
-      {found.notes.map((note) => (
+      {evaluation.notes.map((note) => (
         <Notice key={note} tone="attention">
           {note}
         </Notice>
@@ -134,10 +134,10 @@ function AnswerText({ name, text, before }: { name: string; text: string; before
 
 /** The second text, with what the first did not have marked. */
 export function Marked({ before, after }: { before: string; after: string }) {
-  return wordDiff(before, after).map((piece, place) =>
+  return wordDiff(before, after).map((piece, index) =>
     piece.kind === "removed" ? null : piece.kind === "added" ? (
       // oxlint-disable-next-line react/no-array-index-key
-      <mark key={place} className="rounded-sm bg-success/20 text-success-soft">
+      <mark key={index} className="rounded-sm bg-success/20 text-success-soft">
         {piece.text}
       </mark>
     ) : (

@@ -75,7 +75,7 @@ function ExportForm({ subject, onClose, onStarted }: Required<ExportDialogProps>
       </div>
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           Export
         </Button>
       </div>

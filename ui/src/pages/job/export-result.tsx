@@ -15,21 +15,21 @@ const FORMS: Record<string, string> = { merged: "Merged model", adapter: "Adapte
 
 /** What an export wrote, whether it still answers the same, and where to get it. */
 export function ExportResult({ task }: { task: Job }) {
-  const found = readExport(task.result);
-  if (found === null) return null;
+  const exported = readExport(task.result);
+  if (exported === null) return null;
   return (
     <div className="grid gap-3.5">
       <p>
-        <b className="font-[570]">{FORMS[found.form] ?? found.form}</b>
+        <b className="font-[570]">{FORMS[exported.form] ?? exported.form}</b>
         <span className="text-dim">
-          {found.dtype && `, ${found.dtype}`}
-          {found.bytes !== null && `, ${bytesText(found.bytes)}`}
+          {exported.dtype && `, ${exported.dtype}`}
+          {exported.bytes !== null && `, ${bytesText(exported.bytes)}`}
         </span>
-        {found.hub && <HubLink hub={found.hub} />}
+        {exported.hub && <HubLink hub={exported.hub} />}
       </p>
-      <ReplayCheck exported={found} />
+      <ReplayCheck exported={exported} />
       <Files task={task} />
-      {found.notes.map((note) => (
+      {exported.notes.map((note) => (
         <p key={note} className="text-xs text-dim">
           {note}
         </p>
@@ -71,10 +71,10 @@ function ReplayCheck({ exported: { same, of, replay, largestDifference } }: { ex
         </span>
       </Notice>
       <ol className="grid gap-2">
-        {changed.map((one, place) => (
+        {changed.map((one, index) => (
           // Two prompts may read the same.
           // oxlint-disable-next-line react/no-array-index-key
-          <Changed key={place} replayed={one} />
+          <Changed key={index} replayed={one} />
         ))}
       </ol>
     </div>
@@ -121,7 +121,7 @@ function Files({ task }: { task: Job }) {
               { header: "Size", end: true, cell: (file) => bytesText(file.size) },
             ]}
           />
-          <Button asChild className="mt-3" look="primary">
+          <Button asChild className="mt-3" variant="primary">
             <a href={archiveAddress(task.id)} download>
               <Download aria-hidden />
               Download the export, {bytesText(archiveSize)}

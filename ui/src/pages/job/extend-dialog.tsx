@@ -51,7 +51,7 @@ function ExtendForm({ job, onClose }: { job: Job; onClose: () => void }) {
       <p className="text-xs text-faint">One of the two is enough; with both, training ends at whichever comes first.</p>
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           Train further
         </Button>
       </div>

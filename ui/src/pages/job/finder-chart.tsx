@@ -8,7 +8,7 @@ type FinderChartProps = { points: readonly FinderPoint[]; suggested: number | nu
 export function FinderChart({ points, suggested }: FinderChartProps) {
   const frame = frameOf(points);
   if (frame === null) return <div className="h-52 rounded-control bg-white/3" />;
-  const place = suggested === null ? null : across(frame, suggested);
+  const suggestedX = suggested === null ? null : across(frame, suggested);
   const nearest = suggested === null ? undefined : points.reduce((best, point) => (Math.abs(Math.log(point.rate / suggested)) < Math.abs(Math.log(best.rate / suggested)) ? point : best));
   return (
     <div role="img" aria-label={inWords(points, suggested)}>
@@ -25,13 +25,13 @@ export function FinderChart({ points, suggested }: FinderChartProps) {
             ))}
             <path d={pathOf(points, frame, (point) => point.loss)} stroke="#a98bfa" strokeOpacity="0.35" strokeWidth="1" vectorEffect="non-scaling-stroke" />
             <path d={pathOf(points, frame, (point) => point.smoothed)} stroke="#a98bfa" strokeWidth="1.8" strokeLinejoin="round" vectorEffect="non-scaling-stroke" />
-            {place !== null && <line x1={place} x2={place} y1="0" y2="100" stroke="#5be0b0" strokeDasharray="3 4" vectorEffect="non-scaling-stroke" />}
+            {suggestedX !== null && <line x1={suggestedX} x2={suggestedX} y1="0" y2="100" stroke="#5be0b0" strokeDasharray="3 4" vectorEffect="non-scaling-stroke" />}
           </svg>
-          {place !== null && nearest && (
-            <span className="absolute size-2.5 -translate-1/2 rounded-full bg-success-soft shadow-[0_0_0_3px_rgb(91_224_176/0.25)]" style={{ left: `${place}%`, top: `${down(frame, nearest.smoothed)}%` }} />
+          {suggestedX !== null && nearest && (
+            <span className="absolute size-2.5 -translate-1/2 rounded-full bg-success-soft shadow-[0_0_0_3px_rgb(91_224_176/0.25)]" style={{ left: `${suggestedX}%`, top: `${down(frame, nearest.smoothed)}%` }} />
           )}
-          {place !== null && suggested !== null && (
-            <span className={`absolute top-1 text-2xs font-[540] whitespace-nowrap text-success-soft ${place > 60 ? "-translate-x-full pr-2" : "pl-2"}`} style={{ left: `${place}%` }}>
+          {suggestedX !== null && suggested !== null && (
+            <span className={`absolute top-1 text-2xs font-[540] whitespace-nowrap text-success-soft ${suggestedX > 60 ? "-translate-x-full pr-2" : "pl-2"}`} style={{ left: `${suggestedX}%` }}>
               suggested {settingText(suggested)}
             </span>
           )}

@@ -28,34 +28,34 @@ const TITLES: Record<string, string> = {
 /** What somebody should know about a job before looking at its charts, most pressing first. */
 export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding[] {
   const summary = readSummary(job);
-  const found: Finding[] = [];
+  const findings: Finding[] = [];
   if (job.status === "failed") {
     const advice = ADVICE[job.errorCode ?? ""] ?? "Read the output below, then resume or start a new job.";
-    found.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.errorMessage ?? "No reason was recorded."} ${advice}` });
+    findings.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.errorMessage ?? "No reason was recorded."} ${advice}` });
   }
-  found.push(...moneyFindings(job, summary));
-  if (summary.waiting !== null) found.push({ key: "waiting", tone: "plain", title: "Waiting.", text: summary.waiting });
-  else if (job.status === "queued") found.push(waiting(job, machinesSeen));
-  summary.findings.forEach((finding, place) => {
+  findings.push(...moneyFindings(job, summary));
+  if (summary.waiting !== null) findings.push({ key: "waiting", tone: "plain", title: "Waiting.", text: summary.waiting });
+  else if (job.status === "queued") findings.push(waiting(job, machinesSeen));
+  summary.findings.forEach((finding, index) => {
     const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
-    found.push({ key: `${finding.kind}-${place}`, tone, title: TITLES[finding.kind] ?? "", text: finding.sentence });
+    findings.push({ key: `${finding.kind}-${index}`, tone, title: TITLES[finding.kind] ?? "", text: finding.sentence });
   });
   const refused = summary.marks.findLast((mark) => mark.kind === "applied")?.refused;
-  if (refused) found.push({ key: "refused", tone: "attention", title: "A setting was refused.", text: refused });
+  if (refused) findings.push({ key: "refused", tone: "attention", title: "A setting was refused.", text: refused });
   if (summary.restartCount > 0) {
     const times = TIMES[summary.restartCount] ?? `${countText(summary.restartCount)} times`;
     const from = summary.resumedFromStep === null ? "" : `Last time it went on from step ${countText(summary.resumedFromStep)}; steps it repeated are drawn fainter.`;
-    found.push({ key: "resumed", tone: "attention", title: `Resumed ${times}.`, text: from });
+    findings.push({ key: "resumed", tone: "attention", title: `Resumed ${times}.`, text: from });
   }
   const dropped = Object.entries(summary.dropped).filter(([, count]) => count > 0);
   if (dropped.length > 0) {
     const what = dropped.map(([kind, count]) => counted(count, `${kind} event`)).join(", ");
-    found.push({ key: "dropped", tone: "attention", title: "Some events were lost.", text: `The run could not write ${what}: the disk was full or slow. The training itself is not affected.` });
+    findings.push({ key: "dropped", tone: "attention", title: "Some events were lost.", text: `The run could not write ${what}: the disk was full or slow. The training itself is not affected.` });
   }
   if (summary.damagedLines > 0) {
-    found.push({ key: "damaged", tone: "attention", title: "Damaged records.", text: `${counted(summary.damagedLines, "line")} of the run's record could not be read and were left out.` });
+    findings.push({ key: "damaged", tone: "attention", title: "Damaged records.", text: `${counted(summary.damagedLines, "line")} of the run's record could not be read and were left out.` });
   }
-  return found;
+  return findings;
 }
 
 function waiting(job: Job, machinesSeen: boolean | undefined): Finding {

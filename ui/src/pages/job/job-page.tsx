@@ -42,23 +42,23 @@ import { useJobLive } from "./use-job-live";
 const JobCharts = lazy(() => import("@/charts/job-charts").then((module) => ({ default: module.JobCharts })));
 
 const route = getRouteApi("/app/projects/$projectId/jobs/$jobId");
-const LOOK_AGAIN = 15_000;
+const RESTING_POLL_MS = 15_000;
 
 export function JobPage() {
   const { jobId } = route.useParams();
   // A job at rest has no stream; somebody may resume it from elsewhere.
-  const job = useQuery({ ...jobQuery(jobId), refetchInterval: (query) => (query.state.data && isResting(query.state.data.status) ? LOOK_AGAIN : false) });
+  const job = useQuery({ ...jobQuery(jobId), refetchInterval: (query) => (query.state.data && isResting(query.state.data.status) ? RESTING_POLL_MS : false) });
   usePageTitle(job.data ? `${job.data.name}, ${statusText(job.data.status).toLowerCase()}` : "Training job");
 
   if (job.error instanceof ApiProblem && job.error.status === 404) return <JobMissing />;
   return (
     <Loaded query={job} skeleton={<JobSkeleton />}>
-      {(found) => (found.kind === "train" || found.kind === "script" ? <JobFound key={found.id} job={found} /> : <TaskPage key={found.id} task={found} />)}
+      {(loaded) => (loaded.kind === "train" || loaded.kind === "script" ? <LoadedJob key={loaded.id} job={loaded} /> : <TaskPage key={loaded.id} task={loaded} />)}
     </Loaded>
   );
 }
 
-function JobFound({ job }: { job: Job }) {
+function LoadedJob({ job }: { job: Job }) {
   const { store, connection } = useJobLive(job.id, job.status);
   const marksText = JSON.stringify(readSummary(job).marks);
   // The summary is new with every step; the marks in it seldom are.
@@ -99,7 +99,7 @@ function JobFound({ job }: { job: Job }) {
         </div>
       )}
       <Suspense fallback={<ChartsSkeleton />}>
-        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} beside={job.kind === "script" ? <ArtifactsCard job={job} /> : <MemoryCard job={job} store={store} />} />
+        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} aside={job.kind === "script" ? <ArtifactsCard job={job} /> : <MemoryCard job={job} store={store} />} />
       </Suspense>
       <div className="mt-6 grid gap-3.5 lg:grid-cols-12">
         {isTuning(job) && (
@@ -140,18 +140,18 @@ function waitingText({ status }: Job): string {
 }
 
 function Crumbs({ job }: { job: Job }) {
-  const look = "underline-offset-3 hover:text-text hover:underline";
+  const linkClass = "underline-offset-3 hover:text-text hover:underline";
   return (
     <>
-      <Link to="/projects" className={look}>
+      <Link to="/projects" className={linkClass}>
         Projects
       </Link>{" "}
       /{" "}
-      <Link to="/projects/$projectId" params={{ projectId: job.projectId }} className={`${look} text-text`}>
+      <Link to="/projects/$projectId" params={{ projectId: job.projectId }} className={`${linkClass} text-text`}>
         {job.projectName}
       </Link>{" "}
       /{" "}
-      <Link to="/jobs" search={{ project: job.projectId }} className={look}>
+      <Link to="/jobs" search={{ project: job.projectId }} className={linkClass}>
         Jobs
       </Link>
     </>
@@ -166,7 +166,7 @@ function JobMissing() {
         icon={SearchX}
         title="There is no training job at this address."
         action={
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/jobs">Show all training jobs</Link>
           </Button>
         }

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useSyncExternalStore } from "react";
 import { readSummary } from "@/api/job-summary";
 import { isResting, jobQuery } from "@/api/jobs";
-import { type Found, readFinder } from "@/api/task-results";
+import { type FinderResult, readFinder } from "@/api/task-results";
 import type { Job } from "@/api/types";
 import { Button } from "@/components/button";
 import { Loaded } from "@/components/loaded";
@@ -26,7 +26,7 @@ export function LearningRateFinder({ jobId, onUse }: LearningRateFinderProps) {
   const job = useQuery(jobQuery(jobId));
   return (
     <Loaded query={job} skeleton={<Skeleton className="h-52" />}>
-      {(found) => <Finder job={found} onUse={onUse} />}
+      {(loaded) => <Finder job={loaded} onUse={onUse} />}
     </Loaded>
   );
 }
@@ -34,12 +34,12 @@ export function LearningRateFinder({ jobId, onUse }: LearningRateFinderProps) {
 function Finder({ job, onUse }: { job: Job; onUse?: (rate: number) => void }) {
   const { store } = useJobLive(job.id, job.status);
   const live = useLivePoints(store);
-  const found = readFinder(job.result);
-  const points = found?.points.length ? found.points : live;
+  const result = readFinder(job.result);
+  const points = result?.points.length ? result.points : live;
   return (
     <div className="grid gap-3">
-      <FinderChart points={points} suggested={found?.suggested ?? null} />
-      <div role="status">{found ? <Suggestion found={found} onUse={onUse} /> : <Waiting job={job} />}</div>
+      <FinderChart points={points} suggested={result?.suggested ?? null} />
+      <div role="status">{result ? <Suggestion result={result} onUse={onUse} /> : <Waiting job={job} />}</div>
     </div>
   );
 }
@@ -50,7 +50,7 @@ function useLivePoints(store: CurveStore) {
   return useMemo(() => (count === 0 ? [] : livePoints(store.curve("finder/learning_rate"), store.curve("finder/loss"))), [store, count]);
 }
 
-function Suggestion({ found: { suggested, reason, divergedAt }, onUse }: { found: Found; onUse?: (rate: number) => void }) {
+function Suggestion({ result: { suggested, reason, divergedAt }, onUse }: { result: FinderResult; onUse?: (rate: number) => void }) {
   if (suggested === null) {
     return <Notice tone="attention">{reason ?? "The sweep showed no rate at which the loss clearly falls. Try a wider range, or more steps."}</Notice>;
   }
@@ -63,7 +63,7 @@ function Suggestion({ found: { suggested, reason, divergedAt }, onUse }: { found
         {divergedAt !== null && <p className="text-xs text-dim">From {settingText(divergedAt)} on, training falls apart.</p>}
       </div>
       {onUse && (
-        <Button look="primary" onClick={() => onUse(suggested)}>
+        <Button variant="primary" onClick={() => onUse(suggested)}>
           Use this rate
         </Button>
       )}

@@ -13,13 +13,13 @@ export function groupLines(lines: readonly string[]): LogPiece[] {
   let open: string[] | null = null;
   for (const text of lines) {
     if (START.test(text)) {
-      if (open) pieces.push(folded(open));
+      if (open) pieces.push(tracebackPiece(open));
       open = [text];
     } else if (open) {
       open.push(text);
       // Everything inside is indented or empty; the first line that is neither names the exception.
       if (END.test(text)) {
-        pieces.push(folded(open));
+        pieces.push(tracebackPiece(open));
         open = null;
       }
     } else {
@@ -27,11 +27,11 @@ export function groupLines(lines: readonly string[]): LogPiece[] {
       pieces.push({ kind: "line", text, wrong: !warning && WRONG.test(text), ...(warning && { warning }) });
     }
   }
-  if (open) pieces.push(folded(open));
+  if (open) pieces.push(tracebackPiece(open));
   return pieces;
 }
 
-function folded(lines: string[]): LogPiece {
+function tracebackPiece(lines: string[]): LogPiece {
   const last = lines.at(-1) ?? "";
   return { kind: "traceback", title: END.test(last) && lines.length > 1 ? last : "Traceback", lines };
 }

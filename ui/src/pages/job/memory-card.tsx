@@ -80,13 +80,13 @@ function PredictionTable({ rows }: { rows: readonly Prediction[] }) {
 }
 
 function factsOf(job: Job, plan: Plan, { facts }: Summary): [string, string][] {
-  const found: [string, string][] = [
+  const rows: [string, string][] = [
     ["Device", plan.device === "cpu" ? "CPU" : (job.gpuType ?? "GPU")],
     ["Precision", plan.precision],
   ];
-  if (plan.parameters !== null) found.unshift(["Parameters", parametersText(plan.parameters)]);
-  if (plan.tokensPerStep !== null) found.push(["Tokens per step", countText(plan.tokensPerStep)]);
-  if (typeof facts.compiled === "boolean") found.push(["Compiled layers", facts.compiled ? "yes" : "no"]);
-  if (typeof facts.host_optimizer === "string") found.push(["Host optimizer", facts.host_optimizer]);
-  return found;
+  if (plan.parameters !== null) rows.unshift(["Parameters", parametersText(plan.parameters)]);
+  if (plan.tokensPerStep !== null) rows.push(["Tokens per step", countText(plan.tokensPerStep)]);
+  if (typeof facts.compiled === "boolean") rows.push(["Compiled layers", facts.compiled ? "yes" : "no"]);
+  if (typeof facts.host_optimizer === "string") rows.push(["Host optimizer", facts.host_optimizer]);
+  return rows;
 }

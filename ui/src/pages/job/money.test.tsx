@@ -45,28 +45,28 @@ const mark = (percent: number, scope: string) => ({ kind: "budget", attempt: 1, 
 
 describe("findings about money", () => {
   it("are the last warning of each budget", () => {
-    const found = findingsOf(job({ summary: { marks: [mark(50, "job"), mark(80, "job"), mark(50, "user")] } }), true);
-    expect(found.map(({ tone, text }) => [tone, text])).toEqual([
+    const result = findingsOf(job({ summary: { marks: [mark(50, "job"), mark(80, "job"), mark(50, "user")] } }), true);
+    expect(result.map(({ tone, text }) => [tone, text])).toEqual([
       ["attention", "80 % of the job's budget"],
       ["plain", "50 % of the user's budget"],
     ]);
   });
 
   it("say that a limit paused the job, and nothing else about it", () => {
-    const found = findingsOf(job({ status: "paused", errorCode: "budget", errorMessage: "The budget of $10 is spent. Allow more.", summary: { marks: [mark(100, "job")] } }), true);
-    expect(found.map(({ tone, title, text }) => [tone, title, text])).toEqual([["bad", "Paused: the budget is spent.", "The budget of $10 is spent. Allow more."]]);
+    const result = findingsOf(job({ status: "paused", errorCode: "budget", errorMessage: "The budget of $10 is spent. Allow more.", summary: { marks: [mark(100, "job")] } }), true);
+    expect(result.map(({ tone, title, text }) => [tone, title, text])).toEqual([["bad", "Paused: the budget is spent.", "The budget of $10 is spent. Allow more."]]);
   });
 
   it("tell why nothing runs yet instead of a place in the queue", () => {
-    const found = findingsOf(job({ status: "queued", queuePosition: 1, summary: { waiting: "Lambda has no A10 to give; asked again in a minute." } }), true);
-    expect(found.map(({ text }) => text)).toEqual(["Lambda has no A10 to give; asked again in a minute."]);
+    const result = findingsOf(job({ status: "queued", queuePosition: 1, summary: { waiting: "Lambda has no A10 to give; asked again in a minute." } }), true);
+    expect(result.map(({ text }) => text)).toEqual(["Lambda has no A10 to give; asked again in a minute."]);
   });
 });
 
 describe("going on elsewhere", () => {
   it("begins with what the job is known to need, and with the time that is left", () => {
-    const found = { gpuMemoryGb: { value: 10.5 }, durationHours: { value: 4 } } as Requirements;
-    expect(moveNeeds(job({ summary: { step: 50, totalSteps: 100 } }), found)).toEqual({ memoryGb: 10.5, hours: 2 });
+    const requirements = { gpuMemoryGb: { value: 10.5 }, durationHours: { value: 4 } } as Requirements;
+    expect(moveNeeds(job({ summary: { step: 50, totalSteps: 100 } }), requirements)).toEqual({ memoryGb: 10.5, hours: 2 });
     const planned = { device: "cuda", memory_total_bytes: 8 * 2 ** 30, memory_limit_bytes: 1e10, memory: { weights: 8 * 2 ** 30 }, seconds: 7200 };
     expect(moveNeeds(job({ kind: "train", plan: planned }), undefined)).toEqual({ memoryGb: 8, hours: 2 });
     expect(moveNeeds(job({ offer: { memory_gb: 24 } }), undefined)).toEqual({ memoryGb: 24, hours: null });

@@ -6,9 +6,9 @@ import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Notice } from "@/components/notice";
 import { toast } from "@/components/toasts";
-import { RentedPlaceFields } from "@/pages/offers/rented-place-fields";
-import { missingConnection } from "@/pages/offers/use-places";
-import { useRentedPlace, written } from "@/pages/offers/use-rented-place";
+import { RentalFields } from "@/pages/offers/rental-fields";
+import { missingConnection } from "@/pages/offers/use-offer-selection";
+import { useRentalForm, written } from "@/pages/offers/use-rental-form";
 import { useMoveNeeds } from "./move-needs";
 
 export function MoveDialog({ job, onClose }: { job: Job; onClose: () => void }) {
@@ -26,18 +26,18 @@ export function MoveDialog({ job, onClose }: { job: Job; onClose: () => void }) 
 }
 
 function MoveForm({ job, onClose }: { job: Job; onClose: () => void }) {
-  const place = useRentedPlace(useMoveNeeds(job), { budget: written(job.budget), maxHours: written(job.maxHours) });
+  const rental = useRentalForm(useMoveNeeds(job), { budget: written(job.budget), maxHours: written(job.maxHours) });
   const [failure, setFailure] = useState<string | null>(null);
   const [pending, setPending] = useState(false);
 
   async function move() {
-    if (place.wrong) return;
-    const missing = missingConnection(place.places);
+    if (rental.wrong) return;
+    const missing = missingConnection(rental.selection);
     if (missing) return setFailure(missing);
     setPending(true);
     setFailure(null);
     try {
-      await moveJob(job.id, place.taken);
+      await moveJob(job.id, rental.taken);
       toast("The job is queued and goes on there.");
       onClose();
     } catch (error) {
@@ -62,10 +62,10 @@ function MoveForm({ job, onClose }: { job: Job; onClose: () => void }) {
           {failure}
         </Notice>
       )}
-      <RentedPlaceFields place={place} hoursLabel="Hours that are left" />
+      <RentalFields rental={rental} hoursLabel="Hours that are left" />
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button type="submit" look="primary" pending={pending}>
+        <Button type="submit" variant="primary" pending={pending}>
           Go on there
         </Button>
       </div>

@@ -14,8 +14,8 @@ export function OutputCard({ job }: { job: Job }) {
   const output = useOutput(job.id, !isResting(job.status));
   const [wanted, setWanted] = useState("");
   const [following, setFollowing] = useState(true);
-  const found = useQuery({ ...logSearchQuery(job.id, wanted), placeholderData: keepPreviousData });
-  const lines = wanted === "" ? output.lines : found.data?.lines;
+  const matches = useQuery({ ...logSearchQuery(job.id, wanted), placeholderData: keepPreviousData });
+  const lines = wanted === "" ? output.lines : matches.data?.lines;
   const pieces = useMemo(() => groupLines(lines ?? []), [lines]);
   const wrong = countWrong(pieces);
 
@@ -28,13 +28,13 @@ export function OutputCard({ job }: { job: Job }) {
           <input type="checkbox" checked={following} onChange={(event) => setFollowing(event.target.checked)} className="size-3.5 accent-violet" />
           follow
         </label>
-        <SearchBox label="Search the output" text={wanted} onSearch={setWanted} busy={wanted !== "" && found.isFetching} />
+        <SearchBox label="Search the output" text={wanted} onSearch={setWanted} busy={wanted !== "" && matches.isFetching} />
       </div>
       <LogText pieces={pieces} following={following && wanted === ""} onScrollAway={() => setFollowing(false)} />
       {pieces.length === 0 && (
         <p className="-mt-16 mb-8 text-center text-sm text-dim">{wanted ? "No line contains this." : output.loaded ? "Nothing was printed yet." : "Loading"}</p>
       )}
-      {found.data?.more && wanted && <p className="mt-2 text-xs text-faint">Only the newest lines that match are shown.</p>}
+      {matches.data?.more && wanted && <p className="mt-2 text-xs text-faint">Only the newest lines that match are shown.</p>}
     </Card>
   );
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { readSummary } from "@/api/job-summary";
 import { readPlan } from "@/api/plan";
-import { speaking } from "./config-card";
+import { effectiveConfig } from "./config-card";
 import { differenceText, predictionsOf } from "./predictions";
 
 const memory = { weights: 60, gradients: 0, optimizer: 0, activations: 40, overhead: 0, limit_bytes: 200 };
@@ -20,8 +20,8 @@ function rows(given: { plan?: object; summary?: object; speed?: number }) {
     ...given.plan,
   });
   if (!plan) throw new Error("no plan");
-  const found = predictionsOf(plan, readSummary({ summary: { ...given.summary } }), given.speed ?? null);
-  return Object.fromEntries(found.map((row) => [row.name, [row.planned, row.measured]]));
+  const result = predictionsOf(plan, readSummary({ summary: { ...given.summary } }), given.speed ?? null);
+  return Object.fromEntries(result.map((row) => [row.name, [row.planned, row.measured]]));
 }
 
 const reported = (values: Record<string, number>) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]));
@@ -43,9 +43,9 @@ describe("what was planned beside what is measured", () => {
   });
 
   it("knows one memory on a CPU", () => {
-    const found = rows({ plan: { device: "cpu", gpu_reserved_bytes: null }, summary: { system: { "process/ram": 98 } } });
-    expect(found).toMatchObject({ "Host memory": [100, 98], Step: [2, null] });
-    expect(found["GPU memory"]).toBeUndefined();
+    const result = rows({ plan: { device: "cpu", gpu_reserved_bytes: null }, summary: { system: { "process/ram": 98 } } });
+    expect(result).toMatchObject({ "Host memory": [100, 98], Step: [2, null] });
+    expect(result["GPU memory"]).toBeUndefined();
   });
 
   it.each([
@@ -60,8 +60,8 @@ describe("what was planned beside what is measured", () => {
 describe("a config in groups", () => {
   it("leaves out what does not apply", () => {
     const config = { method: "full", lora: { rank: 16 }, model: { preset: "tiny", path: null, random_weights: false, layers: null } };
-    expect(speaking(config)).toEqual({ method: "full", model: { preset: "tiny", layers: null } });
-    expect(speaking({ ...config, method: "lora", model: { preset: "tiny", path: "/x", random_weights: false } })).toEqual({
+    expect(effectiveConfig(config)).toEqual({ method: "full", model: { preset: "tiny", layers: null } });
+    expect(effectiveConfig({ ...config, method: "lora", model: { preset: "tiny", path: "/x", random_weights: false } })).toEqual({
       method: "lora",
       lora: { rank: 16 },
       model: { path: "/x", random_weights: false },

@@ -11,13 +11,13 @@ export type Prediction = { name: string; planned: number; measured: number | nul
 /** The run plans again where it happens, on what it measures there; its own figures go before the job's. */
 export function predictionsOf(plan: Plan, summary: Summary, tokensPerSecond: number | null): Prediction[] {
   const { facts } = summary;
-  const found: Prediction[] = plan.memories.map((memory) => memoryPrediction(plan, memory, summary));
+  const predictions: Prediction[] = plan.memories.map((memory) => memoryPrediction(plan, memory, summary));
   const stepTokens = number(facts.tokens_per_step) ?? plan.tokensPerStep;
   const seconds = number(facts.planned_step_seconds) ?? plan.stepSeconds;
-  if (seconds !== null) found.push({ name: "Step", planned: seconds, measured: stepTokens && tokensPerSecond ? stepTokens / tokensPerSecond : null, text: secondsText });
+  if (seconds !== null) predictions.push({ name: "Step", planned: seconds, measured: stepTokens && tokensPerSecond ? stepTokens / tokensPerSecond : null, text: secondsText });
   const speed = seconds !== null && stepTokens !== null ? stepTokens / seconds : plan.tokensPerSecond;
-  if (speed !== null) found.push({ name: "Tokens per second", planned: speed, measured: tokensPerSecond, text: countText });
-  return found;
+  if (speed !== null) predictions.push({ name: "Tokens per second", planned: speed, measured: tokensPerSecond, text: countText });
+  return predictions;
 }
 
 function memoryPrediction(plan: Plan, memory: MemoryUse, { facts, values, system }: Summary): Prediction {

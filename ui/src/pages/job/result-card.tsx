@@ -34,13 +34,13 @@ export function ResultCard({ job, store }: { job: Job; store: CurveStore }) {
 }
 
 function useLowest(store: CurveStore, name: string): { step: number; value: number } | null {
-  const found = useSyncExternalStore(store.subscribe, () => {
+  const best = useSyncExternalStore(store.subscribe, () => {
     const curve = store.curve(name);
     if (!curve || curve.value.length === 0) return null;
     const at = curve.low.indexOf(Math.min(...curve.low));
     return `${curve.x[at]} ${curve.low[at]}`;
   });
-  if (found === null) return null;
-  const [step = 0, value = 0] = found.split(" ").map(Number);
+  if (best === null) return null;
+  const [step = 0, value = 0] = best.split(" ").map(Number);
   return { step, value };
 }

@@ -10,21 +10,21 @@ import { SkeletonRows } from "@/components/skeleton";
 
 /** The script that the job runs, to read or to run by hand. Asked for when somebody wants to see it. */
 export function ScriptCard({ job }: { job: Job }) {
-  const [shown, setShown] = useState(false);
-  const script = useQuery({ ...scriptQuery(job.id), enabled: shown });
+  const [open, setOpen] = useState(false);
+  const script = useQuery({ ...scriptQuery(job.id), enabled: open });
   const name = (job.kind === "script" && text(job.config.entry)) || "train.py";
   return (
     <Card>
       <CardHeader title="Script">
         <div className="flex items-center gap-2">
-          <button type="button" aria-expanded={shown} onClick={() => setShown(!shown)} className="rounded-md px-2 py-1 text-xs text-violet-soft underline-offset-3 hover:underline">
-            {shown ? `Hide ${name}` : `Show ${name}`}
+          <button type="button" aria-expanded={open} onClick={() => setOpen(!open)} className="rounded-md px-2 py-1 text-xs text-violet-soft underline-offset-3 hover:underline">
+            {open ? `Hide ${name}` : `Show ${name}`}
           </button>
           {script.data && <CopyButton text={script.data.script} label={`Copy ${name}`} />}
         </div>
       </CardHeader>
       <p className="text-sm text-dim">{job.kind === "script" ? "The job runs this script as it was sent, in a folder of its own." : "The job runs this script beside its config.json. By hand it gives the same result."}</p>
-      {shown && (
+      {open && (
         <Loaded query={script} skeleton={<SkeletonRows rows={6} />}>
           {({ script: source }) => (
             // Wrapped: what scrolls sideways is out of reach for a keyboard.

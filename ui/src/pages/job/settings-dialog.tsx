@@ -19,7 +19,7 @@ const rules = z.object({
 
 type Values = z.input<typeof rules>;
 
-const text = (changed: unknown, asked: unknown) => String(changed ?? asked ?? "");
+const text = (changed: unknown, configured: unknown) => String(changed ?? configured ?? "");
 
 /** What is in force: the config, and what was changed since. */
 function inForce({ config, settings }: Job): Values {
@@ -72,7 +72,7 @@ function SettingsForm({ job, onClose }: SettingsDialogProps) {
       </div>
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           Apply
         </Button>
       </div>

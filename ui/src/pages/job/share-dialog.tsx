@@ -58,7 +58,7 @@ export function ShareDialog({ job, onClose }: { job: Job; onClose: () => void })
             </div>
           </>
         ) : (
-          <Button look="primary" pending={pending} className="justify-self-start" onClick={() => void attempt(async () => setLink((await createShare(job.id)).link))}>
+          <Button variant="primary" pending={pending} className="justify-self-start" onClick={() => void attempt(async () => setLink((await createShare(job.id)).link))}>
             <Link2 aria-hidden />
             Create a link
           </Button>

@@ -38,8 +38,8 @@ export function TaskCard({ job, kind, anchor, title, icon, invitation, action, p
   const items = tasks.data?.items ?? [];
   // The page is loaded after its address: by then the browser has given up looking for the place in it.
   const comeInto = useCallback((card: HTMLElement | null) => void (window.location.hash === `#${anchor}` && card?.scrollIntoView()), [anchor]);
-  const start = (look: "primary" | "outline") => (
-    <Button look={look} size={look === "primary" ? "normal" : "small"} disabled={!possible} onClick={() => setOpen(true)}>
+  const start = (variant: "primary" | "outline") => (
+    <Button variant={variant} size={variant === "primary" ? "normal" : "small"} disabled={!possible} onClick={() => setOpen(true)}>
       {action}
     </Button>
   );
@@ -56,16 +56,16 @@ export function TaskCard({ job, kind, anchor, title, icon, invitation, action, p
         )}
       </CardHeader>
       <Loaded query={tasks} skeleton={<SkeletonRows rows={2} />}>
-        {({ items: found }) => {
-          const shown = found.find((task) => task.id === chosen) ?? found[0];
-          if (!shown) {
+        {({ items: loaded }) => {
+          const current = loaded.find((task) => task.id === chosen) ?? loaded[0];
+          if (!current) {
             return (
               <EmptyState icon={icon} title={invitation.title} action={possible && start("primary")} small={!possible}>
                 {possible ? invitation.text : "This becomes possible when the run is finished; before that, from one of its checkpoints."}
               </EmptyState>
             );
           }
-          return shown.result === null ? <TaskProgress task={shown} /> : children(shown);
+          return current.result === null ? <TaskProgress task={current} /> : children(current);
         }}
       </Loaded>
       {open &&

@@ -47,7 +47,7 @@ export function TaskPage({ task }: { task: Job }) {
         <StopButton task={task} />
         {isResting(task.status) && <DeleteButton task={task} kind={kind} />}
         {task.kind === "serve" && (
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/playground" search={task.parentId ? { job: task.parentId, checkpoint: task.checkpointId ?? undefined } : { model: task.modelId ?? undefined }}>
               Open the playground
             </Link>
@@ -102,17 +102,17 @@ function DeleteButton({ task, kind }: { task: Job; kind: string }) {
 }
 
 function Crumbs({ task, parentName }: { task: Job; parentName: string | null }) {
-  const look = "underline-offset-3 hover:text-text hover:underline";
+  const linkClass = "underline-offset-3 hover:text-text hover:underline";
   return (
     <>
-      <Link to="/projects/$projectId" params={{ projectId: task.projectId }} className={look}>
+      <Link to="/projects/$projectId" params={{ projectId: task.projectId }} className={linkClass}>
         {task.projectName}
       </Link>
       {task.parentId && (
         <>
           {" "}
           /{" "}
-          <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: task.projectId, jobId: task.parentId }} className={`${look} text-text`}>
+          <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: task.projectId, jobId: task.parentId }} className={`${linkClass} text-text`}>
             {parentName ?? "Run"}
           </Link>
         </>

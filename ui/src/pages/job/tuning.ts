@@ -16,8 +16,8 @@ const lastPart = (path: string) => path.replace(/\/+$/, "").split("/").at(-1) ??
 export function tuningFacts(job: Job): [string, string][] {
   const { config } = job;
   const { values } = readSummary(job);
-  const found: [string, string][] = [];
-  const add = (name: string, value: string | null) => value !== null && value !== "" && found.push([name, value]);
+  const rows: [string, string][] = [];
+  const add = (name: string, value: string | null) => value !== null && value !== "" && rows.push([name, value]);
   const path = text(record(config.model).path);
   add("Base model", job.modelName ?? (path && lastPart(path)));
   add("Dataset", job.datasetName ?? null);
@@ -26,7 +26,7 @@ export function tuningFacts(job: Job): [string, string][] {
   add("Tokens seen", numberText(values["train/tokens_seen"] ?? null));
   const backend = text(config.backend);
   add("Trainer", backend === null || backend === "engine" ? null : backend === "trl" ? "TRL" : "TRL with Unsloth");
-  return found;
+  return rows;
 }
 
 const numberText = (value: number | null) => (value === null ? null : countText(value));
@@ -49,6 +49,6 @@ function shareText(values: Record<string, number>): string | null {
 export function optimizationsOf(job: Job): string[] {
   const { facts } = readSummary(job);
   const data = record(job.config.data);
-  const said = (text(facts.optimizations) ?? "").split(", ").filter(Boolean);
-  return data.kind === "examples" && data.packing !== false ? ["packing", ...said] : said;
+  const optimizations = (text(facts.optimizations) ?? "").split(", ").filter(Boolean);
+  return data.kind === "examples" && data.packing !== false ? ["packing", ...optimizations] : optimizations;
 }

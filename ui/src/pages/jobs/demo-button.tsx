@@ -15,7 +15,7 @@ const DEMO = {
   maxAttempts: 5,
 };
 
-export function DemoButton({ look = "primary" }: { look?: "primary" | "outline" }) {
+export function DemoButton({ variant = "primary" }: { variant?: "primary" | "outline" }) {
   const navigate = useNavigate();
   const [pending, setPending] = useState(false);
 
@@ -32,7 +32,7 @@ export function DemoButton({ look = "primary" }: { look?: "primary" | "outline" 
   }
 
   return (
-    <Button look={look} pending={pending} onClick={() => void start()}>
+    <Button variant={variant} pending={pending} onClick={() => void start()}>
       {!pending && <Sprout aria-hidden />}
       Start a demo run
     </Button>

@@ -4,7 +4,7 @@ import { cn } from "@/components/class-names";
 
 type Tone = "neutral" | "violet" | "teal" | "good" | "bad";
 
-const LOOKS: Record<JobStatus, { text: string; tone: Tone; moving?: boolean }> = {
+const BADGES: Record<JobStatus, { text: string; tone: Tone; moving?: boolean }> = {
   queued: { text: "Queued", tone: "neutral" },
   provisioning: { text: "Starting", tone: "teal", moving: true },
   running: { text: "Running", tone: "good", moving: true },
@@ -16,13 +16,13 @@ const LOOKS: Record<JobStatus, { text: string; tone: Tone; moving?: boolean }> =
   failed: { text: "Failed", tone: "bad" },
 };
 
-export const statusText = (status: JobStatus) => LOOKS[status].text;
+export const statusText = (status: JobStatus) => BADGES[status].text;
 
 /** The states in the order in which a job meets them. */
-export const STATUSES = Object.keys(LOOKS) as JobStatus[];
+export const STATUSES = Object.keys(BADGES) as JobStatus[];
 
 export function JobStatusBadge({ status, className }: { status: JobStatus; className?: string }) {
-  const { text, tone, moving } = LOOKS[status];
+  const { text, tone, moving } = BADGES[status];
   return (
     <Badge tone={tone} className={className}>
       <span aria-hidden className={cn("size-1.75 rounded-full bg-current", moving && "shadow-[0_0_0_3px_color-mix(in_srgb,currentColor_25%,transparent)]")} />

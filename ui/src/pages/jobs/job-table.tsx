@@ -100,6 +100,6 @@ const columns = (withProject: boolean, selection?: Selection): Column<Job>[] => 
 type JobTableProps = { jobs: Job[]; label: string; withProject?: boolean; selection?: Selection };
 
 export function JobTable({ jobs, label, withProject = true, selection }: JobTableProps) {
-  const shown = useMemo(() => columns(withProject, selection), [withProject, selection]);
-  return <DataTable label={label} columns={shown} rows={jobs} rowKey={(job) => job.id} />;
+  const visibleColumns = useMemo(() => columns(withProject, selection), [withProject, selection]);
+  return <DataTable label={label} columns={visibleColumns} rows={jobs} rowKey={(job) => job.id} />;
 }

@@ -75,7 +75,7 @@ export function JobsPage() {
                   action={
                     <div className="flex flex-wrap justify-center gap-2">
                       <NewJobLink />
-                      <DemoButton look="outline" />
+                      <DemoButton variant="outline" />
                     </div>
                   }
                 >
@@ -111,7 +111,7 @@ function CompareButton({ selection }: { selection: ReturnType<typeof useSelectio
   const text = enough ? `Compare ${selection.chosen.length} runs` : "Choose another to compare";
   return (
     <>
-      <Button look="ghost" onClick={selection.clear}>
+      <Button variant="ghost" onClick={selection.clear}>
         Clear choice
       </Button>
       {enough ? (

@@ -11,7 +11,7 @@ export function NewJobLink({ projectId }: { projectId?: string }) {
     </>
   );
   return (
-    <Button asChild look="primary">
+    <Button asChild variant="primary">
       {projectId ? (
         <Link to="/projects/$projectId/jobs/new" params={{ projectId }}>
           {content}

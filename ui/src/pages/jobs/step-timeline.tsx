@@ -3,7 +3,7 @@ import { secondsText } from "@/text/duration";
 
 type Lane = { key: "compute" | "link" | "host"; name: string; colour: string };
 
-const ROOM_FOR_A_NAME = 0.16;
+const MIN_LABEL_WIDTH = 0.16;
 
 /** A step from left to right: how long its phases last, and which parts of the machine are busy in them. */
 export function StepTimeline({ plan }: { plan: Plan }) {
@@ -22,7 +22,7 @@ export function StepTimeline({ plan }: { plan: Plan }) {
         <div className="flex">
           {phases.map((phase) => (
             <span key={phase.name} title={`${phase.name} ${secondsText(phase.seconds)}`} className="min-w-0 truncate border-l border-line-strong pl-1 first:border-l-0 first:pl-0" style={{ width: `${share(phase) * 100}%` }}>
-              {share(phase) >= ROOM_FOR_A_NAME && phase.name}
+              {share(phase) >= MIN_LABEL_WIDTH && phase.name}
             </span>
           ))}
         </div>

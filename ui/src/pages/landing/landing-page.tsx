@@ -13,7 +13,7 @@ export function LandingPage() {
       <div className="mx-auto max-w-[1120px] px-5 sm:px-8">
         <header className="flex items-center justify-between py-5">
           <Brand to="/" />
-          <EntryActions place="header" />
+          <EntryActions position="header" />
         </header>
         <main>
           <section className="pt-10 pb-10 sm:pt-14 lg:pb-9">
@@ -25,7 +25,7 @@ export function LandingPage() {
               Face files. It runs on your own machine, and nothing leaves it.
             </p>
             <div className="mt-8">
-              <EntryActions place="hero" />
+              <EntryActions position="hero" />
             </div>
           </section>
           <HowItWorks />

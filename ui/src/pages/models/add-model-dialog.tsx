@@ -19,9 +19,9 @@ import { type Folder, folderMistake, sendModel } from "@/uploads/model-folder";
 import { ChooseFolder } from "./choose-folder";
 import { HubTokenNote } from "./hub-token-note";
 
-type AddModelButtonProps = { look?: "primary" | "outline"; onAdded?: (model: Model) => void };
+type AddModelButtonProps = { variant?: "primary" | "outline"; onAdded?: (model: Model) => void };
 
-export function AddModelButton({ look = "primary", onAdded }: AddModelButtonProps) {
+export function AddModelButton({ variant = "primary", onAdded }: AddModelButtonProps) {
   const [open, setOpen] = useState(false);
   const done = (model: Model) => {
     setOpen(false);
@@ -29,7 +29,7 @@ export function AddModelButton({ look = "primary", onAdded }: AddModelButtonProp
   };
   return (
     <>
-      <Button look={look} onClick={() => setOpen(true)}>
+      <Button variant={variant} onClick={() => setOpen(true)}>
         <Plus aria-hidden />
         Add a model
       </Button>
@@ -74,7 +74,7 @@ function HubForm({ onDone }: FormProps) {
       <TextField label="Id of the model" placeholder="Qwen/Qwen2.5-0.5B-Instruct" autoComplete="off" spellCheck={false} {...field("repository")} />
       <TextField label="Revision" optional placeholder="main" autoComplete="off" spellCheck={false} {...field("revision")} />
       <HubTokenNote />
-      <Button type="submit" look="primary" pending={isSubmitting} className="justify-self-end">
+      <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
         Fetch it
       </Button>
     </ApiForm>
@@ -107,7 +107,7 @@ function FolderForm({ onDone }: FormProps) {
         {...field("path")}
       />
       <TextField label="Name" optional placeholder="the folder’s name" autoComplete="off" {...field("name")} />
-      <Button type="submit" look="primary" pending={isSubmitting} className="justify-self-end">
+      <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
         Add it
       </Button>
     </ApiForm>
@@ -150,7 +150,7 @@ function UploadForm({ onDone }: FormProps) {
         </Notice>
       )}
       <TextField label="Name" autoComplete="off" {...field("name")} />
-      <Button type="submit" look="primary" pending={isSubmitting} disabled={!folder || mistake !== null} className="justify-self-end">
+      <Button type="submit" variant="primary" pending={isSubmitting} disabled={!folder || mistake !== null} className="justify-self-end">
         Upload it
       </Button>
     </ApiForm>

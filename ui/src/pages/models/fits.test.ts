@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Catalogue, Machine } from "@/api/types";
-import { narrowed, roomOf } from "./fits";
+import { narrowed, availableMemory } from "./fits";
 
 const model = (id: string, lora: number) => ({ id, parameters: 1e9, licence: "apache-2.0", contextLength: 8_192, chat: true, gated: false, unslothId: null, memory: { full: 8 * lora, lora, qlora: lora / 2 } });
 
@@ -13,7 +13,7 @@ const catalogue: Catalogue = {
 };
 
 const machine = (gpus: number[], host: number) => ({ name: "box", gpus: gpus.map(() => "GPU"), gpuMemoryBytes: gpus, hostMemoryBytes: host }) as unknown as Machine;
-const all = { text: "", family: "", fits: "" as const, room: 10e9 };
+const all = { text: "", family: "", fits: "" as const, available: 10e9 };
 const ids = (wanted: Partial<Parameters<typeof narrowed>[1]>) => narrowed(catalogue, { ...all, ...wanted }).map(({ id }) => id);
 
 describe("the catalogue", () => {
@@ -32,8 +32,8 @@ describe("the catalogue", () => {
 
 describe("the room for a model", () => {
   it("is the largest GPU, or the host's memory where there is none", () => {
-    expect(roomOf([machine([24e9, 80e9], 64e9)])).toEqual({ bytes: 80e9, where: "GPU" });
-    expect(roomOf([machine([], 64e9), machine([], 128e9)])).toEqual({ bytes: 128e9, where: "host" });
-    expect(roomOf([])).toBeNull();
+    expect(availableMemory([machine([24e9, 80e9], 64e9)])).toEqual({ bytes: 80e9, where: "GPU" });
+    expect(availableMemory([machine([], 64e9), machine([], 128e9)])).toEqual({ bytes: 128e9, where: "host" });
+    expect(availableMemory([])).toBeNull();
   });
 });

@@ -57,7 +57,7 @@ function ModelRow({ model }: { model: Model }) {
           {model.status === "ready" && <CheckButton model={model} />}
           <DeleteButton model={model} />
           {usable && (
-            <Button asChild size="small" look="primary">
+            <Button asChild size="small" variant="primary">
               <Link to="/finetune" search={{ model: model.id }} aria-label={`Fine-tune ${model.name}`}>
                 <Sparkles aria-hidden />
                 Fine-tune

@@ -59,7 +59,7 @@ export function JobFrame({ title, crumbs, projectId, job, children }: JobFramePr
 
 function StartButton(props: ComponentProps<typeof Button>) {
   return (
-    <Button type="submit" look="primary" {...props}>
+    <Button type="submit" variant="primary" {...props}>
       Start training
     </Button>
   );

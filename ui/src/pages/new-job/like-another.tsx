@@ -11,7 +11,7 @@ export function LikeAnother({ id, children }: { id: string | undefined; children
   if (id === undefined) return children();
   return (
     <Loaded query={job} skeleton={<PagePending />}>
-      {(found) => children(found)}
+      {(loaded) => children(loaded)}
     </Loaded>
   );
 }

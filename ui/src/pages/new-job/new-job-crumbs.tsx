@@ -1,13 +1,13 @@
 import { Link } from "@tanstack/react-router";
 import type { Project } from "@/api/types";
 
-const look = "underline-offset-3 hover:text-text hover:underline";
+const linkClass = "underline-offset-3 hover:text-text hover:underline";
 
 export function NewJobCrumbs({ project }: { project?: Project }) {
   if (!project) {
     return (
       <>
-        <Link to="/jobs" className={look}>
+        <Link to="/jobs" className={linkClass}>
           Training jobs
         </Link>{" "}
         / New job
@@ -16,11 +16,11 @@ export function NewJobCrumbs({ project }: { project?: Project }) {
   }
   return (
     <>
-      <Link to="/projects" className={look}>
+      <Link to="/projects" className={linkClass}>
         Projects
       </Link>{" "}
       /{" "}
-      <Link to="/projects/$projectId" params={{ projectId: project.id }} className={`${look} text-text`}>
+      <Link to="/projects/$projectId" params={{ projectId: project.id }} className={`${linkClass} text-text`}>
         {project.name}
       </Link>{" "}
       / New job

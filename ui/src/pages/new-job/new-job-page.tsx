@@ -20,7 +20,7 @@ export function NewJobInProjectPage() {
   const project = useQuery(projectQuery(projectId));
   return (
     <Loaded query={project} skeleton={<PagePending />}>
-      {(found) => <LikeAnother id={like}>{(job) => <NewJob project={found} like={job} />}</LikeAnother>}
+      {(loaded) => <LikeAnother id={like}>{(job) => <NewJob project={loaded} like={job} />}</LikeAnother>}
     </Loaded>
   );
 }

@@ -29,9 +29,9 @@ const plan = {
   tokens_per_second: 4096,
 };
 
-function show(found: Partial<PlanAnswer>, given: { behind?: boolean; missing?: string } = {}) {
+function show(answer: Partial<PlanAnswer>, given: { behind?: boolean; missing?: string } = {}) {
   const onTake = vi.fn();
-  const data = { fits: true, reason: null, plan, machine: "box", nearest: null, ...found };
+  const data = { fits: true, reason: null, plan, machine: "box", nearest: null, ...answer };
   const planned = { answer: { data, error: null, isFetching: false }, behind: given.behind ?? false } as unknown as ReturnType<typeof usePlan>;
   render(<PlanCard planned={planned} missing={given.missing ?? null} onTake={onTake} />);
   return onTake;

@@ -41,13 +41,13 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
   return (
     <Card aria-label="Plan" className="lg:sticky lg:top-5">
       <Loaded query={answer} skeleton={<PlanSkeleton />}>
-        {(found) => (
+        {(loaded) => (
           <Updating pending={behind} aria-live="polite">
             <h2 ref={heading} tabIndex={-1} className="flex items-center gap-2.5 text-lg font-[600] focus:outline-none">
-              <span aria-hidden className={cn("size-2.25 rounded-full", found.fits ? "bg-success shadow-[0_0_0_4px_rgb(16_185_129/0.18)]" : "bg-danger shadow-[0_0_0_4px_rgb(239_68_68/0.18)]")} />
-              {found.fits ? "It fits" : "It cannot run like this"}
+              <span aria-hidden className={cn("size-2.25 rounded-full", loaded.fits ? "bg-success shadow-[0_0_0_4px_rgb(16_185_129/0.18)]" : "bg-danger shadow-[0_0_0_4px_rgb(239_68_68/0.18)]")} />
+              {loaded.fits ? "It fits" : "It cannot run like this"}
             </h2>
-            {found.fits ? <Fitting found={found} /> : <Refused found={found} pending={behind} onTake={take} />}
+            {loaded.fits ? <Fitting answer={loaded} /> : <NotFitting answer={loaded} pending={behind} onTake={take} />}
           </Updating>
         )}
       </Loaded>
@@ -55,21 +55,21 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
   );
 }
 
-function Fitting({ found }: { found: PlanAnswer }) {
-  const plan = readPlan(found.plan);
+function Fitting({ answer }: { answer: PlanAnswer }) {
+  const plan = readPlan(answer.plan);
   return (
     <>
       <p className="mt-0.5 text-xs break-words text-faint">
-        On {found.machine ?? "this server"}. {plan?.placementText}
+        On {answer.machine ?? "this server"}. {plan?.placementText}
       </p>
       {plan && <PlanFigures plan={plan} />}
     </>
   );
 }
 
-type RefusedProps = { found: PlanAnswer; pending: boolean; onTake: (changes: Json) => void };
+type NotFittingProps = { answer: PlanAnswer; pending: boolean; onTake: (changes: Json) => void };
 
-function Refused({ found: { reason, nearest }, pending, onTake }: RefusedProps) {
+function NotFitting({ answer: { reason, nearest }, pending, onTake }: NotFittingProps) {
   const plan = readPlan(nearest?.plan);
   return (
     <>
@@ -78,7 +78,7 @@ function Refused({ found: { reason, nearest }, pending, onTake }: RefusedProps) 
         <div className="mt-4 border-t border-line pt-3">
           <h3 className="mb-1.5 text-xs text-dim">What would fit</h3>
           <Facts facts={changeFacts(nearest.changes)} />
-          <Button look="primary" className="mt-3 w-full" disabled={pending} onClick={() => onTake(nearest.changes)}>
+          <Button variant="primary" className="mt-3 w-full" disabled={pending} onClick={() => onTake(nearest.changes)}>
             Apply this change
           </Button>
           {plan && (

@@ -30,16 +30,16 @@ function Files({ request }: { request: PlanRequest }) {
   const script = useQuery(planScriptQuery(request));
   return (
     <Loaded query={script} skeleton={<SkeletonRows rows={6} />}>
-      {(found) => (
+      {(loaded) => (
         <Tabs defaultValue="train.py">
           <TabList aria-label="Files">
             <Tab value="train.py">train.py</Tab>
             <Tab value="config.json">config.json</Tab>
             <Tab value="requirements.txt">requirements.txt</Tab>
           </TabList>
-          <FilePanel name="train.py" text={found.script} />
-          <FilePanel name="config.json" text={found.config} />
-          <FilePanel name="requirements.txt" text={found.requirements} />
+          <FilePanel name="train.py" text={loaded.script} />
+          <FilePanel name="config.json" text={loaded.config} />
+          <FilePanel name="requirements.txt" text={loaded.requirements} />
         </Tabs>
       )}
     </Loaded>

@@ -1,7 +1,7 @@
 import { Card, CardHeader } from "@/components/card";
 import { CONFIG_GROUPS, ofFolder, withAdapters } from "@/forms/job-fields";
 import { CardsField, ConfigFields, useConfigValues } from "./config-fields";
-import { Fold } from "./fold";
+import { ConfigAccordion } from "./config-accordion";
 import { ModelDataFields } from "./model-data-fields";
 
 /** The config as a form: what people decide is in sight, what they usually leave alone is folded away. */
@@ -13,9 +13,9 @@ export function StructuredConfig({ projectPath }: { projectPath: string | null }
         <div className="grid gap-3.5 sm:grid-cols-2">
           <ModelDataFields projectPath={projectPath} />
         </div>
-        <Fold title="Sizes that differ from the model above" group="sizes">
+        <ConfigAccordion title="Sizes that differ from the model above" group="sizes">
           <ConfigFields group="sizes" />
-        </Fold>
+        </ConfigAccordion>
       </Card>
       <Card>
         <CardHeader title="Training" />
@@ -25,15 +25,15 @@ export function StructuredConfig({ projectPath }: { projectPath: string | null }
             <ConfigFields group="training" />
           </div>
         </div>
-        <Fold title="Optimizer and schedule" group="optimizer">
+        <ConfigAccordion title="Optimizer and schedule" group="optimizer">
           <ConfigFields group="optimizer" />
-        </Fold>
-        <Fold title="Engine: memory, precision, processes" group="engine">
+        </ConfigAccordion>
+        <ConfigAccordion title="Engine: memory, precision, processes" group="engine">
           <ConfigFields group="engine" />
-        </Fold>
-        <Fold title="Checkpoints and evaluation" group="saving">
+        </ConfigAccordion>
+        <ConfigAccordion title="Checkpoints and evaluation" group="saving">
           <ConfigFields group="saving" />
-        </Fold>
+        </ConfigAccordion>
       </Card>
     </>
   );

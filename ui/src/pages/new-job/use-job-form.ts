@@ -11,7 +11,7 @@ import { type JobFormValues, NEW_PROJECT, gpuTypeOf, idsOf, jobFailure, newJobBo
 import { parseNumber } from "@/forms/number-rules";
 import type { z } from "@/forms/zod";
 import type { PlanRequest } from "@/api/types";
-import type { Taken } from "./rent-fold";
+import type { RentalChoice } from "./rent-accordion";
 import { usePlan } from "./use-plan";
 
 export type Mode = "form" | "json";
@@ -34,7 +34,7 @@ export function useJobForm(begin: JobFormStart) {
   const [base, setBase] = useState(begin.config);
   const [json, setJson] = useState("");
   const [failures, setFailures] = useState<string[]>([]);
-  const [taken, setTaken] = useState<Taken | null>(null);
+  const [taken, setTaken] = useState<RentalChoice | null>(null);
   const form = useForm<JobFormValues>({
     resolver: zodResolver(begin.rules as never) as never,
     defaultValues: begin.values,
@@ -109,8 +109,8 @@ export function useJobForm(begin: JobFormStart) {
   function show({ fields, others }: ReturnType<typeof jobFailure>) {
     const hidden = mode === "json" ? fields.filter(({ path }) => path.startsWith("config.")) : [];
     setFailures([...others, ...hidden.map(({ path, message }) => `${path}: ${message}`)]);
-    const shown = fields.filter((field) => !hidden.includes(field));
-    shown.forEach(({ path, message }, index) =>
+    const visible = fields.filter((field) => !hidden.includes(field));
+    visible.forEach(({ path, message }, index) =>
       form.setError(path as keyof JobFormValues, { type: "server", message }, { shouldFocus: index === 0 }),
     );
   }

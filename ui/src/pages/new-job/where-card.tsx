@@ -7,9 +7,9 @@ import { type JobFormValues, OTHER_GPU } from "@/forms/job-rules";
 import { SelectField, TextField } from "@/forms/text-field";
 import { bytesText } from "@/text/numbers";
 import { useFieldError } from "./config-fields";
-import { RentFold, type Taken } from "./rent-fold";
+import { RentAccordion, type RentalChoice } from "./rent-accordion";
 
-type WhereCardProps = { answer: PlanAnswer | undefined; onTake: (taken: Taken | null) => void };
+type WhereCardProps = { answer: PlanAnswer | undefined; onTake: (taken: RentalChoice | null) => void };
 
 /** The device and the memory the job asks for, or a machine that is rented for it. */
 export function WhereCard(rent: WhereCardProps) {
@@ -44,7 +44,7 @@ export function WhereCard(rent: WhereCardProps) {
           help={largest > 0 ? `The largest machine here has ${bytesText(largest)}.` : undefined}
         />
       </div>
-      <RentFold {...rent} />
+      <RentAccordion {...rent} />
     </Card>
   );
 }

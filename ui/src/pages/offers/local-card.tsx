@@ -1,7 +1,7 @@
 import type { Machine } from "@/api/types";
 import { OfferCard } from "./offer-card";
 import { LOCAL } from "./offer-words";
-import type { Places } from "./use-places";
+import type { OfferSelection } from "./use-offer-selection";
 
 /** Prices count GPU memory in these. */
 const GIB = 2 ** 30;
@@ -16,8 +16,8 @@ export function localCautions(machines: readonly Machine[], memoryGb: number | n
   return largest < memoryGb ? [`Its GPU has ${Math.round(largest)} GB; the job needs about ${Math.round(memoryGb)} GB.`] : [];
 }
 
-export function LocalCard({ group, places, memoryGb }: { group: string; places: Places; memoryGb: number | null }) {
-  const machines = places.machines ?? [];
+export function LocalCard({ group, selection, memoryGb }: { group: string; selection: OfferSelection; memoryGb: number | null }) {
+  const machines = selection.machines ?? [];
   const devices = [...new Set(machines.flatMap(({ gpus }) => gpus))];
   return (
     <OfferCard
@@ -26,9 +26,9 @@ export function LocalCard({ group, places, memoryGb }: { group: string; places: 
       line={machines.map(({ name }) => name).join(", ")}
       price="$0"
       priceNote="own hardware"
-      checked={places.chosen === LOCAL}
-      onChoose={() => places.pick(LOCAL)}
-      cautions={places.machines ? localCautions(machines, memoryGb) : []}
+      checked={selection.chosen === LOCAL}
+      onChoose={() => selection.pick(LOCAL)}
+      cautions={selection.machines ? localCautions(machines, memoryGb) : []}
     />
   );
 }

@@ -13,8 +13,8 @@ import { serveFrom } from "@/test-server";
 import { byReason } from "./excluded-list";
 import { localCautions } from "./local-card";
 import { LOCAL, bestOfEach, keyOf, offerLine } from "./offer-words";
-import { PlacePicker } from "./place-picker";
-import { resolve, usePlaces } from "./use-places";
+import { OfferPicker } from "./offer-picker";
+import { resolve, useOfferSelection } from "./use-offer-selection";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
 configure({ asyncUtilTimeout: 10_000 });
@@ -113,7 +113,7 @@ describe("the cards", () => {
   const needs = { memoryGb: 12, hours: 3, gpus: 1, multiNode: false, interactive: false, bf16: false, resumes: true, diskGb: 50, dataGb: 1 };
   const Picker = () => {
     const [picked, pick] = useState<string | null>(null);
-    return <PlacePicker places={usePlaces({ needs }, { picked, made: null }, pick)} memoryGb={12} back="/script" waiting="" />;
+    return <OfferPicker selection={useOfferSelection({ needs }, { picked, preferred: null }, pick)} memoryGb={12} back="/script" waiting="" />;
   };
 
   function show(connected: string[]) {

@@ -59,7 +59,7 @@ export function Composer({ mode, writing, ready, onSend, onStop }: ComposerProps
           <Square aria-hidden className="fill-current" />
         </Button>
       ) : (
-        <Button type="submit" look="primary" size="icon" aria-label="Send" title="Send (Enter)" disabled={!sendable} className="size-10">
+        <Button type="submit" variant="primary" size="icon" aria-label="Send" title="Send (Enter)" disabled={!sendable} className="size-10">
           <ArrowUp aria-hidden />
         </Button>
       )}

@@ -12,7 +12,7 @@ import { PageHeader } from "@/shell/page-header";
 import type { PlaygroundSearch } from "@/shell/search-params";
 import { usePageTitle } from "@/shell/use-page-title";
 import { ModelChoice } from "./model-choice";
-import { Talk } from "./talk";
+import { Chat } from "./chat";
 
 const route = getRouteApi("/app/playground");
 
@@ -43,7 +43,7 @@ function Chosen({ search: { job: jobId, checkpoint, model } }: { search: Playgro
   if (jobId && !checkpoint && job.data && !(job.data.hasModel && job.data.status === "completed")) return <ChooseCheckpoint />;
   if (jobId && !checkpoint && !job.data) return null;
   const key = [jobId ?? model, checkpoint].filter(Boolean).join(" ");
-  return <Talk key={key} source={source} storageKey={key} />;
+  return <Chat key={key} source={source} storageKey={key} />;
 }
 
 function NothingChosen({ gone = false }: { gone?: boolean }) {
@@ -53,7 +53,7 @@ function NothingChosen({ gone = false }: { gone?: boolean }) {
         icon={MessagesSquare}
         title={gone ? "There is no such run any more." : "Choose what to talk to."}
         action={
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/jobs">Show training jobs</Link>
           </Button>
         }

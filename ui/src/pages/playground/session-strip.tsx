@@ -16,7 +16,7 @@ export function SessionStrip({ state, onOpen }: { state: SessionState; onOpen: (
             <b className="mr-2 font-[570]">Unloaded.</b>
             <span className="text-dim">{state.reason} What was said stays here.</span>
           </span>
-          <Button size="small" look="primary" onClick={onOpen}>
+          <Button size="small" variant="primary" onClick={onOpen}>
             Load again
           </Button>
         </Notice>

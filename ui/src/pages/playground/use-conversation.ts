@@ -1,32 +1,32 @@
 import { useEffect, useReducer, useRef } from "react";
 import { askModel, forgetPlaygrounds } from "@/api/playground";
 import { sentenceOf } from "@/api/problem";
-import { type Mode, type Turn, changed, isWriting, questionFor, recall, remember } from "./conversation";
+import { type Mode, type Turn, changed, isWriting, questionFor, loadTurns, saveTurns } from "./conversation";
 import { type SamplingTexts, sampledBy } from "./sampling";
 
 type Setting = { sessionId: string | null; models: readonly string[]; sampling: SamplingTexts };
 
 /** Talks to one or more loaded models, and keeps what was said for as long as the tab lives. */
 export function useConversation(key: string, { sessionId, models, sampling }: Setting) {
-  const [turns, change] = useReducer(changed, key, recall as (key: string) => readonly Turn[]);
+  const [turns, change] = useReducer(changed, key, loadTurns as (key: string) => readonly Turn[]);
   const request = useRef<AbortController | null>(null);
   const writing = isWriting(turns);
 
   useEffect(() => {
     // Not with every token: only what is whole is worth keeping.
-    if (!writing) remember(key, turns);
+    if (!writing) saveTurns(key, turns);
   }, [key, turns, writing]);
   useEffect(() => () => request.current?.abort(), []);
 
-  async function answer(all: readonly Turn[], place: number, model: string, signal: AbortSignal) {
+  async function answer(all: readonly Turn[], index: number, model: string, signal: AbortSignal) {
     if (sessionId === null) return;
-    const say = (now: Partial<Turn["answers"][string]>) => change({ kind: "answer", turn: place, model, change: now });
+    const say = (now: Partial<Turn["answers"][string]>) => change({ kind: "answer", turn: index, model, change: now });
     let text = "";
     let tokens = 0;
     let first = 0;
     let cut = false;
     try {
-      for await (const piece of askModel(sessionId, questionFor(all, place, model, sampling.system), sampledBy(sampling, model), signal)) {
+      for await (const piece of askModel(sessionId, questionFor(all, index, model, sampling.system), sampledBy(sampling, model), signal)) {
         if (piece.text !== "") {
           text += piece.text;
           tokens += 1;
@@ -55,8 +55,8 @@ export function useConversation(key: string, { sessionId, models, sampling }: Se
   return {
     turns,
     writing,
-    ask(mode: Mode, asked: string) {
-      const step = { kind: "ask", mode, asked, models } as const;
+    ask(mode: Mode, prompt: string) {
+      const step = { kind: "ask", mode, prompt, models } as const;
       change(step);
       begin(changed(turns, step));
     },

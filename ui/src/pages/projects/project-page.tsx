@@ -27,12 +27,12 @@ export function ProjectPage() {
   if (project.error instanceof ApiProblem && project.error.status === 404) return <ProjectMissing />;
   return (
     <Loaded query={project} skeleton={<ProjectSkeleton />}>
-      {(found) => <ProjectFound project={found} />}
+      {(loaded) => <LoadedProject project={loaded} />}
     </Loaded>
   );
 }
 
-function ProjectFound({ project }: { project: Project }) {
+function LoadedProject({ project }: { project: Project }) {
   const crumbs = (
     <>
       <Link to="/projects" className="underline-offset-3 hover:text-text hover:underline">
@@ -68,7 +68,7 @@ function ProjectMissing() {
         icon={FolderX}
         title="There is no project at this address."
         action={
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/projects">Show all projects</Link>
           </Button>
         }

@@ -24,7 +24,7 @@ export function ProjectsPage() {
   const projects = useQuery(projectsQuery({ search, limit: PAGE, offset: (page - 1) * PAGE }));
   const nothingYet = projects.data?.total === 0 && search === "";
 
-  const look = (text: string) => void navigate({ search: { search: text || undefined }, replace: true });
+  const onSearch = (text: string) => void navigate({ search: { search: text || undefined }, replace: true });
   const turn = (to: number) => void navigate({ search: (kept) => ({ ...kept, page: to > 1 ? to : undefined }) });
 
   return (
@@ -32,7 +32,7 @@ export function ProjectsPage() {
       {/* Not before the list is there: a button that then moves would close the dialog it opened. */}
       <PageHeader title="Projects">{!projects.isPending && !nothingYet && <CreateProjectButton />}</PageHeader>
       <Card>
-        {!nothingYet && <SearchBox label="Search projects" text={search} onSearch={look} busy={projects.isPlaceholderData} />}
+        {!nothingYet && <SearchBox label="Search projects" text={search} onSearch={onSearch} busy={projects.isPlaceholderData} />}
         <Loaded query={projects} skeleton={<SkeletonRows rows={5} className="h-11" />}>
           {({ items, total }) => {
             if (nothingYet) {
@@ -51,7 +51,7 @@ export function ProjectsPage() {
                 <EmptyState
                   icon={SearchX}
                   title={search ? `No project matches “${search}”.` : "This page of the list is empty."}
-                  action={<Button onClick={() => look("")}>Show all projects</Button>}
+                  action={<Button onClick={() => onSearch("")}>Show all projects</Button>}
                 />
               );
             }

@@ -9,11 +9,11 @@ import { SkeletonRows } from "@/components/skeleton";
 import { JobTable } from "@/pages/jobs/job-table";
 import { NewJobLink } from "@/pages/jobs/new-job-link";
 
-const SHOWN = 10;
+const PAGE_SIZE = 10;
 
 export function TrainingJobsCard({ projectId }: { projectId: string }) {
-  const jobs = useQuery(jobsQuery({ projectId, limit: SHOWN }));
-  const more = (jobs.data?.total ?? 0) > SHOWN;
+  const jobs = useQuery(jobsQuery({ projectId, limit: PAGE_SIZE }));
+  const more = (jobs.data?.total ?? 0) > PAGE_SIZE;
   return (
     <Card className="h-full">
       <CardHeader title="Training jobs">

@@ -54,7 +54,7 @@ function BudgetForm({ budget, onClose }: { budget: Budget | null; onClose: () =>
       </div>
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           {budget ? "Save" : "Set budget"}
         </Button>
       </div>

@@ -22,7 +22,7 @@ export function BudgetsCard() {
   const [editing, setEditing] = useState<Budget | "new" | null>(null);
   const [doomed, setDoomed] = useState<Budget | null>(null);
   const add = (
-    <Button look="primary" onClick={() => setEditing("new")}>
+    <Button variant="primary" onClick={() => setEditing("new")}>
       <Plus aria-hidden />
       Set a budget
     </Button>

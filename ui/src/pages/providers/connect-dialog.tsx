@@ -63,7 +63,7 @@ function ConnectForm({ provider, onClose }: { provider: Provider; onClose: () =>
       {provider.fields.length === 0 && <p className="text-dim">It needs no key: what is set up on this server is used.</p>}
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           Connect
         </Button>
       </div>

@@ -7,7 +7,7 @@ import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { ConfirmDialog } from "@/components/confirm-dialog";
 import { Notice } from "@/components/notice";
-import { Spoken } from "@/components/spoken";
+import { TextWithCode } from "@/components/text-with-code";
 import { TimeAgo } from "@/components/time-ago";
 import { toast, toastFailure } from "@/components/toasts";
 import { capabilityRows } from "./capability-words";
@@ -54,7 +54,7 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
         </Notice>
       )}
       {!provider.available && provider.reason && <p className="text-sm break-words text-dim">
-          <Spoken text={provider.reason} />
+          <TextWithCode text={provider.reason} />
         </p>}
       <Abilities provider={provider} />
       <div className="mt-auto flex flex-wrap items-center gap-2">
@@ -72,7 +72,7 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
           </>
         ) : (
           provider.available && (
-            <Button size="small" look="primary" aria-label={`Connect ${provider.title}`} onClick={() => setConnecting(true)}>
+            <Button size="small" variant="primary" aria-label={`Connect ${provider.title}`} onClick={() => setConnecting(true)}>
               Connect
             </Button>
           )
@@ -134,7 +134,7 @@ function Abilities({ provider }: { provider: Provider }) {
                 {text}
                 {reason && (
                   <>
-                    : <Spoken text={reason} />
+                    : <TextWithCode text={reason} />
                   </>
                 )}
               </li>

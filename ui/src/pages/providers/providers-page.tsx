@@ -26,7 +26,7 @@ export function ProvidersPage() {
     <>
       <PageHeader title="Providers" note="Where jobs run besides this machine. You pay the service; GPU Bloom counts along.">
         {back && (
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to={safeNextPath(back)}>{back === "/script" ? "Back to the script" : "Go back"}</Link>
           </Button>
         )}

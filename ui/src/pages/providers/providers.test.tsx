@@ -109,8 +109,8 @@ it("sets a budget for everything or for one project", async () => {
   await waitFor(() => expect(sent.find(({ method }) => method === "PUT")?.body).toEqual({ scope: "project", projectId: "p", limit: 50, period: "month" }));
 });
 
-async function look(found: object) {
-  serveFrom(({ method }) => ({ body: method === "POST" ? found : { items: [provider()], storage: { ready: true, reason: null } } }));
+async function runCheck(response: object) {
+  serveFrom(({ method }) => ({ body: method === "POST" ? response : { items: [provider()], storage: { ready: true, reason: null } } }));
   show(<ForgottenButton />);
   await userEvent.click(screen.getByRole("button", { name: "Look for forgotten machines" }));
   return screen.getByRole("status");
@@ -118,12 +118,12 @@ async function look(found: object) {
 
 describe("looking for forgotten machines", () => {
   it("names what was ended", async () => {
-    const said = await look({ ended: [{ provider: "lambda", key: "bloom-1-a1", instanceId: "i" }], unseen: [] });
-    await waitFor(() => expect(said.textContent).toBe("1 machine had no job.bloom-1-a1 at Lambda was ended."));
+    const notice = await runCheck({ ended: [{ provider: "lambda", key: "bloom-1-a1", instanceId: "i" }], unseen: [] });
+    await waitFor(() => expect(notice.textContent).toBe("1 machine had no job.bloom-1-a1 at Lambda was ended."));
   });
 
   it("does not call everything well where it could not look", async () => {
-    const said = await look({ ended: [], unseen: [{ provider: "lambda", reason: "It did not answer in time." }] });
-    await waitFor(() => expect(said.textContent).toBe("Lambda could not be looked at: It did not answer in time."));
+    const notice = await runCheck({ ended: [], unseen: [{ provider: "lambda", reason: "It did not answer in time." }] });
+    await waitFor(() => expect(notice.textContent).toBe("Lambda could not be looked at: It did not answer in time."));
   });
 });

@@ -13,12 +13,12 @@ import { durationText } from "@/text/duration";
 import { moneyText } from "@/text/money";
 import { counted } from "@/text/numbers";
 import { ForgottenButton } from "./forgotten-button";
-import { usePlaceName } from "./place-names";
+import { useProviderTitle } from "./provider-titles";
 
 /** Machines that cost money at this moment. */
 export function RentalsCard({ connected }: { connected: boolean }) {
   const rentals = useQuery(rentalsQuery(true));
-  const placeName = usePlaceName();
+  const providerTitle = useProviderTitle();
   const columns: Column<Rental>[] = [
     {
       header: "Job",
@@ -32,7 +32,7 @@ export function RentalsCard({ connected }: { connected: boolean }) {
           </Link>
         ),
     },
-    { header: "Machine", cell: (rental) => [placeName(rental.provider), gpuText(rental), rental.region].filter(Boolean).join(" · ") },
+    { header: "Machine", cell: (rental) => [providerTitle(rental.provider), gpuText(rental), rental.region].filter(Boolean).join(" · ") },
     { header: "State", cell: ({ state }) => <Badge tone={state === "running" ? "good" : "teal"}>{state}</Badge> },
     { header: "An hour", end: true, cell: ({ hourly }) => moneyText(hourly) },
     { header: "Billed", end: true, cell: ({ billedSeconds }) => durationText(billedSeconds) },

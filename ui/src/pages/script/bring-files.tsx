@@ -1,12 +1,12 @@
 import { FilePlus, FolderUp } from "lucide-react";
 import { useRef } from "react";
 import { Button } from "@/components/button";
-import type { Brought } from "./script-files";
+import type { IncomingFile } from "./script-files";
 
 /** React knows no `webkitdirectory`; every browser does. */
 const WHOLE_FOLDER = { webkitdirectory: "" } as object;
 
-type BringFilesProps = { onBring: (brought: Brought[]) => void; size?: "small" };
+type BringFilesProps = { onBring: (incoming: IncomingFile[]) => void; size?: "small" };
 
 /** Two buttons that open the disk: for a folder with everything in it, or for single files. */
 export function BringFiles({ onBring, size }: BringFilesProps) {

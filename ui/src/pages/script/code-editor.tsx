@@ -69,10 +69,10 @@ export function CodeEditor({ label, text, onChange, coloured, marked, jump, desc
         {pieces && (
           <div aria-hidden className="pointer-events-none absolute inset-0 overflow-hidden px-2.5 py-2">
             <div ref={behind} className={cn(LAYER, "w-max")}>
-              {pieces.map((piece, place) => (
+              {pieces.map((piece, index) => (
                 // Pieces have no name of their own.
                 // oxlint-disable-next-line react/no-array-index-key
-                <span key={place} className={COLOURS[piece.kind]}>
+                <span key={index} className={COLOURS[piece.kind]}>
                   {piece.text}
                 </span>
               ))}

@@ -3,7 +3,7 @@ import { cn } from "@/components/class-names";
 
 export type ShowLine = (evidence: Evidence) => void;
 
-const SHOWN = 4;
+const VISIBLE_LOCATIONS = 4;
 const TONES: Record<Confidence, string> = { stated: "text-success-soft", derived: "text-teal-soft", assumed: "text-warning" };
 const MEANINGS: Record<Confidence, string> = {
   stated: "the script says so",
@@ -23,25 +23,25 @@ export function Sureness({ confidence }: { confidence: Confidence }) {
 /** The lines that a value rests on; each shows itself in the editor. */
 export function EvidenceLinks({ of, evidence, onShow }: { of: string; evidence: readonly Evidence[]; onShow: ShowLine }) {
   const seen = new Set<string>();
-  const places = evidence.filter((each) => !seen.has(placeOf(each)) && seen.add(placeOf(each)));
-  if (places.length === 0) return null;
+  const locations = evidence.filter((each) => !seen.has(locationText(each)) && seen.add(locationText(each)));
+  if (locations.length === 0) return null;
   return (
     <span className="inline-flex flex-wrap gap-x-2">
-      {places.slice(0, SHOWN).map((each) =>
+      {locations.slice(0, VISIBLE_LOCATIONS).map((each) =>
         each.line === 0 ? (
-          <span key={placeOf(each)} title={each.text}>
+          <span key={locationText(each)} title={each.text}>
             command line
           </span>
         ) : (
           <button
-            key={placeOf(each)}
+            key={locationText(each)}
             type="button"
             title={each.text}
-            aria-label={`${of}: show ${placeOf(each)}`}
+            aria-label={`${of}: show ${locationText(each)}`}
             onClick={() => onShow(each)}
             className="text-violet-soft underline-offset-3 hover:underline max-sm:py-1"
           >
-            {placeOf(each)}
+            {locationText(each)}
           </button>
         ),
       )}
@@ -49,4 +49,4 @@ export function EvidenceLinks({ of, evidence, onShow }: { of: string; evidence: 
   );
 }
 
-const placeOf = ({ line, file }: Evidence) => (line === 0 ? "command line" : file ? `${file}, line ${line}` : `line ${line}`);
+const locationText = ({ line, file }: Evidence) => (line === 0 ? "command line" : file ? `${file}, line ${line}` : `line ${line}`);

@@ -15,7 +15,7 @@ import { filesDropped } from "./dropped-files";
 import { FileList } from "./file-list";
 import { FirstChoice } from "./first-choice";
 import { type Draft, startedOver, withFiles, withText, withWritten, withoutFile } from "./script-draft";
-import { type Brought, canStart, folderName, isText, readFile, sizeOf, travels, withoutTop } from "./script-files";
+import { type IncomingFile, canStart, folderName, isText, readFile, sizeOf, isIncluded, withoutTop } from "./script-files";
 
 /** Data belongs into a dataset or a bucket; a job's folder is its programs and what is small. */
 const MOST_BYTES = 20_000_000;
@@ -35,26 +35,26 @@ export function FilesCard({ draft, onChange, onTemplate, marked, jump, mistake }
   const mistakeId = useId();
   const active = draft.files.find((file) => file.path === draft.active);
 
-  async function bring(brought: Brought[]) {
-    const wanted = withoutTop(brought).filter(({ path }) => travels(path));
+  async function bring(incoming: IncomingFile[]) {
+    const wanted = withoutTop(incoming).filter(({ path }) => isIncluded(path));
     const size = wanted.reduce((sum, { file }) => sum + file.size, 0);
-    if (wanted.length === 0) return setFailure(brought.length > 0 ? "There is nothing to send in it: hidden files and caches stay behind." : null);
+    if (wanted.length === 0) return setFailure(incoming.length > 0 ? "There is nothing to send in it: hidden files and caches stay behind." : null);
     if (size > MOST_BYTES) return setFailure(`${bytesText(size)} are too many for a job’s folder: it takes ${bytesText(MOST_BYTES)}. Leave out data and weights; a dataset or an address in the script brings them.`);
     setFailure(null);
     const files = await Promise.all(wanted.map(readFile));
-    const name = folderName(brought);
+    const name = folderName(incoming);
     onChange((before) => ({ ...withFiles(before, files), name: before.name || name }));
-    const behind = brought.length - wanted.length;
+    const behind = incoming.length - wanted.length;
     toast(`${counted(files.length, "file")} added${behind > 0 ? `, ${behind} hidden or made anew left out` : ""}.`);
   }
 
   return (
-    <DropArea text="Drop to add" onDrop={(_, transfer) => void filesDropped(transfer, travels).then(bring)}>
+    <DropArea text="Drop to add" onDrop={(_, transfer) => void filesDropped(transfer, isIncluded).then(bring)}>
       <Card>
         <CardHeader title="Script" note={draft.files.length > 0 && `${counted(draft.files.length, "file")}, ${bytesText(draft.files.reduce((sum, file) => sum + sizeOf(file), 0))}`}>
           {draft.files.length > 0 && (
             <div className="flex flex-wrap gap-2">
-              <BringFiles size="small" onBring={(brought) => void bring(brought)} />
+              <BringFiles size="small" onBring={(incoming) => void bring(incoming)} />
               <Button size="small" onClick={() => setLeaving(true)}>
                 Start over
               </Button>
@@ -67,7 +67,7 @@ export function FilesCard({ draft, onChange, onTemplate, marked, jump, mistake }
           </Notice>
         )}
         {draft.files.length === 0 ? (
-          <FirstChoice onBring={(brought) => void bring(brought)} onWrite={() => onChange(withWritten)} onTemplate={onTemplate} />
+          <FirstChoice onBring={(incoming) => void bring(incoming)} onWrite={() => onChange(withWritten)} onTemplate={onTemplate} />
         ) : (
           <>
             <FileList

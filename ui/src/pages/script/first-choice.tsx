@@ -5,9 +5,9 @@ import { Button } from "@/components/button";
 import { Loaded } from "@/components/loaded";
 import { SkeletonRows } from "@/components/skeleton";
 import { BringFiles } from "./bring-files";
-import type { Brought } from "./script-files";
+import type { IncomingFile } from "./script-files";
 
-type FirstChoiceProps = { onBring: (brought: Brought[]) => void; onWrite: () => void; onTemplate: (template: ScriptTemplate) => void };
+type FirstChoiceProps = { onBring: (incoming: IncomingFile[]) => void; onWrite: () => void; onTemplate: (template: ScriptTemplate) => void };
 
 /** An empty page: bring a folder, write something, or take a template. */
 export function FirstChoice({ onBring, onWrite, onTemplate }: FirstChoiceProps) {
@@ -37,9 +37,9 @@ function TemplateList({ onTemplate }: { onTemplate: (template: ScriptTemplate) =
         Or start from a template: each runs as it is
       </h3>
       <Loaded query={templates} skeleton={<SkeletonRows rows={3} className="h-16" />}>
-        {(found) => (
+        {(loaded) => (
           <ul className="grid gap-2 sm:grid-cols-2">
-            {found.map((template) => (
+            {loaded.map((template) => (
               <li key={template.name} className="grid">
                 <button
                   type="button"

@@ -1,14 +1,14 @@
 import { LOCAL } from "@/pages/offers/offer-words";
-import type { Places } from "@/pages/offers/use-places";
+import type { OfferSelection } from "@/pages/offers/use-offer-selection";
 import { useCurrentUser } from "@/shell/current-user";
 import type { Draft } from "./script-draft";
 
-type LocalChoicesProps = { places: Places; draft: Draft; onChange: (change: Partial<Draft>) => void };
+type LocalChoicesProps = { selection: OfferSelection; draft: Draft; onChange: (change: Partial<Draft>) => void };
 
 /** On this machine a script runs shut in; only an admin can let it out. */
-export function LocalChoices({ places, draft, onChange }: LocalChoicesProps) {
+export function LocalChoices({ selection, draft, onChange }: LocalChoicesProps) {
   const user = useCurrentUser();
-  if (places.chosen !== LOCAL) return null;
+  if (selection.chosen !== LOCAL) return null;
   return (
     <div className="mt-3 grid gap-2 border-t border-line pt-3 text-sm">
       <p className="text-dim">Here it runs in a sandbox: it sees its own folder, not the files of others, and no network.</p>

@@ -1,7 +1,7 @@
 import { ChevronRight } from "lucide-react";
 import { useState } from "react";
 import { sentenceOf } from "@/api/problem";
-import type { Found, Requirements } from "@/api/scripts";
+import type { Detected, Requirements } from "@/api/scripts";
 import { Card, CardHeader } from "@/components/card";
 import { Input } from "@/components/input";
 import { Notice } from "@/components/notice";
@@ -11,19 +11,19 @@ import { Field } from "@/forms/field";
 import { hoursText } from "@/text/hours";
 import { EvidenceLinks, type ShowLine, Sureness } from "./evidence-links";
 import { type NeedRow, needRows } from "./need-words";
-import type { DraftMistakes, Overruled } from "./script-draft";
+import type { DraftMistakes, Overrides } from "./script-draft";
 import type { Needs } from "./use-needs";
 
 type NeedsCardProps = {
   needs: Needs;
-  overruled: Overruled;
+  overrides: Overrides;
   mistakes: DraftMistakes;
-  onOverrule: (change: Partial<Overruled>) => void;
+  onOverride: (change: Partial<Overrides>) => void;
   onShow: ShowLine;
 };
 
 /** What the script was found to need, value by value. The three that decide what it costs can be overruled. */
-export function NeedsCard({ needs, overruled, mistakes, onOverrule, onShow }: NeedsCardProps) {
+export function NeedsCard({ needs, overrides, mistakes, onOverride, onShow }: NeedsCardProps) {
   return (
     <Card aria-label="What it needs">
       <CardHeader title="What it needs" note="read from the script, nothing is run" />
@@ -32,8 +32,8 @@ export function NeedsCard({ needs, overruled, mistakes, onOverrule, onShow }: Ne
           <p className="text-sm text-dim">Once there is a script, this says what it needs: GPUs, memory, hours, packages, each with the line that says so.</p>
         ) : needs.answer.isError ? (
           <Notice tone="bad">{sentenceOf(needs.answer.error)}</Notice>
-        ) : needs.found ? (
-          <Values found={needs.found} overruled={overruled} mistakes={mistakes} onOverrule={onOverrule} onShow={onShow} />
+        ) : needs.requirements ? (
+          <Values requirements={needs.requirements} overrides={overrides} mistakes={mistakes} onOverride={onOverride} onShow={onShow} />
         ) : (
           <SkeletonRows rows={5} />
         )}
@@ -42,21 +42,21 @@ export function NeedsCard({ needs, overruled, mistakes, onOverrule, onShow }: Ne
   );
 }
 
-type ValuesProps = Omit<NeedsCardProps, "needs"> & { found: Requirements };
+type ValuesProps = Omit<NeedsCardProps, "needs"> & { requirements: Requirements };
 
-function Values({ found, overruled, mistakes, onOverrule, onShow }: ValuesProps) {
+function Values({ requirements, overrides, mistakes, onOverride, onShow }: ValuesProps) {
   // On a phone the figures that decide come first, and the offers soon after them.
   const [open, setOpen] = useState(() => window.matchMedia("(min-width: 64rem)").matches);
-  const figure = (name: keyof Overruled, label: string, given: Found<number>, text: string) => (
-    <Figure label={label} given={given} found={text} value={overruled[name]} error={mistakes[name]} onChange={(value) => onOverrule({ [name]: value })} onShow={onShow} />
+  const figure = (name: keyof Overrides, label: string, given: Detected<number>, text: string) => (
+    <Figure label={label} given={given} detected={text} value={overrides[name]} error={mistakes[name]} onChange={(value) => onOverride({ [name]: value })} onShow={onShow} />
   );
   return (
     <div className="grid gap-3">
-      {found.referenceGpu === null && <p className="text-sm text-dim">It needs no GPU.</p>}
+      {requirements.referenceGpu === null && <p className="text-sm text-dim">It needs no GPU.</p>}
       <div className="grid gap-3 sm:grid-cols-3 lg:grid-cols-1">
-        {figure("gpus", "GPUs", found.gpus, String(found.gpus.value))}
-        {figure("memory", "Memory of each GPU, in GB", found.gpuMemoryGb, String(found.gpuMemoryGb.value))}
-        {figure("hours", found.referenceGpu ? `Hours on ${found.referenceGpu}` : "Hours", found.durationHours, hoursFound(found.durationHours.value))}
+        {figure("gpus", "GPUs", requirements.gpus, String(requirements.gpus.value))}
+        {figure("memory", "Memory of each GPU, in GB", requirements.gpuMemoryGb, String(requirements.gpuMemoryGb.value))}
+        {figure("hours", requirements.referenceGpu ? `Hours on ${requirements.referenceGpu}` : "Hours", requirements.durationHours, hoursDetected(requirements.durationHours.value))}
       </div>
       <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)} className="group border-t border-line pt-3">
         <summary className="flex w-max cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
@@ -64,12 +64,12 @@ function Values({ found, overruled, mistakes, onOverrule, onShow }: ValuesProps)
           Everything that was found
         </summary>
         <dl className="mt-2.5 grid gap-2 text-sm">
-          {needRows(found).map((row) => (
+          {needRows(requirements).map((row) => (
             <Row key={row.name} row={row} onShow={onShow} />
           ))}
         </dl>
       </details>
-      {found.notes.map((note) => (
+      {requirements.notes.map((note) => (
         <p key={note} className="text-xs text-dim">
           {note}
         </p>
@@ -78,22 +78,22 @@ function Values({ found, overruled, mistakes, onOverrule, onShow }: ValuesProps)
   );
 }
 
-const hoursFound = (hours: number) => (hours >= 1 ? String(Number(hours.toPrecision(3))) : `${Number(hours.toPrecision(2))} (${hoursText(hours)})`);
+const hoursDetected = (hours: number) => (hours >= 1 ? String(Number(hours.toPrecision(3))) : `${Number(hours.toPrecision(2))} (${hoursText(hours)})`);
 
-type FigureProps = { label: string; given: Found<number>; found: string; value: string; error?: string; onChange: (value: string) => void; onShow: ShowLine };
+type FigureProps = { label: string; given: Detected<number>; detected: string; value: string; error?: string; onChange: (value: string) => void; onShow: ShowLine };
 
-function Figure({ label, given, found, value, error, onChange, onShow }: FigureProps) {
+function Figure({ label, given, detected, value, error, onChange, onShow }: FigureProps) {
   const own = value.trim() !== "" && !error;
   const help = (
     <span className="flex flex-wrap items-center gap-x-2 gap-y-1">
-      {own ? <span>yours; the script: {found}</span> : <Sureness confidence={given.confidence} />}
+      {own ? <span>yours; the script: {detected}</span> : <Sureness confidence={given.confidence} />}
       {!own && <EvidenceLinks of={label} evidence={given.evidence} onShow={onShow} />}
       {!own && given.reason && <span className="basis-full">{given.reason}</span>}
     </span>
   );
   return (
     <Field label={label} error={error} help={help}>
-      {(control) => <Input {...control} value={value} placeholder={found} inputMode="decimal" autoComplete="off" onChange={(event) => onChange(event.target.value)} />}
+      {(control) => <Input {...control} value={value} placeholder={detected} inputMode="decimal" autoComplete="off" onChange={(event) => onChange(event.target.value)} />}
     </Field>
   );
 }

@@ -17,8 +17,8 @@ export function pythonPieces(source: string): Piece[] {
   let end = 0;
   for (const match of source.matchAll(PATTERN)) {
     if (match.index > end) pieces.push({ kind: "plain", text: source.slice(end, match.index) });
-    const place = match.slice(1).findIndex((part) => part !== undefined);
-    pieces.push({ kind: KINDS[place] ?? "plain", text: match[0] });
+    const group = match.slice(1).findIndex((part) => part !== undefined);
+    pieces.push({ kind: KINDS[group] ?? "plain", text: match[0] });
     end = match.index + match[0].length;
   }
   if (end < source.length) pieces.push({ kind: "plain", text: source.slice(end) });

@@ -1,13 +1,13 @@
 /** What somebody has put together on the page, until it is a job. */
 import type { NewScriptJob, ScriptTemplate } from "@/api/ml-jobs";
 import type { OfferChoice } from "@/pages/offers/offer-words";
-import type { PlaceWish } from "@/pages/offers/use-places";
+import type { OfferPreference } from "@/pages/offers/use-offer-selection";
 import { numberMistake, parseNumber } from "@/forms/number-rules";
 import { commandText, commandWords } from "./command-words";
 import { type ScriptFile, entryOf, fileBodies, isText, merged } from "./script-files";
 
 /** Values that a person knows better than what was read in the script; "" where they do not. */
-export type Overruled = { gpus: string; memory: string; hours: string };
+export type Overrides = { gpus: string; memory: string; hours: string };
 
 export type Draft = {
   files: readonly ScriptFile[];
@@ -21,9 +21,9 @@ export type Draft = {
   name: string;
   /** "" leaves it to the server. */
   project: string;
-  overruled: Overruled;
+  overrides: Overrides;
   /** Where it should run. */
-  place: PlaceWish;
+  offer: OfferPreference;
   budget: string;
   maxHours: string;
   network: boolean;
@@ -39,8 +39,8 @@ export const EMPTY: Draft = {
   packages: "",
   name: "",
   project: "",
-  overruled: { gpus: "", memory: "", hours: "" },
-  place: { picked: null, made: null },
+  overrides: { gpus: "", memory: "", hours: "" },
+  offer: { picked: null, preferred: null },
   budget: "",
   maxHours: "",
   network: false,
@@ -54,8 +54,8 @@ export const withWritten = (draft: Draft): Draft => withFiles(draft, [{ path: WR
 export function withFiles(draft: Draft, added: readonly ScriptFile[]): Draft {
   const files = merged(draft.files, added);
   const entry = files.some(({ path }) => path === draft.entry) ? draft.entry : entryOf(files);
-  const [shown] = [entry, added.find(isText)?.path].filter((path) => files.some((file) => file.path === path && isText(file)));
-  const active = draft.active !== null && files.some(({ path }) => path === draft.active) ? draft.active : (shown ?? null);
+  const [firstText] = [entry, added.find(isText)?.path].filter((path) => files.some((file) => file.path === path && isText(file)));
+  const active = draft.active !== null && files.some(({ path }) => path === draft.active) ? draft.active : (firstText ?? null);
   return { ...draft, files, entry, active };
 }
 
@@ -68,9 +68,9 @@ export const withText = (draft: Draft, path: string, text: string): Draft => ({ 
 
 /** A template takes the place of all files, and leaves limits as they are. */
 export function fromTemplate(draft: Draft, template: ScriptTemplate): Draft {
-  const empty = { ...draft, files: [], entry: null, active: null, overruled: EMPTY.overruled };
-  const place = { picked: null, made: { provider: template.provider, gpu: template.gpu } };
-  return { ...withFiles(empty, template.files), place, name: template.title, arguments: commandText(template.arguments), datasets: template.datasets.join(", ") };
+  const empty = { ...draft, files: [], entry: null, active: null, overrides: EMPTY.overrides };
+  const offer = { picked: null, preferred: { provider: template.provider, gpu: template.gpu } };
+  return { ...withFiles(empty, template.files), offer, name: template.title, arguments: commandText(template.arguments), datasets: template.datasets.join(", ") };
 }
 
 export const startedOver = (draft: Draft): Draft => ({ ...EMPTY, project: draft.project, budget: draft.budget, maxHours: draft.maxHours });
@@ -87,50 +87,50 @@ const MOST_CHARACTERS = 500_000;
 export function scriptRequest({ files, entry, arguments: line }: Pick<Draft, "files" | "entry" | "arguments">) {
   const script = entryText({ files, entry });
   if (script === null || script.trim() === "") return null;
-  const beside: Record<string, string> = {};
-  let room = MOST_CHARACTERS - script.length;
+  const otherFiles: Record<string, string> = {};
+  let charactersLeft = MOST_CHARACTERS - script.length;
   for (const file of files) {
     // Only programs and settings say what is needed; data does not.
     if (file.path === entry || !isText(file) || !/\.(py|json|ya?ml|toml)$|(^|\/)requirements[^/]*\.txt$/.test(file.path)) continue;
-    if (file.text.length > room || Object.keys(beside).length === MOST_FILES) continue;
-    room -= file.text.length;
-    beside[file.path] = file.text;
+    if (file.text.length > charactersLeft || Object.keys(otherFiles).length === MOST_FILES) continue;
+    charactersLeft -= file.text.length;
+    otherFiles[file.path] = file.text;
   }
-  return { script, files: beside, arguments: commandWords(line).words };
+  return { script, files: otherFiles, arguments: commandWords(line).words };
 }
 
-export type DraftMistakes = Partial<Record<"files" | "arguments" | "budget" | "maxHours" | keyof Overruled, string>>;
+export type DraftMistakes = Partial<Record<"files" | "arguments" | "budget" | "maxHours" | keyof Overrides, string>>;
 
 export function mistakesIn(draft: Draft): DraftMistakes {
   const text = entryText(draft);
-  const found: Record<keyof DraftMistakes, string | null | undefined> = {
+  const mistakes: Record<keyof DraftMistakes, string | null | undefined> = {
     files: draft.files.length === 0 ? "Choose a template, bring a folder, or write a script." : text === null || text.trim() === "" ? "Choose which script the job begins with; it must not be empty." : null,
     arguments: commandWords(draft.arguments).mistake,
     budget: numberMistake(draft.budget, { above: 0, most: 1_000_000 }, false),
     maxHours: numberMistake(draft.maxHours, { above: 0, most: 100_000 }, false),
-    gpus: numberMistake(draft.overruled.gpus, { least: 1, most: 1_024 }, true),
-    memory: numberMistake(draft.overruled.memory, { above: 0, most: 100_000 }, false),
-    hours: numberMistake(draft.overruled.hours, { above: 0, most: 100_000 }, false),
+    gpus: numberMistake(draft.overrides.gpus, { least: 1, most: 1_024 }, true),
+    memory: numberMistake(draft.overrides.memory, { above: 0, most: 100_000 }, false),
+    hours: numberMistake(draft.overrides.hours, { above: 0, most: 100_000 }, false),
   };
-  return Object.fromEntries(Object.entries(found).filter(([, mistake]) => mistake)) as DraftMistakes;
+  return Object.fromEntries(Object.entries(mistakes).filter(([, mistake]) => mistake)) as DraftMistakes;
 }
 
 const words = (text: string) => text.split(/[\s,]+/).filter(Boolean);
 
 /** What starts the job. A place of null is this machine. */
-export function jobBody(draft: Draft, place: OfferChoice | null): NewScriptJob {
-  const { gpus, memory, hours } = draft.overruled;
-  const said = { gpus: parseNumber(gpus), gpu_memory_gb: parseNumber(memory), duration_hours: parseNumber(hours) };
-  const overrules = Object.entries(said).filter((pair): pair is [string, number] => pair[1] !== null);
+export function jobBody(draft: Draft, offer: OfferChoice | null): NewScriptJob {
+  const { gpus, memory, hours } = draft.overrides;
+  const values = { gpus: parseNumber(gpus), gpu_memory_gb: parseNumber(memory), duration_hours: parseNumber(hours) };
+  const overrides = Object.entries(values).filter((pair): pair is [string, number] => pair[1] !== null);
   return {
     files: fileBodies(draft.files),
     entry: draft.entry ?? WRITTEN,
     arguments: commandWords(draft.arguments).words,
     name: draft.name.trim() || null,
     project_id: draft.project || null,
-    provider: place?.provider ?? "local",
-    offer: place,
-    requirements: overrules.length > 0 ? Object.fromEntries(overrules) : null,
+    provider: offer?.provider ?? "local",
+    offer,
+    requirements: overrides.length > 0 ? Object.fromEntries(overrides) : null,
     datasets: words(draft.datasets),
     packages: draft.packages.trim() === "" ? null : words(draft.packages),
     budget: parseNumber(draft.budget),

@@ -6,28 +6,28 @@ export const isText = (file: ScriptFile): file is Extract<ScriptFile, { text: st
 export const sizeOf = (file: ScriptFile) => (isText(file) ? new Blob([file.text]).size : file.bytes.byteLength);
 
 /** A file and where it lies in the folder that was chosen. */
-export type Brought = { path: string; file: File };
+export type IncomingFile = { path: string; file: File };
 
 /** Folders that are made anew wherever the script runs; hidden ones never travel. */
 const LEFT_OUT = new Set(["__pycache__", "node_modules", "venv", "env", "wandb", "site-packages"]);
 const ENTRIES = ["train.py", "main.py", "run.py", "finetune.py"];
 
-export const travels = (path: string) => !path.split("/").some((part) => part.startsWith(".") || LEFT_OUT.has(part)) && !path.endsWith(".pyc");
+export const isIncluded = (path: string) => !path.split("/").some((part) => part.startsWith(".") || LEFT_OUT.has(part)) && !path.endsWith(".pyc");
 
 /** The folder that everything came in; "" for single files. */
-export function folderName(brought: readonly Brought[]): string {
-  const tops = new Set(brought.map(({ path }) => path.slice(0, Math.max(0, path.indexOf("/")))));
+export function folderName(incoming: readonly IncomingFile[]): string {
+  const tops = new Set(incoming.map(({ path }) => path.slice(0, Math.max(0, path.indexOf("/")))));
   const [top = ""] = tops;
   return tops.size === 1 ? top : "";
 }
 
 /** A chosen folder puts its own name before every path; the script knows nothing of it. */
-export function withoutTop(brought: readonly Brought[]): Brought[] {
-  const top = folderName(brought);
-  return top === "" ? [...brought] : brought.map(({ path, file }) => ({ path: path.slice(top.length + 1), file }));
+export function withoutTop(incoming: readonly IncomingFile[]): IncomingFile[] {
+  const top = folderName(incoming);
+  return top === "" ? [...incoming] : incoming.map(({ path, file }) => ({ path: path.slice(top.length + 1), file }));
 }
 
-export async function readFile({ path, file }: Brought): Promise<ScriptFile> {
+export async function readFile({ path, file }: IncomingFile): Promise<ScriptFile> {
   const bytes = new Uint8Array(await file.arrayBuffer());
   const text = textOf(bytes);
   return text === null ? { path, bytes } : { path, text };
@@ -73,6 +73,6 @@ export function base64(bytes: Uint8Array): string {
   return btoa(text);
 }
 
-export const bytesOf = (text: string) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+export const bytesOf = (text: string) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 
 export const fileBodies = (files: readonly ScriptFile[]) => files.map((file) => (isText(file) ? file : { path: file.path, base64: base64(file.bytes) }));

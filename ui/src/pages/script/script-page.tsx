@@ -7,13 +7,13 @@ import { Card, CardHeader } from "@/components/card";
 import { Notice } from "@/components/notice";
 import { JobKindLinks } from "@/pages/new-job/job-kind-links";
 import { NewJobCrumbs } from "@/pages/new-job/new-job-crumbs";
-import { PlacePicker } from "@/pages/offers/place-picker";
-import { usePlaces } from "@/pages/offers/use-places";
+import { OfferPicker } from "@/pages/offers/offer-picker";
+import { useOfferSelection } from "@/pages/offers/use-offer-selection";
 import { PageHeader } from "@/shell/page-header";
 import { usePageTitle } from "@/shell/use-page-title";
 import type { Jump } from "./code-editor";
 import { FilesCard } from "./files-card";
-import { useDraft } from "./kept-draft";
+import { useDraft } from "./saved-draft";
 import { LocalChoices } from "./local-choices";
 import { markedLines } from "./need-words";
 import { NeedsCard } from "./needs-card";
@@ -21,7 +21,7 @@ import { NotebookButton } from "./notebook-button";
 import { QuoteDialog } from "./quote-dialog";
 import { RunCard } from "./run-card";
 import { fromTemplate } from "./script-draft";
-import { overrule, useNeeds } from "./use-needs";
+import { withOverrides, useNeeds } from "./use-needs";
 import { useSubmit } from "./use-submit";
 
 const route = getRouteApi("/app/script");
@@ -33,9 +33,9 @@ export function ScriptPage() {
   const [draft, change] = useDraft();
   const [jump, setJump] = useState<Jump | null>(null);
   const needs = useNeeds(draft);
-  const asked = useMemo(() => needs.found && { requirements: overrule(needs.found, draft.overruled) }, [needs.found, draft.overruled]);
-  const places = usePlaces(asked, draft.place, (picked) => change((before) => ({ ...before, place: { ...before.place, picked } })));
-  const { submit, start, pending, failures, mistakes, quote, dismiss } = useSubmit(draft, places);
+  const offersRequest = useMemo(() => needs.requirements && { requirements: withOverrides(needs.requirements, draft.overrides) }, [needs.requirements, draft.overrides]);
+  const selection = useOfferSelection(offersRequest, draft.offer, (picked) => change((before) => ({ ...before, offer: { ...before.offer, picked } })));
+  const { submit, start, pending, failures, mistakes, quote, dismiss } = useSubmit(draft, selection);
   const complaints = useRef<HTMLDivElement>(null);
 
   useEffect(() => {
@@ -76,18 +76,18 @@ export function ScriptPage() {
         </Notice>
       )}
       <div className="grid items-start gap-3.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,22rem)] lg:gap-x-4.5">
-        <FilesCard draft={draft} onChange={change} onTemplate={take} marked={markedLines(needs.found, draft.active, draft.entry)} jump={jump} mistake={mistakes.files} />
+        <FilesCard draft={draft} onChange={change} onTemplate={take} marked={markedLines(needs.requirements, draft.active, draft.entry)} jump={jump} mistake={mistakes.files} />
         <div className="lg:sticky lg:top-5 lg:col-start-2 lg:row-span-4 lg:row-start-1 lg:max-h-[calc(100dvh-2.5rem)] lg:overflow-y-auto">
-          <NeedsCard needs={needs} overruled={draft.overruled} mistakes={mistakes} onOverrule={(said) => change((before) => ({ ...before, overruled: { ...before.overruled, ...said } }))} onShow={show} />
+          <NeedsCard needs={needs} overrides={draft.overrides} mistakes={mistakes} onOverride={(changes) => change((before) => ({ ...before, overrides: { ...before.overrides, ...changes } }))} onShow={show} />
         </div>
         {draft.files.length > 0 && (
           <>
             <Card>
               <CardHeader title="Where to run" note="prices are estimates, in US dollars" />
-              <PlacePicker places={places} memoryGb={memoryOf(asked?.requirements)} back="/script" waiting="Offers follow once the script can be read." instead={{ colab: <NotebookButton draft={draft} /> }} />
-              <LocalChoices places={places} draft={draft} onChange={(said) => change((before) => ({ ...before, ...said }))} />
+              <OfferPicker selection={selection} memoryGb={memoryOf(offersRequest?.requirements)} back="/script" waiting="Offers follow once the script can be read." instead={{ colab: <NotebookButton draft={draft} /> }} />
+              <LocalChoices selection={selection} draft={draft} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
             </Card>
-            <RunCard draft={draft} packages={needs.found?.packages.map(({ value }) => value) ?? []} mistakes={mistakes} onChange={(said) => change((before) => ({ ...before, ...said }))} />
+            <RunCard draft={draft} packages={needs.requirements?.packages.map(({ value }) => value) ?? []} mistakes={mistakes} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
             {/* The button at the top has long scrolled away when the form is filled in. */}
             <StartButton size="large" pending={pending} className="sm:justify-self-end lg:col-start-1" />
           </>
@@ -103,7 +103,7 @@ const memoryOf = (needs: Requirements | undefined) => (needs?.referenceGpu ? nee
 
 function StartButton(props: ComponentProps<typeof Button>) {
   return (
-    <Button type="submit" look="primary" {...props}>
+    <Button type="submit" variant="primary" {...props}>
       Start the job
     </Button>
   );

@@ -3,8 +3,8 @@ import { useState } from "react";
 import { type ScriptQuote, quoteScript, startScript } from "@/api/ml-jobs";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import { toast } from "@/components/toasts";
-import { type Places, missingConnection } from "@/pages/offers/use-places";
-import { forgetDraft } from "./kept-draft";
+import { type OfferSelection, missingConnection } from "@/pages/offers/use-offer-selection";
+import { forgetDraft } from "./saved-draft";
 import { type Draft, type DraftMistakes, jobBody, mistakesIn } from "./script-draft";
 
 /** Everything that was wrong with a request, in sentences. */
@@ -13,14 +13,14 @@ function sentencesOf(error: unknown): string[] {
   return error.fieldErrors.map(({ field, message }) => (field === "" || field === "code" ? message : `${field.replaceAll("_", " ")}: ${message}`));
 }
 
-export function useSubmit(draft: Draft, places: Places) {
+export function useSubmit(draft: Draft, selection: OfferSelection) {
   const navigate = useNavigate();
   const [pending, setPending] = useState(false);
   const [tried, setTried] = useState(false);
   const [failures, setFailures] = useState<string[]>([]);
   const [quote, setQuote] = useState<ScriptQuote | null>(null);
   const mistakes = mistakesIn(draft);
-  const body = () => jobBody(draft, places.choice);
+  const body = () => jobBody(draft, selection.choice);
 
   async function start() {
     const { job_id: jobId } = await startScript(body());
@@ -33,12 +33,12 @@ export function useSubmit(draft: Draft, places: Places) {
   async function submit() {
     setTried(true);
     if (Object.keys(mistakes).length > 0) return setFailures([]);
-    const missing = missingConnection(places);
+    const missing = missingConnection(selection);
     if (missing) return setFailures([missing]);
     setPending(true);
     setFailures([]);
     try {
-      if (places.choice === null) await start();
+      if (selection.choice === null) await start();
       else setQuote(await quoteScript(body()));
     } catch (error) {
       setFailures(sentencesOf(error));

@@ -46,7 +46,7 @@ function TokenForm({ present }: { present: boolean }) {
         <PasswordField label={present ? "New token" : "Token"} secret="token" autoComplete="off" {...field("token")} />
         <div className="flex flex-wrap justify-end gap-2">
           {present && <Button onClick={() => setRemoving(true)}>Remove</Button>}
-          <Button type="submit" look="primary" pending={isSubmitting}>
+          <Button type="submit" variant="primary" pending={isSubmitting}>
             {present ? "Replace" : "Keep it"}
           </Button>
         </div>

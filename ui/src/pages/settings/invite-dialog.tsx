@@ -46,7 +46,7 @@ function InviteForm({ onClose }: { onClose: () => void }) {
       <SelectField label="Role" options={ROLES} help="Administrators manage people and see the audit log." {...field("role")} />
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           Create invitation
         </Button>
       </div>

@@ -56,7 +56,7 @@ function NewToken({ onClose }: { onClose: () => void }) {
       <SelectField label="Valid for" options={LIFETIMES} {...field("expiresInDays")} />
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           Create token
         </Button>
       </div>

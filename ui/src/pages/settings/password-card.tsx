@@ -30,7 +30,7 @@ export function PasswordCard() {
         <PasswordField label="Current password" autoComplete="current-password" {...field("currentPassword")} />
         <PasswordField label="New password" autoComplete="new-password" help={PASSWORD_HELP} {...field("newPassword")} />
         <p className="text-sm text-dim">Changing it signs out every other device.</p>
-        <Button type="submit" look="primary" pending={isSubmitting} className="justify-self-end">
+        <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
           Change password
         </Button>
       </ApiForm>

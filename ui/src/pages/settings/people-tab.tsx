@@ -92,7 +92,7 @@ export function PeopleTab() {
   return (
     <Card>
       <CardHeader title="People">
-        <Button look="primary" onClick={() => setInviting(true)}>
+        <Button variant="primary" onClick={() => setInviting(true)}>
           <UserPlus aria-hidden />
           Invite
         </Button>

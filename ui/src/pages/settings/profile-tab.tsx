@@ -46,7 +46,7 @@ export function ProfileTab() {
               </dd>
             </div>
           </dl>
-          <Button type="submit" look="primary" pending={isSubmitting} disabled={!isDirty} className="justify-self-end">
+          <Button type="submit" variant="primary" pending={isSubmitting} disabled={!isDirty} className="justify-self-end">
             Save name
           </Button>
         </ApiForm>

@@ -16,7 +16,7 @@ export function SecretOnce({ secret, label, children, onClose }: SecretOnceProps
         <code className="min-w-0 flex-1 font-mono text-xs break-all select-all">{secret}</code>
         <CopyButton text={secret} label={label} />
       </div>
-      <Button look="primary" onClick={onClose} className="justify-self-end">
+      <Button variant="primary" onClick={onClose} className="justify-self-end">
         Done
       </Button>
     </div>

@@ -13,17 +13,17 @@ import { TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
 import { deviceName } from "@/text/device-name";
 
-type Asked = { kind: "one"; session: Session } | { kind: "others" };
+type PendingSignOut = { kind: "one"; session: Session } | { kind: "others" };
 
 export function SessionsTab() {
   const sessions = useQuery(sessionsQuery);
-  const [asked, setAsked] = useState<Asked | null>(null);
+  const [confirming, setConfirming] = useState<PendingSignOut | null>(null);
   const others = sessions.data?.items.filter((session) => !session.current).length ?? 0;
 
   async function end() {
-    if (asked?.kind === "one") {
-      await endSession(asked.session.id);
-      toast(`${deviceName(asked.session.userAgent)} was signed out.`);
+    if (confirming?.kind === "one") {
+      await endSession(confirming.session.id);
+      toast(`${deviceName(confirming.session.userAgent)} was signed out.`);
     } else {
       await endOtherSessions();
       toast("All other devices were signed out.");
@@ -54,7 +54,7 @@ export function SessionsTab() {
           <Button
             size="small"
             aria-label={`Sign out ${deviceName(session.userAgent)}`}
-            onClick={() => setAsked({ kind: "one", session })}
+            onClick={() => setConfirming({ kind: "one", session })}
           >
             Sign out
           </Button>
@@ -66,7 +66,7 @@ export function SessionsTab() {
     <Card>
       <CardHeader title="Where you are signed in">
         {others > 0 && (
-          <Button size="small" onClick={() => setAsked({ kind: "others" })}>
+          <Button size="small" onClick={() => setConfirming({ kind: "others" })}>
             Sign out all others
           </Button>
         )}
@@ -75,13 +75,13 @@ export function SessionsTab() {
         {({ items }) => <DataTable label="Sessions" columns={columns} rows={items} rowKey={(session) => session.id} />}
       </Loaded>
       <ConfirmDialog
-        open={asked !== null}
-        onOpenChange={(open) => !open && setAsked(null)}
-        title={asked?.kind === "one" ? `Sign out ${deviceName(asked.session.userAgent)}?` : "Sign out all other devices?"}
+        open={confirming !== null}
+        onOpenChange={(open) => !open && setConfirming(null)}
+        title={confirming?.kind === "one" ? `Sign out ${deviceName(confirming.session.userAgent)}?` : "Sign out all other devices?"}
         action="Sign out"
         onConfirm={end}
       >
-        {asked?.kind === "one"
+        {confirming?.kind === "one"
           ? "Whoever uses it has to sign in again. Unsaved work in that browser stays on its screen."
           : "Only this device stays signed in."}
       </ConfirmDialog>

@@ -66,7 +66,7 @@ function ApiTokensCard() {
   ];
 
   const newToken = (
-    <Button look="primary" onClick={() => setCreating(true)}>
+    <Button variant="primary" onClick={() => setCreating(true)}>
       <Plus aria-hidden />
       New token
     </Button>

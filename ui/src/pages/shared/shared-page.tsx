@@ -42,7 +42,7 @@ function Shared({ token }: { token: string }) {
       </header>
       <main>
         <Loaded query={job} skeleton={<Skeleton className="h-80 rounded-card" />}>
-          {(found) => <SharedJob token={token} job={found} />}
+          {(loaded) => <SharedJob token={token} job={loaded} />}
         </Loaded>
       </main>
     </div>
@@ -74,7 +74,7 @@ function SharedJob({ token, job }: { token: string; job: Job }) {
       <ProgressBar value={progressOf(job)} label="Progress of the training" className="mb-3.5" />
       <JobStats job={job} />
       <Suspense fallback={<Skeleton className="mt-3.5 h-80 rounded-card" />}>
-        <JobCharts store={store} marks={marks} waiting="Waiting for the first step." beside={<MemoryCard job={job} store={store} />} />
+        <JobCharts store={store} marks={marks} waiting="Waiting for the first step." aside={<MemoryCard job={job} store={store} />} />
       </Suspense>
       <div className="mt-6">
         <ConfigCard config={job.config} />

@@ -5,7 +5,7 @@ import type { Offer, Offers } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Loaded } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { Spoken } from "@/components/spoken";
+import { TextWithCode } from "@/components/text-with-code";
 import { SkeletonRows } from "@/components/skeleton";
 import { ConnectDialog } from "@/pages/providers/connect-dialog";
 import { moneyRange } from "@/text/money";
@@ -15,10 +15,10 @@ import { LocalCard } from "./local-card";
 import { OfferCard } from "./offer-card";
 import { OfferDetails } from "./offer-details";
 import { LOCAL, bestOfEach, cautionsOf, dateText, keyOf, offerLine, offerTitle } from "./offer-words";
-import { type Places, connectionOf } from "./use-places";
+import { type OfferSelection, connectionOf } from "./use-offer-selection";
 
-type PlacePickerProps = {
-  places: Places;
+type OfferPickerProps = {
+  selection: OfferSelection;
   /** What the job asks of a GPU; null: none is needed. */
   memoryGb: number | null;
   /** Where “Connect” comes back to; without it a dialog asks for the key, and nothing that was typed is left. */
@@ -30,20 +30,20 @@ type PlacePickerProps = {
 };
 
 /** This machine and every service that could run a job, as cards of which one is chosen. */
-export function PlacePicker({ places, memoryGb, back, instead = {}, waiting }: PlacePickerProps) {
+export function OfferPicker({ selection, memoryGb, back, instead = {}, waiting }: OfferPickerProps) {
   const group = useId();
   return (
     <fieldset className="grid min-w-0 gap-2">
       <legend className="sr-only">Where to run</legend>
-      <LocalCard group={group} places={places} memoryGb={memoryGb} />
-      {places.storage && !places.storage.ready && (
+      <LocalCard group={group} selection={selection} memoryGb={memoryGb} />
+      {selection.storage && !selection.storage.ready && (
         <Notice tone="attention" className="text-sm">
-          {places.storage.reason}
+          {selection.storage.reason}
         </Notice>
       )}
-      {places.asked ? (
-        <Loaded query={places.offers} skeleton={<SkeletonRows rows={3} className="h-16" />}>
-          {(found) => <OfferList group={group} found={found} places={places} back={back} instead={instead} />}
+      {selection.hasRequest ? (
+        <Loaded query={selection.offers} skeleton={<SkeletonRows rows={3} className="h-16" />}>
+          {(result) => <OfferList group={group} result={result} selection={selection} back={back} instead={instead} />}
         </Loaded>
       ) : (
         <p className="text-sm text-dim">{waiting}</p>
@@ -52,32 +52,32 @@ export function PlacePicker({ places, memoryGb, back, instead = {}, waiting }: P
   );
 }
 
-type OfferListProps = { group: string; found: Offers; places: Places; back?: string; instead: Record<string, ReactNode> };
+type OfferListProps = { group: string; result: Offers; selection: OfferSelection; back?: string; instead: Record<string, ReactNode> };
 
-function OfferList({ group, found, places, back, instead }: OfferListProps) {
+function OfferList({ group, result, selection, back, instead }: OfferListProps) {
   const [all, setAll] = useState(false);
-  const best = bestOfEach(found.offers);
-  const { chosen } = places;
+  const best = bestOfEach(result.offers);
+  const { chosen } = selection;
   const chosenKey = chosen === LOCAL ? LOCAL : keyOf(chosen);
-  const shown = all ? found.offers : found.offers.filter((offer) => best.includes(offer) || keyOf(offer) === chosenKey);
+  const visible = all ? result.offers : result.offers.filter((offer) => best.includes(offer) || keyOf(offer) === chosenKey);
   return (
     <>
-      {places.gone && (
+      {selection.gone && (
         <Notice tone="attention" role="status" className="text-sm">
           The offer you chose no longer suits this script. Another one is chosen for now.
         </Notice>
       )}
-      {shown.map((offer) => (
-        <OneOffer key={keyOf(offer)} group={group} offer={offer} checked={keyOf(offer) === chosenKey} onChoose={() => places.pick(keyOf(offer))} provider={connectionOf(places.connections, offer)} back={back} instead={instead[offer.provider]} />
+      {visible.map((offer) => (
+        <OneOffer key={keyOf(offer)} group={group} offer={offer} checked={keyOf(offer) === chosenKey} onChoose={() => selection.pick(keyOf(offer))} provider={connectionOf(selection.connections, offer)} back={back} instead={instead[offer.provider]} />
       ))}
-      {found.offers.length === 0 && <p className="text-sm text-dim">No service has a machine for this. Below is why.</p>}
+      {result.offers.length === 0 && <p className="text-sm text-dim">No service has a machine for this. Below is why.</p>}
       <div className="flex flex-wrap items-start justify-between gap-2">
-        {found.offers.length > best.length && (
+        {result.offers.length > best.length && (
           <Button size="small" aria-expanded={all} onClick={() => setAll(!all)}>
-            {all ? "Show the best of each service" : `Show all ${counted(found.offers.length, "offer")}`}
+            {all ? "Show the best of each service" : `Show all ${counted(result.offers.length, "offer")}`}
           </Button>
         )}
-        <ExcludedList excluded={found.excluded} />
+        <ExcludedList excluded={result.excluded} />
       </div>
     </>
   );
@@ -110,7 +110,7 @@ function ConnectService({ provider, back, onConnect }: { provider: Provider; bac
   const [asking, setAsking] = useState(false);
   if (!provider.available) return (
     <p className="max-w-sm text-dim sm:text-right">
-      <Spoken text={provider.reason ?? ""} />
+      <TextWithCode text={provider.reason ?? ""} />
     </p>
   );
   const text = `Connect ${provider.title}`;

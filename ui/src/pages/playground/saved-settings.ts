@@ -3,22 +3,22 @@ import { STARTING, type SamplingTexts } from "./sampling";
 
 export type PlaygroundSettings = { mode: Mode; sideBySide: boolean; sampling: SamplingTexts };
 
-const PLACE = "playground settings";
+const STORAGE_KEY = "playground settings";
 const FIRST: PlaygroundSettings = { mode: "chat", sideBySide: true, sampling: STARTING };
 
 /** How somebody likes to talk, for as long as the tab lives. */
-export function recallSettings(): PlaygroundSettings {
+export function loadSettings(): PlaygroundSettings {
   try {
-    const kept = JSON.parse(sessionStorage.getItem(PLACE) ?? "{}") as Partial<PlaygroundSettings>;
+    const kept = JSON.parse(sessionStorage.getItem(STORAGE_KEY) ?? "{}") as Partial<PlaygroundSettings>;
     return { ...FIRST, ...kept, sampling: { ...STARTING, ...kept.sampling } };
   } catch {
     return FIRST;
   }
 }
 
-export function rememberSettings(settings: PlaygroundSettings) {
+export function saveSettings(settings: PlaygroundSettings) {
   try {
-    sessionStorage.setItem(PLACE, JSON.stringify(settings));
+    sessionStorage.setItem(STORAGE_KEY, JSON.stringify(settings));
   } catch {
     // Storage is full or forbidden: the next page starts as the first did.
   }

@@ -4,14 +4,14 @@ import { act, cleanup, render, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { queryClient } from "@/api/query-client";
-import { Talk } from "./talk";
+import { Chat } from "./chat";
 
 // Its link needs a router, which nothing here is about.
 vi.mock("./code-panel", () => ({ CodePanel: () => null }));
 
-type Asked = { body: Record<string, unknown>; say: (text: string) => void; end: () => void; signal: AbortSignal };
+type ModelRequest = { body: Record<string, unknown>; say: (text: string) => void; end: () => void; signal: AbortSignal };
 
-let asked: Asked[] = [];
+let requests: ModelRequest[] = [];
 let opened = 0;
 let session: Record<string, unknown> = {};
 
@@ -31,7 +31,7 @@ async function serve(request: Request): Promise<Response> {
     start(controller) {
       const write = (data: string) => controller.enqueue(encoder.encode(`data: ${data}\n\n`));
       request.signal.addEventListener("abort", () => controller.error(new DOMException("aborted", "AbortError")));
-      asked.push({
+      requests.push({
         body,
         signal: request.signal,
         say: (text) => write(JSON.stringify({ choices: [{ delta: { content: text }, finish_reason: null }] })),
@@ -46,7 +46,7 @@ async function serve(request: Request): Promise<Response> {
 }
 
 beforeEach(() => {
-  asked = [];
+  requests = [];
   opened = 0;
   session = ready;
   sessionStorage.clear();
@@ -63,7 +63,7 @@ afterEach(() => {
 async function talk() {
   render(
     <QueryClientProvider client={queryClient}>
-      <Talk source={{ jobId: "j" }} storageKey="j" />
+      <Chat source={{ jobId: "j" }} storageKey="j" />
     </QueryClientProvider>,
   );
   await screen.findByText("Base beside it");
@@ -72,12 +72,12 @@ async function talk() {
 
 const box = () => screen.getByRole("textbox", { name: "Your message" });
 const answer = (name: string) => screen.getByRole("region", { name: `Answer of ${name}` });
-const of = (model: string) => asked.find(({ body }) => body.model === model) as Asked;
+const of = (model: string) => requests.find(({ body }) => body.model === model) as ModelRequest;
 
 it("sends with Enter, not with Shift and Enter, and shows what both write as they write it", async () => {
   const user = await talk();
   await user.type(box(), "First{Shift>}{Enter}{/Shift}second{Enter}");
-  await waitFor(() => expect(asked).toHaveLength(2));
+  await waitFor(() => expect(requests).toHaveLength(2));
   expect(of("tuned").body).toMatchObject({ messages: [{ role: "user", content: "First\nsecond" }], stream: true, temperature: 0.7 });
   expect((box() as HTMLTextAreaElement).value).toBe("");
   act(() => of("tuned").say("Seven"));
@@ -94,7 +94,7 @@ it("stops when asked to, tells the server, and keeps what was written", async ()
   const user = await talk();
   await user.click(screen.getByRole("checkbox", { name: "Base beside it" }));
   await user.type(box(), "Hello{Enter}");
-  await waitFor(() => expect(asked).toHaveLength(1));
+  await waitFor(() => expect(requests).toHaveLength(1));
   act(() => of("tuned").say("Half of"));
   await waitFor(() => expect(answer("Tuned").textContent).toContain("Half of"));
   await user.click(screen.getByRole("button", { name: "Stop" }));
@@ -106,8 +106,8 @@ it("stops when asked to, tells the server, and keeps what was written", async ()
 it("says that the model was unloaded, keeps the conversation, and loads it again on request", async () => {
   const user = await talk();
   await user.type(box(), "Hello{Enter}");
-  await waitFor(() => expect(asked).toHaveLength(2));
-  for (const one of asked) act(() => (one.say("Hi"), one.end()));
+  await waitFor(() => expect(requests).toHaveLength(2));
+  for (const one of requests) act(() => (one.say("Hi"), one.end()));
   await waitFor(() => expect(answer("Base").getAttribute("aria-busy")).toBe("false"));
   session = { ...ready, state: "ended", models: [], job: { ...ready.job, status: "completed", config: { idle_minutes: 10 } } };
   await act(() => queryClient.invalidateQueries({ queryKey: ["playground"] }));
@@ -124,7 +124,7 @@ it("shows why a model could not be loaded", async () => {
   session = { ...ready, state: "ended", models: [], job: { ...ready.job, status: "failed", errorMessage: "Its weights are cut short." } };
   render(
     <QueryClientProvider client={queryClient}>
-      <Talk source={{ jobId: "j" }} storageKey="j" />
+      <Chat source={{ jobId: "j" }} storageKey="j" />
     </QueryClientProvider>,
   );
   expect(await screen.findByText("Its weights are cut short.")).toBeDefined();
@@ -138,5 +138,5 @@ it("sends nothing while a setting is wrong", async () => {
   await user.type(temperature, "9");
   await user.type(box(), "Hello{Enter}");
   expect(screen.getByText("It can be at most 2.")).toBeDefined();
-  expect(asked).toHaveLength(0);
+  expect(requests).toHaveLength(0);
 });

@@ -10,7 +10,7 @@ import { useUploadOf } from "@/uploads/upload-store";
 import { ChooseFiles } from "./choose-files";
 
 /** What stands between a dataset and its use: bytes that are missing, an inspection under way, a failure. */
-export function Arrival({ dataset }: { dataset: Dataset }) {
+export function ImportStatus({ dataset }: { dataset: Dataset }) {
   const upload = useUploadOf(dataset.id);
   if (dataset.status === "ready") return null;
   if (dataset.status === "failed") {
@@ -56,7 +56,7 @@ function Stopped({ dataset }: { dataset: Dataset }) {
       <p className="min-w-0 flex-1 basis-72">
         The upload stopped after {bytesText(dataset.received)} of {bytesText(dataset.size)}. Choose “{dataset.filename}” again to send the rest, unless it is being sent from another window.
       </p>
-      <ChooseFiles text="Continue the upload" look="primary" onChoose={go} />
+      <ChooseFiles text="Continue the upload" variant="primary" onChoose={go} />
     </Notice>
   );
 }

@@ -6,7 +6,7 @@ import { afterEach, describe, expect, it } from "vitest";
 import { queryClient } from "@/api/query-client";
 import type { PlanAnswer } from "@/api/types";
 import { serveFrom } from "@/test-server";
-import { RentFold, type Taken, plannedNeeds } from "./rent-fold";
+import { RentAccordion, type RentalChoice, plannedNeeds } from "./rent-accordion";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
 configure({ asyncUtilTimeout: 10_000 });
@@ -46,16 +46,16 @@ const a10 = {
 const toggle = () => userEvent.click(screen.getByText("Rent a machine"));
 
 function show() {
-  const taken: (Taken | null)[] = [];
+  const taken: (RentalChoice | null)[] = [];
   const sent = serveFrom(({ path }) => {
     if (path === "/api/providers") return { body: { items: [{ name: "lambda", title: "Lambda", available: true, connected: true }], storage: { ready: true, reason: null } } };
     if (path === "/api/machines") return { body: { items: [{ name: "vm", gpus: [], gpuMemoryBytes: [], hostMemoryBytes: GIB }] } };
     return { body: { need: {}, offers: [a10], excluded: [], archetype: null, usual: null } };
   });
-  const onTake = (next: Taken | null) => void taken.push(next);
+  const onTake = (next: RentalChoice | null) => void taken.push(next);
   render(
     <QueryClientProvider client={queryClient}>
-      <RentFold answer={answer} onTake={onTake} />
+      <RentAccordion answer={answer} onTake={onTake} />
     </QueryClientProvider>,
   );
   return { taken, sent };

@@ -2,12 +2,12 @@ import { ChevronRight } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { Card } from "@/components/card";
 
-type SideFoldProps = { title: string; note?: string; startsClosed?: boolean; children: ReactNode };
+type CardAccordionProps = { title: string; note?: string; startsClosed?: boolean; children: ReactNode };
 
 const isWide = () => window.matchMedia("(min-width: 64rem)").matches;
 
 /** A card beside the conversation. On a phone it lies below it and starts closed, so that the composer stays near. */
-export function SideFold({ title, note, startsClosed = false, children }: SideFoldProps) {
+export function CardAccordion({ title, note, startsClosed = false, children }: CardAccordionProps) {
   const [open, setOpen] = useState(() => !startsClosed && isWide());
   return (
     <Card>

@@ -11,7 +11,7 @@ export const faded = (hex: string, alpha: number) => `${hex}${Math.round(alpha *
 const points = (colour: string, size: number): uPlot.Series.Points => ({ show: true, size, fill: colour, stroke: colour, width: 0 });
 
 /** How one column is drawn: bands have no line of their own, raw values stand faint behind the smoothed ones. */
-export function seriesLook({ line, role, repeated }: Column, alone: boolean): uPlot.Series {
+export function seriesOptions({ line, role, repeated }: Column, alone: boolean): uPlot.Series {
   const base: uPlot.Series = { label: line.label, spanGaps: true, points: { show: false } };
   // Steps that a later attempt did again are history.
   const strength = repeated ? 0.4 : 1;

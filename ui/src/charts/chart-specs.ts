@@ -2,7 +2,7 @@
 import { ENGINE_MEMORY, STEP_PARTS } from "@/curves/engine-names";
 import { secondsText } from "@/text/duration";
 import { bytesText, countText, metricText } from "@/text/numbers";
-import type { ChartLook } from "./chart-canvas";
+import type { ChartSpec } from "./chart-canvas";
 
 const VIOLET = "#a98bfa";
 const TEAL = "#33c2cf";
@@ -14,7 +14,7 @@ const percent = (value: number) => `${Math.round(value)} %`;
 const share = (value: number) => `${(value * 100).toFixed(1)} %`;
 const SMALL = 128;
 
-export const LOSS: ChartLook = {
+export const LOSS: ChartSpec = {
   title: "Loss",
   axis: "step",
   height: 300,
@@ -28,16 +28,16 @@ export const LOSS: ChartLook = {
   ],
 };
 
-const small = (title: string, name: string, colour: string, look: Partial<ChartLook> = {}): ChartLook => ({
+const small = (title: string, name: string, colour: string, spec: Partial<ChartSpec> = {}): ChartSpec => ({
   title,
   axis: "step",
   height: SMALL,
   format: metricText,
   lines: [{ name, label: title.toLowerCase(), colour, fill: true }],
-  ...look,
+  ...spec,
 });
 
-const STEP_CHARTS: ChartLook[] = [
+const STEP_CHARTS: ChartSpec[] = [
   small("Learning rate", "train/learning_rate", BLUE, { range: { from: 0 } }),
   small("Gradient norm", "train/grad_norm", VIOLET, { range: { from: 0 }, smoothed: true }),
   small("Tokens per second", "train/tokens_per_second", TEAL, { range: { from: 0 }, smoothed: true, format: countText }),
@@ -51,19 +51,19 @@ const STEP_CHARTS: ChartLook[] = [
   }),
 ];
 
-const engine = (title: string, lines: ChartLook["lines"], look: Partial<ChartLook> = {}): ChartLook => ({
+const engine = (title: string, lines: ChartSpec["lines"], spec: Partial<ChartSpec> = {}): ChartSpec => ({
   title,
   axis: "step",
   height: SMALL,
   format: metricText,
   range: { from: 0 },
   lines,
-  ...look,
+  ...spec,
 });
 
 const gigabytes = (value: number) => `${Number(value.toPrecision(3))} GB/s`;
 
-const ENGINE_CHARTS: ChartLook[] = [
+const ENGINE_CHARTS: ChartSpec[] = [
   engine(
     "One step",
     [
@@ -93,15 +93,15 @@ const ENGINE_CHARTS: ChartLook[] = [
   ),
 ];
 
-const namesIn = (looks: readonly ChartLook[]) => looks.flatMap((look) => look.lines.map((line) => line.name));
+const namesIn = (specs: readonly ChartSpec[]) => specs.flatMap((spec) => spec.lines.map((line) => line.name));
 
 /** Curves that are in one of the charts above, or say nothing that needs one. */
-const PLACED = new Set(["train/loss", "eval/loss", "train/tokens_seen", "train/trained_tokens", ...namesIn(STEP_CHARTS), ...namesIn(ENGINE_CHARTS)]);
+const CHARTED = new Set(["train/loss", "eval/loss", "train/tokens_seen", "train/trained_tokens", ...namesIn(STEP_CHARTS), ...namesIn(ENGINE_CHARTS)]);
 
-const time = (title: string, name: string, colour: string, look: Partial<ChartLook> = {}): ChartLook =>
-  small(title, name, colour, { axis: "time", range: { from: 0 }, ...look });
+const time = (title: string, name: string, colour: string, spec: Partial<ChartSpec> = {}): ChartSpec =>
+  small(title, name, colour, { axis: "time", range: { from: 0 }, ...spec });
 
-const gpuCharts = (index: string): ChartLook[] => {
+const gpuCharts = (index: string): ChartSpec[] => {
   const name = (value: string) => `system/gpu/${index}/${value}`;
   return [
     time(`GPU ${index}`, name("utilization"), TEAL, { range: { from: 0, to: 100 }, format: percent }),
@@ -112,19 +112,19 @@ const gpuCharts = (index: string): ChartLook[] => {
   ];
 };
 
-const MACHINE_CHARTS: ChartLook[] = [
+const MACHINE_CHARTS: ChartSpec[] = [
   time("CPU", "system/cpu/utilization", BLUE, { range: { from: 0, to: 100 }, format: percent }),
   time("Memory of the machine", "system/ram/used", VIOLET, { format: bytesText }),
   time("Memory of the training", "system/process/ram", TEAL, { format: bytesText }),
 ];
 
-const has = (names: ReadonlySet<string>) => (look: ChartLook) => look.lines.some((line) => names.has(line.name));
+const has = (names: ReadonlySet<string>) => (spec: ChartSpec) => spec.lines.some((line) => names.has(line.name));
 
 /** The charts for the curves a run has. What it reports beyond the usual gets charts of its own. */
-export function looksFor(names: readonly string[]): Record<"training" | "engine" | "system", ChartLook[]> {
+export function chartSpecsFor(names: readonly string[]): Record<"training" | "engine" | "system", ChartSpec[]> {
   const known = new Set(names);
   const own = names
-    .filter((name) => !name.startsWith("system/") && !PLACED.has(name))
+    .filter((name) => !name.startsWith("system/") && !CHARTED.has(name))
     .toSorted()
     .map((name) => small(name, name, BLUE, { smoothed: name.startsWith("train/") }));
   const gpus = [...new Set(names.flatMap((name) => /^system\/gpu\/(\d+)\//.exec(name)?.[1] ?? []))].toSorted((a, b) => Number(a) - Number(b));

@@ -8,7 +8,7 @@ import { useCurrentUser } from "@/shell/current-user";
 import { type Draft, EMPTY } from "./script-draft";
 import { type ScriptFile, bytesOf, fileBodies } from "./script-files";
 
-const PLACE = "script draft";
+const STORAGE_KEY = "script draft";
 /** Folders have megabytes; they are not written down at every key. */
 const PAUSE = 400;
 
@@ -17,21 +17,21 @@ let kept: { owner: string; draft: Draft } | null = null;
 type Stored = { owner: string; draft: Omit<Draft, "files">; files: ReturnType<typeof fileBodies> };
 
 /** False where there is more than a browser keeps. */
-export function remember(owner: string, draft: Draft): boolean {
+export function saveDraft(owner: string, draft: Draft): boolean {
   try {
-    sessionStorage.removeItem(PLACE);
+    sessionStorage.removeItem(STORAGE_KEY);
     if (draft.files.length === 0) return true;
     const { files, ...rest } = draft;
-    sessionStorage.setItem(PLACE, JSON.stringify({ owner, draft: rest, files: fileBodies(files) } satisfies Stored));
+    sessionStorage.setItem(STORAGE_KEY, JSON.stringify({ owner, draft: rest, files: fileBodies(files) } satisfies Stored));
     return true;
   } catch {
     return false;
   }
 }
 
-export function recall(owner: string): Draft {
+export function loadDraft(owner: string): Draft {
   try {
-    const stored = JSON.parse(sessionStorage.getItem(PLACE) ?? "null") as Stored | null;
+    const stored = JSON.parse(sessionStorage.getItem(STORAGE_KEY) ?? "null") as Stored | null;
     if (stored?.owner !== owner) return EMPTY;
     const files = stored.files.map((file): ScriptFile => ("text" in file ? file : { path: file.path, bytes: bytesOf(file.base64) }));
     // To run without walls is agreed to each time.
@@ -43,7 +43,7 @@ export function recall(owner: string): Draft {
 
 export function useDraft() {
   const { id: owner } = useCurrentUser();
-  const [draft, show] = useState<Draft>(() => (kept?.owner === owner ? kept.draft : recall(owner)));
+  const [draft, show] = useState<Draft>(() => (kept?.owner === owner ? kept.draft : loadDraft(owner)));
 
   const change = (next: Draft | ((before: Draft) => Draft)) => {
     const before = kept?.owner === owner ? kept.draft : draft;
@@ -54,11 +54,11 @@ export function useDraft() {
   useEffect(() => {
     const timer = setTimeout(() => {
       // The page outlives its person by a moment when they sign out.
-      if (isSignedIn(owner)) remember(owner, draft);
+      if (isSignedIn(owner)) saveDraft(owner, draft);
     }, PAUSE);
     const leave = (event: BeforeUnloadEvent) => {
       // What cannot be kept is not lost without a question.
-      if (isSignedIn(owner) && !remember(owner, draft)) event.preventDefault();
+      if (isSignedIn(owner) && !saveDraft(owner, draft)) event.preventDefault();
     };
     window.addEventListener("beforeunload", leave);
     return () => {
@@ -72,5 +72,5 @@ export function useDraft() {
 
 export const forgetDraft = () => {
   kept = null;
-  remember("", EMPTY);
+  saveDraft("", EMPTY);
 };

@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { beforeEach, expect, it, vi } from "vitest";
-import { recall, remember } from "./kept-draft";
+import { loadDraft, saveDraft } from "./saved-draft";
 import { EMPTY, withFiles } from "./script-draft";
 
 const draft = { ...withFiles(EMPTY, [{ path: "train.py", text: "x = 'Grüße'" }, { path: "w.bin", bytes: new Uint8Array([0, 255, 7]) }]), budget: "5", confirmed: true };
@@ -8,26 +8,26 @@ const draft = { ...withFiles(EMPTY, [{ path: "train.py", text: "x = 'Grüße'" }
 beforeEach(() => sessionStorage.clear());
 
 it("keeps texts, other files and figures over a reload, but no consent", () => {
-  expect(remember("ada", draft)).toBe(true);
-  expect(recall("ada")).toEqual({ ...draft, confirmed: false });
+  expect(saveDraft("ada", draft)).toBe(true);
+  expect(loadDraft("ada")).toEqual({ ...draft, confirmed: false });
 });
 
 it("is nobody else's", () => {
-  remember("ada", draft);
-  expect(recall("eve")).toEqual(EMPTY);
+  saveDraft("ada", draft);
+  expect(loadDraft("eve")).toEqual(EMPTY);
 });
 
 it("says when there is more than a browser keeps, and leaves no older state behind", () => {
-  remember("ada", draft);
+  saveDraft("ada", draft);
   vi.spyOn(Storage.prototype, "setItem").mockImplementation(() => {
     throw new DOMException("full", "QuotaExceededError");
   });
-  expect(remember("ada", { ...draft, name: "newer" })).toBe(false);
-  expect(recall("ada")).toEqual(EMPTY);
+  expect(saveDraft("ada", { ...draft, name: "newer" })).toBe(false);
+  expect(loadDraft("ada")).toEqual(EMPTY);
 });
 
 it("is gone once there are no files", () => {
-  remember("ada", draft);
-  remember("ada", EMPTY);
+  saveDraft("ada", draft);
+  saveDraft("ada", EMPTY);
   expect(sessionStorage.length).toBe(0);
 });

@@ -1,7 +1,7 @@
 import { useState } from "react";
 import type { Needs } from "@/api/scripts";
 import { numberMistake, parseNumber } from "@/forms/number-rules";
-import { HERE, type PlaceWish, usePlaces } from "./use-places";
+import { PREFER_LOCAL, type OfferPreference, useOfferSelection } from "./use-offer-selection";
 
 /** What a job is known to need; null where nobody knows. Operations tell how long it takes on any GPU. */
 export type KnownNeeds = { memoryGb: number | null; hours: number | null; operations?: number | null };
@@ -17,30 +17,30 @@ export type LimitName = keyof typeof LIMITS;
 export const written = (value: number | null) => (value === null ? "" : String(value));
 
 /** A place for a job whose needs are figures, and what it may cost there. What was not typed follows what is known. `here`: nothing is rented until somebody says so. */
-export function useRentedPlace(known: KnownNeeds, { budget = "", maxHours = "", here = false }: { budget?: string; maxHours?: string; here?: boolean } = {}) {
+export function useRentalForm(known: KnownNeeds, { budget = "", maxHours = "", preferLocal = false }: { budget?: string; maxHours?: string; preferLocal?: boolean } = {}) {
   const [typed, setTyped] = useState<Partial<Record<LimitName, string>>>({});
   const values: Record<LimitName, string> = { memory: written(known.memoryGb), hours: written(known.hours), budget, maxHours, ...typed };
   const mistake = (name: LimitName) => numberMistake(values[name], { above: 0, most: LIMITS[name].most }, false);
   const names = Object.keys(LIMITS) as LimitName[];
   const operations = typed.hours === undefined && known.hours === null ? (known.operations ?? null) : null;
-  const [wish, setWish] = useState<PlaceWish>(here ? HERE : { picked: null, made: null });
-  const places = usePlaces(asked(parseNumber(values.memory), parseNumber(values.hours), operations), wish, (picked) => setWish({ ...wish, picked }));
+  const [preference, setPreference] = useState<OfferPreference>(preferLocal ? PREFER_LOCAL : { picked: null, preferred: null });
+  const selection = useOfferSelection(needsRequest(parseNumber(values.memory), parseNumber(values.hours), operations), preference, (picked) => setPreference({ ...preference, picked }));
   return {
     values,
-    places,
+    selection,
     /** Nobody said hours: how much is computed tells them for every GPU. */
     reckoned: operations !== null,
     mistake,
     wrong: names.some((name) => mistake(name) !== null),
     type: (name: LimitName, text: string) => setTyped((before) => ({ ...before, [name]: text })),
     /** What is sent; no offer is this machine. */
-    taken: { offer: places.choice, budget: parseNumber(values.budget), maxHours: parseNumber(values.maxHours) },
+    taken: { offer: selection.choice, budget: parseNumber(values.budget), maxHours: parseNumber(values.maxHours) },
   };
 }
 
-export type RentedPlace = ReturnType<typeof useRentedPlace>;
+export type RentalForm = ReturnType<typeof useRentalForm>;
 
-function asked(memoryGb: number | null, hours: number | null, operations: number | null): { needs: Needs } | null {
+function needsRequest(memoryGb: number | null, hours: number | null, operations: number | null): { needs: Needs } | null {
   if (!memoryGb || memoryGb < 0) return null;
   const length = hours && hours > 0 ? { hours } : operations ? { operations } : null;
   return length && { needs: { memoryGb, ...length, gpus: 1, multiNode: false, interactive: false, bf16: false, resumes: true, diskGb: 50, dataGb: 1 } };

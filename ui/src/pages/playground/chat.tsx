@@ -9,11 +9,11 @@ import { countText } from "@/text/numbers";
 import { CodePanel } from "./code-panel";
 import { Composer } from "./composer";
 import type { Mode } from "./conversation";
-import { type PlaygroundSettings, recallSettings, rememberSettings } from "./kept-settings";
+import { type PlaygroundSettings, loadSettings, saveSettings } from "./saved-settings";
 import { mistakesIn } from "./sampling";
 import { SamplingFields } from "./sampling-fields";
 import { SessionStrip } from "./session-strip";
-import { SideFold } from "./side-fold";
+import { CardAccordion } from "./card-accordion";
 import { TurnsView } from "./turns-view";
 import { useConversation } from "./use-conversation";
 import { useSession } from "./use-session";
@@ -21,10 +21,10 @@ import { useSession } from "./use-session";
 const NAMES: Record<string, string> = { base: "Base", tuned: "Tuned", model: "Model" };
 
 /** One conversation with one loaded model, or with it and its base at once. */
-export function Talk({ source, storageKey }: { source: Source; storageKey: string }) {
+export function Chat({ source, storageKey }: { source: Source; storageKey: string }) {
   const { state, open } = useSession(source);
-  const [settings, setSettings] = useState(recallSettings);
-  useEffect(() => rememberSettings(settings), [settings]);
+  const [settings, setSettings] = useState(loadSettings);
+  useEffect(() => saveSettings(settings), [settings]);
   const session = state.kind === "ready" ? state.session : null;
   const available = session?.models ?? [];
   const models = settings.sideBySide ? available : available.filter((model) => model !== "base");
@@ -43,7 +43,7 @@ export function Talk({ source, storageKey }: { source: Source; storageKey: strin
               <Tab value="complete">Complete</Tab>
             </TabList>
             {available.includes("base") && <SideBySide checked={settings.sideBySide} onChange={(sideBySide) => set({ sideBySide })} />}
-            <Button look="ghost" size="small" className="ml-auto" disabled={conversation.turns.length === 0} onClick={conversation.clear}>
+            <Button variant="ghost" size="small" className="ml-auto" disabled={conversation.turns.length === 0} onClick={conversation.clear}>
               <Trash2 aria-hidden />
               Clear
             </Button>
@@ -68,13 +68,13 @@ export function Talk({ source, storageKey }: { source: Source; storageKey: strin
         </Tabs>
       </Card>
       <div className="grid gap-3.5">
-        <SideFold title="Settings" note={session?.contextLength ? `context ${countText(session.contextLength)} tokens` : undefined}>
+        <CardAccordion title="Settings" note={session?.contextLength ? `context ${countText(session.contextLength)} tokens` : undefined}>
           <SamplingFields texts={settings.sampling} chat={mode === "chat"} onChange={(sampling) => set({ sampling })} />
-        </SideFold>
+        </CardAccordion>
         {session && (
-          <SideFold title="Use it from code" startsClosed>
+          <CardAccordion title="Use it from code" startsClosed>
             <CodePanel model={session.job.id} />
-          </SideFold>
+          </CardAccordion>
         )}
       </div>
     </div>

@@ -2,10 +2,10 @@ import { ChevronRight } from "lucide-react";
 import { useEffect, useState } from "react";
 import { readPlan } from "@/api/plan";
 import type { PlanAnswer } from "@/api/types";
-import { RentedPlaceFields } from "@/pages/offers/rented-place-fields";
-import { type KnownNeeds, type RentedPlace, useRentedPlace } from "@/pages/offers/use-rented-place";
+import { RentalFields } from "@/pages/offers/rental-fields";
+import { type KnownNeeds, type RentalForm, useRentalForm } from "@/pages/offers/use-rental-form";
 
-export type Taken = RentedPlace["taken"];
+export type RentalChoice = RentalForm["taken"];
 
 const GIB = 2 ** 30;
 /** For every parameter and token: two forward, four back. */
@@ -24,10 +24,10 @@ export function plannedNeeds(answer: PlanAnswer | undefined): KnownNeeds {
   };
 }
 
-type RentFoldProps = { answer: PlanAnswer | undefined; onTake: (taken: Taken | null) => void };
+type RentAccordionProps = { answer: PlanAnswer | undefined; onTake: (taken: RentalChoice | null) => void };
 
 /** Rented machines, for those who ask for them; closed, the job runs on a machine of this server. */
-export function RentFold(props: RentFoldProps) {
+export function RentAccordion(props: RentAccordionProps) {
   const [open, setOpen] = useState(false);
   return (
     <details onToggle={(event) => setOpen(event.currentTarget.open)} className="group mt-4 border-t border-line pt-3">
@@ -41,17 +41,17 @@ export function RentFold(props: RentFoldProps) {
   );
 }
 
-function Rent({ answer, onTake }: RentFoldProps) {
-  const place = useRentedPlace(plannedNeeds(answer), { here: true });
-  const taken = place.wrong ? null : JSON.stringify(place.taken);
+function Rent({ answer, onTake }: RentAccordionProps) {
+  const rental = useRentalForm(plannedNeeds(answer), { preferLocal: true });
+  const taken = rental.wrong ? null : JSON.stringify(rental.taken);
   useEffect(() => {
-    onTake(taken === null ? null : (JSON.parse(taken) as Taken));
+    onTake(taken === null ? null : (JSON.parse(taken) as RentalChoice));
     return () => onTake(null);
   }, [taken, onTake]);
   return (
     <div className="mt-3">
-      <RentedPlaceFields place={place} fitsHere={answer?.fits} />
-      {place.taken.offer && <p className="mt-3 text-xs text-dim">The plan beside is for a machine of this server. When the job starts, it is planned anew for the one you chose, and refused if it does not fit there.</p>}
+      <RentalFields rental={rental} fitsHere={answer?.fits} />
+      {rental.taken.offer && <p className="mt-3 text-xs text-dim">The plan beside is for a machine of this server. When the job starts, it is planned anew for the one you chose, and refused if it does not fit there.</p>}
     </div>
   );
 }

@@ -1,15 +1,15 @@
 /** Which charts a run gets: what belongs together is one chart with several lines. */
 import { bytesText, countText, metricText } from "@/text/numbers";
-import type { LineLook } from "@/curves/columns";
+import type { LineSpec } from "@/curves/columns";
 import { aggregateKey, type CardData, type Metric, metricKey, type SystemSeries, systemKey } from "./card-data";
 import { sentence } from "./words";
 
-export type CardLook = {
+export type ChartSpec = {
   id: string;
   title: string;
   axis: "step" | "time";
   large: boolean;
-  lines: LineLook[];
+  lines: LineSpec[];
   smoothed: boolean;
   mayBeLogarithmic: boolean;
   range?: { from?: number; to?: number };
@@ -52,7 +52,7 @@ export function partsOf(name: string): { metric: string; split: string; tags: st
   return { metric: split ? bare.slice(slash + 1) : bare, split, tags };
 }
 
-const colourOf = (place: number, light: boolean) => (light ? LIGHT : DARK)[place % DARK.length] ?? "#6d8fe8";
+const colourOf = (index: number, light: boolean) => (light ? LIGHT : DARK)[index % DARK.length] ?? "#6d8fe8";
 const joined = (...parts: (string | false)[]) => parts.filter(Boolean).join(" · ");
 
 function linesOf(metric: Metric): { key: string; label: string; dots: boolean }[] {
@@ -66,7 +66,7 @@ function linesOf(metric: Metric): { key: string; label: string; dots: boolean }[
   }));
 }
 
-export function metricLooks(metrics: readonly Metric[], light: boolean): CardLook[] {
+export function metricChartSpecs(metrics: readonly Metric[], light: boolean): ChartSpec[] {
   const groups = new Map<string, Metric[]>();
   for (const metric of metrics) {
     const { metric: base } = partsOf(metric.name);
@@ -87,7 +87,7 @@ export function metricLooks(metrics: readonly Metric[], light: boolean): CardLoo
       mayBeLogarithmic: base === "loss" || base === "perplexity",
       ...(known?.fromZero ? { range: { from: 0 } } : {}),
       format: known?.format ?? metricText,
-      lines: lines.map(({ key, label, dots }, place) => ({ name: key, label, dots, colour: colourOf(place, light) })),
+      lines: lines.map(({ key, label, dots }, index) => ({ name: key, label, dots, colour: colourOf(index, light) })),
     };
   });
 }
@@ -99,12 +99,12 @@ export function unitFormat(unit: string | null): (value: number) => string {
   return unit ? (value) => `${Math.abs(value) < 10 ? metricText(value) : Math.round(value)} ${unit}` : metricText;
 }
 
-const place = (one: SystemSeries) => (SYSTEM.includes(one.name) ? SYSTEM.indexOf(one.name) : SYSTEM.length);
+const systemOrder = (one: SystemSeries) => (SYSTEM.includes(one.name) ? SYSTEM.indexOf(one.name) : SYSTEM.length);
 
-export function systemLooks({ nodes, series }: CardData["system"], light: boolean): CardLook[] {
-  const shown = series.filter((one) => !one.name.endsWith("_total") && !one.name.endsWith("/total") && !one.name.endsWith("_max"));
-  return shown
-    .toSorted((a, b) => place(a) - place(b) || a.name.localeCompare(b.name))
+export function systemChartSpecs({ nodes, series }: CardData["system"], light: boolean): ChartSpec[] {
+  const visible = series.filter((one) => !one.name.endsWith("_total") && !one.name.endsWith("/total") && !one.name.endsWith("_max"));
+  return visible
+    .toSorted((a, b) => systemOrder(a) - systemOrder(b) || a.name.localeCompare(b.name))
     .slice(0, MOST_CHARTS)
     .map((one) => {
       const lines = one.lines.slice(0, MOST_LINES).map((line) => ({

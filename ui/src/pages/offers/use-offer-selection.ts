@@ -11,41 +11,41 @@ export const connectionOf = (providers: readonly Provider[], offer: Pick<Offer, 
   providers.find(({ name }) => name === offer.provider) ?? providers.find(({ name }) => name === ENGINE);
 
 /** What a template was made for. */
-type Wish = { provider: string; gpu: string | null };
+type MachinePreference = { provider: string; gpu: string | null };
 
 /** What a person picked, and what is taken until they do. */
-export type PlaceWish = { picked: string | null; made: Wish | null };
+export type OfferPreference = { picked: string | null; preferred: MachinePreference | null };
 
 /** What is taken when nobody has chosen: what is wished for, then what is recommended if it can be used, then this machine. */
-export function resolve(picked: string | null, wish: Wish | null, offers: readonly Offer[], providers: readonly Provider[]): Offer | typeof LOCAL {
+export function resolve(picked: string | null, preferred: MachinePreference | null, offers: readonly Offer[], providers: readonly Provider[]): Offer | typeof LOCAL {
   if (picked === LOCAL) return LOCAL;
   const chosen = offers.find((offer) => keyOf(offer) === picked);
   if (chosen) return chosen;
-  if (wish?.provider === LOCAL) return LOCAL;
-  const there = offers.filter(({ provider }) => provider === wish?.provider);
-  const wished = there.find(({ gpu }) => gpu === wish?.gpu) ?? there[0];
-  if (wished) return wished;
+  if (preferred?.provider === LOCAL) return LOCAL;
+  const there = offers.filter(({ provider }) => provider === preferred?.provider);
+  const match = there.find(({ gpu }) => gpu === preferred?.gpu) ?? there[0];
+  if (match) return match;
   const best = offers.find(({ recommended }) => recommended);
   return best && connectionOf(providers, best)?.connected ? best : LOCAL;
 }
 
 /** Where nothing is rented until somebody says so. */
-export const HERE: PlaceWish = { picked: null, made: { provider: LOCAL, gpu: null } };
+export const PREFER_LOCAL: OfferPreference = { picked: null, preferred: { provider: LOCAL, gpu: null } };
 
 /** Where a job could run, and which of these is chosen. */
-export function usePlaces(asked: OffersRequest | null, { picked, made }: PlaceWish, pick: (key: string) => void) {
+export function useOfferSelection(wanted: OffersRequest | null, { picked, preferred }: OfferPreference, pick: (key: string) => void) {
   const providers = useQuery(providersQuery);
   const connections = providers.data?.items ?? [];
   const engines = connections.some(({ name, connected }) => name === ENGINE && connected) ? [ENGINE] : [];
-  const request = asked && { ...asked, constraints: { engines, ...asked.constraints } };
+  const request = wanted && { ...wanted, constraints: { engines, ...wanted.constraints } };
   const offers = useQuery(offersQuery(request));
   const machines = useQuery(machinesQuery);
-  const found = request === null ? [] : (offers.data?.offers ?? []);
-  const chosen = resolve(picked, made, found, connections);
+  const available = request === null ? [] : (offers.data?.offers ?? []);
+  const chosen = resolve(picked, preferred, available, connections);
   const gone = picked !== null && picked !== LOCAL && chosen !== LOCAL && keyOf(chosen) !== picked;
   return {
     offers,
-    asked: request !== null,
+    hasRequest: request !== null,
     connections,
     storage: providers.data?.storage ?? null,
     machines: machines.data?.items ?? null,
@@ -57,10 +57,10 @@ export function usePlaces(asked: OffersRequest | null, { picked, made }: PlaceWi
   };
 }
 
-export type Places = ReturnType<typeof usePlaces>;
+export type OfferSelection = ReturnType<typeof useOfferSelection>;
 
 /** What has to be done before the chosen place can be used, or null. */
-export function missingConnection({ choice, connections }: Pick<Places, "choice" | "connections">): string | null {
+export function missingConnection({ choice, connections }: Pick<OfferSelection, "choice" | "connections">): string | null {
   const service = choice && connectionOf(connections, choice);
   return service && !service.connected ? `Connect ${service.title} first, or choose another place.` : null;
 }

@@ -4,7 +4,7 @@ import { type ConfigGroup, fieldsOf, isSet } from "@/forms/job-fields";
 import { useConfigValues, useFieldError } from "./config-fields";
 
 /** Fields that most people leave as they are. Opens by itself when one of them has a mistake. */
-export function Fold({ title, group, children }: { title: string; group: ConfigGroup; children: ReactNode }) {
+export function ConfigAccordion({ title, group, children }: { title: string; group: ConfigGroup; children: ReactNode }) {
   const [open, setOpen] = useState(false);
   const error = useFieldError();
   const values = useConfigValues();
