@@ -1,7 +1,6 @@
-/** Services that rent out GPUs: which are connected, what runs there, what it costs, how much it may. */
-import { queryOptions } from "@tanstack/react-query";
-import { answerOf, api } from "./client";
-import { queryClient } from "./query-client";
+/** Cloud providers: connections, rentals, spending and budgets. */
+import { queryOptions, useQuery } from "@tanstack/react-query";
+import { answerOf, api, queryClient } from "./client";
 import type { components } from "./schema";
 
 type Schemas = components["schemas"];
@@ -10,7 +9,7 @@ export type Provider = Schemas["ConnectionOut"];
 export type Rental = Schemas["RentalOut"];
 export type Spending = Schemas["SpendingOut"];
 export type Budget = Schemas["BudgetOut"];
-export type NewBudget = Schemas["BudgetIn"];
+type NewBudget = Schemas["BudgetIn"];
 
 const MOVING_EVERY = 10_000;
 
@@ -70,4 +69,10 @@ export async function setBudget(body: NewBudget): Promise<Budget> {
 export async function removeBudget(id: string) {
   await answerOf(api.DELETE("/api/budgets/{budget_id}", { params: { path: { budget_id: id } } }));
   await forgetBudgets();
+}
+
+/** A service's name as it writes it itself; this machine has one, too. */
+export function useProviderTitle() {
+  const providers = useQuery(providersQuery);
+  return (name: string) => (name === "local" ? "This machine" : (providers.data?.items.find((provider) => provider.name === name)?.title ?? name));
 }

@@ -74,7 +74,7 @@ describe("the charts of a card", () => {
 });
 
 describe("the log of a card", () => {
-  it("folds a traceback that came in one line or in several", () => {
+  it("collapses a traceback that came in one line or in several", () => {
     const trace = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: no"];
     const pieces = piecesOf([logged("before"), logged(trace.join("\n")), ...trace.map((text) => logged(text)), logged("after")], false);
     expect(pieces.map(({ piece }) => piece.kind)).toEqual(["line", "traceback", "traceback", "line"]);

@@ -1,20 +1,10 @@
 /** Which charts a run gets: what belongs together is one chart with several lines. */
-import { bytesText, countText, metricText } from "@/text/numbers";
-import type { LineSpec } from "@/curves/columns";
+import { type ChartSpec, METRICS } from "@/charts/chart-spec";
+import { bytesText, metricText, percentText, shareText } from "@/text/numbers";
 import { aggregateKey, type CardData, type Metric, metricKey, type SystemSeries, systemKey } from "./card-data";
 import { sentence } from "./words";
 
-export type ChartSpec = {
-  id: string;
-  title: string;
-  axis: "step" | "time";
-  large: boolean;
-  lines: LineSpec[];
-  smoothed: boolean;
-  mayBeLogarithmic: boolean;
-  range?: { from?: number; to?: number };
-  format: (value: number) => string;
-};
+export type CardChartSpec = ChartSpec & { id: string; large: boolean };
 
 const DARK = ["#a98bfa", "#33c2cf", "#f2b84b", "#6d8fe8", "#5be0b0", "#fb8f8f", "#e07bd0", "#9fc54d"];
 const LIGHT = ["#6d28d9", "#057480", "#a35c00", "#1d4ed8", "#047857", "#c92a2a", "#a21a88", "#4d7c0f"];
@@ -23,20 +13,18 @@ const MOST_DOTS = 200;
 const MOST_CHARTS = 60;
 const MOST_LINES = 64;
 
-const percent = (value: number) => `${Math.round(value)} %`;
-const share = (value: number) => `${(value * 100).toFixed(1)} %`;
+type MetricSpec = Omit<ChartSpec, "lines" | "axis">;
 
-type Known = { title: string; format?: (value: number) => string; exact?: boolean; fromZero?: boolean };
 /** In the order in which the card shows them; anything else follows by name. */
-const METRICS: Record<string, Known> = {
-  loss: { title: "Loss" },
-  perplexity: { title: "Perplexity" },
-  learning_rate: { title: "Learning rate", exact: true, fromZero: true },
-  grad_norm: { title: "Gradient norm", fromZero: true },
-  tokens_per_second: { title: "Tokens per second", format: countText, fromZero: true },
-  samples_per_second: { title: "Samples per second", fromZero: true },
-  accuracy: { title: "Accuracy", format: share },
-  step_seconds: { title: "Seconds per step", fromZero: true },
+const KNOWN_METRICS: Record<string, MetricSpec> = {
+  loss: METRICS.loss,
+  perplexity: { title: "Perplexity", format: metricText, smoothed: true, mayBeLogarithmic: true },
+  learning_rate: METRICS.learningRate,
+  grad_norm: METRICS.gradNorm,
+  tokens_per_second: METRICS.tokensPerSecond,
+  samples_per_second: { title: "Samples per second", format: metricText, range: { from: 0 }, smoothed: true },
+  accuracy: { title: "Accuracy", format: shareText, smoothed: true },
+  step_seconds: { title: "Seconds per step", format: metricText, range: { from: 0 }, smoothed: true },
 };
 const SPLITS = new Set(["train", "eval", "test"]);
 
@@ -66,34 +54,30 @@ function linesOf(metric: Metric): { key: string; label: string; dots: boolean }[
   }));
 }
 
-export function metricChartSpecs(metrics: readonly Metric[], light: boolean): ChartSpec[] {
+export function metricChartSpecs(metrics: readonly Metric[], light: boolean): CardChartSpec[] {
   const groups = new Map<string, Metric[]>();
   for (const metric of metrics) {
     const { metric: base } = partsOf(metric.name);
     groups.set(base, [...(groups.get(base) ?? []), metric]);
   }
-  const order = Object.keys(METRICS);
+  const order = Object.keys(KNOWN_METRICS);
   const rank = (base: string) => (order.includes(base) ? order.indexOf(base) : order.length);
   const bases = [...groups.keys()].toSorted((a, b) => rank(a) - rank(b) || a.localeCompare(b));
   return bases.slice(0, MOST_CHARTS).map((base) => {
-    const known = METRICS[base];
+    const metric = KNOWN_METRICS[base] ?? { title: sentence(base), format: metricText, smoothed: true };
     const lines = (groups.get(base) ?? []).flatMap(linesOf).slice(0, MOST_LINES);
     return {
+      ...metric,
       id: `metric-${base}`,
-      title: known?.title ?? sentence(base),
       axis: "step" as const,
       large: base === "loss",
-      smoothed: known?.exact !== true,
-      mayBeLogarithmic: base === "loss" || base === "perplexity",
-      ...(known?.fromZero ? { range: { from: 0 } } : {}),
-      format: known?.format ?? metricText,
       lines: lines.map(({ key, label, dots }, index) => ({ name: key, label, dots, colour: colourOf(index, light) })),
     };
   });
 }
 
 export function unitFormat(unit: string | null): (value: number) => string {
-  if (unit === "%") return percent;
+  if (unit === "%") return percentText;
   if (unit === "bytes") return bytesText;
   if (unit === "bytes/s") return (value) => `${bytesText(value)}/s`;
   return unit ? (value) => `${Math.abs(value) < 10 ? metricText(value) : Math.round(value)} ${unit}` : metricText;
@@ -101,7 +85,7 @@ export function unitFormat(unit: string | null): (value: number) => string {
 
 const systemOrder = (one: SystemSeries) => (SYSTEM.includes(one.name) ? SYSTEM.indexOf(one.name) : SYSTEM.length);
 
-export function systemChartSpecs({ nodes, series }: CardData["system"], light: boolean): ChartSpec[] {
+export function systemChartSpecs({ nodes, series }: CardData["system"], light: boolean): CardChartSpec[] {
   const visible = series.filter((one) => !one.name.endsWith("_total") && !one.name.endsWith("/total") && !one.name.endsWith("_max"));
   return visible
     .toSorted((a, b) => systemOrder(a) - systemOrder(b) || a.name.localeCompare(b.name))

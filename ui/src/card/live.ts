@@ -64,7 +64,7 @@ export function applied(data: CardData, change: Change): CardData {
   return { ...data, ...change.sections, made_at: change.made_at, metrics, system, logs };
 }
 
-/** Keeps the card up to date for as long as the page is open; says whether the server can be heard. */
+/** Keeps the card up to date for as long as the page is open; reports whether the server is connected. */
 export function follow(token: () => string, show: (data: CardData) => void, onConnection: (isThere: boolean) => void) {
   let data: CardData | null = null;
   const connect = () => {

@@ -1,5 +1,5 @@
-/** Section 5: the last lines, searchable; errors stand out and tracebacks are folded. */
-import { groupLines, type LogPiece } from "@/pages/job/log-groups";
+/** Section 5: the last lines, searchable; errors stand out and tracebacks are collapsed. */
+import { groupLines, type LogPiece } from "@/text/log-groups";
 import { countText, counted } from "@/text/numbers";
 import type { CardData, LogLine } from "./card-data";
 import { element, empty, section } from "./dom";
@@ -105,7 +105,7 @@ function marked(text: string, wanted: string): Node {
     return parts;
   }
   const lower = text.toLowerCase();
-  // Some letters change their number of characters in lower case; then positions would not fit.
+  // Some characters become several in lower case; then positions would not fit.
   if (lower.length !== text.length) {
     parts.append(text);
     return parts;

@@ -15,7 +15,7 @@ import { LogsSection } from "./logs-section";
 import { badge, StatusSection } from "./status-section";
 import { SystemSection } from "./system-section";
 import { timeText } from "./words";
-import { paint } from "@/charts/plot-style";
+import { paint } from "@/charts/plot";
 import { countText } from "@/text/numbers";
 import "./card.css";
 

@@ -1,8 +1,7 @@
 /** Section 1: how the run is doing, in figures and in findings. */
-import { durationText } from "@/text/duration";
-import { countText } from "@/text/numbers";
+import { countText, durationText } from "@/text/numbers";
 import { type CardData, messageOf, type RunStatus } from "./card-data";
-import { element, section, facts } from "./dom";
+import { element, facts, section } from "./dom";
 import { causeText, epochText, phaseText, sentence, timeText, toneOf } from "./words";
 
 export class StatusSection {

@@ -1,5 +1,5 @@
 /** Section 3: the machines, as they are now and as they were. */
-import { bytesText, countText, metricText, numberOf } from "@/text/numbers";
+import { bytesText, countText, metricText, numberOf, percentText } from "@/text/numbers";
 import type { CardData, Node, Value } from "./card-data";
 import { systemChartSpecs } from "./chart-specs";
 import { ChartGrid, type SharedView } from "./charts";
@@ -29,7 +29,6 @@ export class SystemSection {
 type Values = Record<string, Value>;
 
 const value = (values: Values, name: string, text: (value: number) => string) => valueText(values[name], text);
-const percent = (number: number) => `${Math.round(number)} %`;
 const used = (values: Values, part: string, whole: string) => {
   const total = value(values, whole, bytesText);
   return value(values, part, bytesText) + (total === "–" ? "" : ` / ${total}`);
@@ -43,17 +42,17 @@ function nowTables(nodes: readonly Node[]): HTMLElement[] {
     const at = (name: string) => `gpu/${gpu.index}/${name}`;
     return [
       title([`GPU ${gpu.index}`, gpu.name].filter(Boolean).join(" "), node),
-      value(node.last, at("utilization"), percent),
+      value(node.last, at("utilization"), percentText),
       used(node.last, at("memory_used"), at("memory_total")),
       value(node.last, at("temperature"), (number) => `${Math.round(number)} °C`),
-      value(node.last, at("fan"), percent),
+      value(node.last, at("fan"), percentText),
       value(node.last, at("power"), (number) => `${Math.round(number)} W`),
     ];
   });
   if (gpus.length > 1) rows.push(allGpus(gpus));
   const machines = nodes.map((node) => [
     node.host ?? "This machine",
-    value(node.last, "cpu/utilization", percent),
+    value(node.last, "cpu/utilization", percentText),
     used(node.last, "ram/used", "ram/total"),
     value(node.last, "process/ram", bytesText),
     used(node.last, "disk/used", "disk/total"),
@@ -66,7 +65,7 @@ function nowTables(nodes: readonly Node[]): HTMLElement[] {
 }
 
 const sum = (values: number[]) => values.reduce((total, one) => total + one, 0);
-const mean = (values: number[]) => percent(sum(values) / values.length);
+const mean = (values: number[]) => percentText(sum(values) / values.length);
 const text = (values: number[], join: (values: number[]) => string) => (values.length === 0 ? "–" : join(values));
 
 const numbersOf = (measured: Value | undefined) => (measured === null || measured === undefined ? [] : [numberOf(measured)]);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { CurvePoints } from "@/curves/attempts";
+import type { CurvePoints } from "./plot-data";
 import { metricText } from "@/text/numbers";
 import { describeChart, hoveredParts, tableRows } from "./describe";
 

@@ -1,11 +1,10 @@
-import { type CurvePoints, isThinned } from "@/curves/attempts";
-import type { ChartMark } from "@/curves/chart-marks";
-import type { HoveredValue, LineSpec } from "@/curves/columns";
 import { countText } from "@/text/numbers";
+import type { PageChartSpec } from "./chart-spec";
+import { type ChartMark, type CurvePoints, type HoveredValue, isThinned, type LineSpec } from "./plot-data";
 
 type Read = (name: string) => CurvePoints | undefined;
 
-type Described = { title: string; axis: "step" | "time"; over?: "tokens"; lines: readonly LineSpec[]; format: (value: number) => string };
+type Described = Pick<PageChartSpec, "title" | "axis" | "over" | "lines" | "format">;
 
 /** A chart in words, for those who do not see it: the last, lowest and highest value of every line, and its marks. */
 export function describeChart({ title, axis, over: counted, lines, format }: Described, read: Read, marks: readonly ChartMark[]): string {
@@ -46,8 +45,8 @@ export function hoveredParts({ raw, smoothed, low, high }: HoveredValue, format:
   return parts;
 }
 
-export type TableCell = { value: number; low?: number; high?: number };
-export type TableRow = { key: string; x: number; attempt: number; cells: (TableCell | null)[] };
+type TableCell = { value: number; low?: number; high?: number };
+type TableRow = { key: string; x: number; attempt: number; cells: (TableCell | null)[] };
 
 const MOST_ROWS = 200;
 

@@ -1,10 +1,13 @@
-import { type VariantProps, cva } from "class-variance-authority";
+/** Buttons, the spinner of a pending one, and the button that copies a text. */
+import { cva, type VariantProps } from "class-variance-authority";
+import { Check, Copy, LoaderCircle } from "lucide-react";
 import { Slot } from "radix-ui";
-import type { ComponentProps } from "react";
+import { type ComponentProps, useEffect, useState } from "react";
 import { cn } from "./class-names";
-import { Spinner } from "./spinner";
 
-export const buttonVariants = cva(
+export const Spinner = () => <LoaderCircle aria-hidden className="size-4 animate-spin" />;
+
+const buttonVariants = cva(
   "inline-flex shrink-0 items-center justify-center gap-2 rounded-control border font-[520] whitespace-nowrap transition-colors duration-150 disabled:opacity-55 [&_svg]:size-4 [&_svg]:shrink-0",
   {
     variants: {
@@ -27,7 +30,7 @@ export const buttonVariants = cva(
 
 type ButtonProps = ComponentProps<"button"> &
   VariantProps<typeof buttonVariants> & {
-    /** Give the look to the one child instead, for links that act like buttons. */
+    /** Style the one child instead, for links that act like buttons. */
     asChild?: boolean;
     /** The action is under way: say so, and take no second click. */
     pending?: boolean;
@@ -47,5 +50,34 @@ export function Button({ variant, size, asChild, pending, className, children, d
       {pending && <Spinner />}
       {children}
     </button>
+  );
+}
+
+type CopyButtonProps = { text: string; label: string; className?: string };
+
+export function CopyButton({ text, label, className }: CopyButtonProps) {
+  const [outcome, setOutcome] = useState<"copied" | "refused" | null>(null);
+
+  useEffect(() => {
+    if (outcome === null) return;
+    const timer = setTimeout(() => setOutcome(null), 2500);
+    return () => clearTimeout(timer);
+  }, [outcome]);
+
+  async function copy() {
+    try {
+      await navigator.clipboard.writeText(text);
+      setOutcome("copied");
+    } catch {
+      // Browsers offer no clipboard to pages served over plain http from another machine.
+      setOutcome("refused");
+    }
+  }
+
+  return (
+    <Button size="small" aria-label={label} onClick={() => void copy()} className={className}>
+      {outcome === "copied" ? <Check aria-hidden className="text-success-soft" /> : <Copy aria-hidden />}
+      <span aria-live="polite">{outcome === "copied" ? "Copied" : outcome === "refused" ? "Select and copy by hand" : "Copy"}</span>
+    </Button>
   );
 }

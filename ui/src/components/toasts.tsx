@@ -22,7 +22,7 @@ function show(message: string, failed: boolean) {
 /** Says that something was done. */
 export const toast = (message: string) => show(message, false);
 
-/** For failures that have no place of their own on the page; all others stay next to what failed. */
+/** For failures that belong to no element of the page; all others are shown next to what failed. */
 export const toastFailure = (message: string) => show(message, true);
 
 const dismiss = (id: number) => change(toasts.filter((item) => item.id !== id));

@@ -1,4 +1,4 @@
-/** The fields of a training config that the form shows: their words, their limits, and when they apply. */
+/** The fields of a training config that the form shows: their labels, their limits, and when they apply. */
 
 export type Json = Record<string, unknown>;
 export type ConfigValues = { [name: string]: string | ConfigValues };
@@ -14,12 +14,12 @@ export type ConfigField = {
   fallback?: string;
   help?: string;
   limits?: Limits;
-  /** What may stand in a number’s place. */
+  /** Words that are allowed instead of a number. */
   word?: string;
   options?: readonly (readonly [value: string, text: string, note?: string])[];
   /** The option that stands for saying nothing. */
   initial?: string;
-  /** Whether it applies beside the other values; a field that does not is neither shown nor sent. */
+  /** Whether it applies to the other values; a field that does not is neither shown nor sent. */
   when?: (values: ConfigValues) => boolean;
   /** What to say when it applies and is empty. */
   required?: string;
@@ -33,7 +33,7 @@ export function valueAt(tree: unknown, path: string): unknown {
 
 const STEPS: Limits = { least: 1, most: 1_000_000_000 };
 
-/** Chosen in place of a preset: the model lies in a folder. */
+/** The choice instead of a preset: the model lies in a folder. */
 export const MODEL_FOLDER = "";
 
 const PRESETS = [

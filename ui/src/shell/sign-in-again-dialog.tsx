@@ -1,17 +1,15 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { oauthStart, signIn } from "@/api/auth";
-import { authStateQuery, setSignedIn } from "@/api/auth-state";
-import { answerSignInAgain } from "@/api/sign-in-again";
+import { authStateQuery, oauthStart, setSignedIn, signIn } from "@/api/auth";
+import { answerSignInAgain } from "@/api/client";
 import type { User } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
-import { existingPassword } from "@/forms/account-rules";
-import { ApiForm } from "@/forms/api-form";
-import { PasswordField } from "@/forms/password-field";
-import { useApiForm } from "@/forms/use-api-form";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { PasswordField } from "@/forms/field";
+import { existingPassword } from "@/forms/rules";
 import { z } from "@/forms/zod";
-import { providerName } from "./oauth-provider";
+import { providerName } from "./session";
 
 const rules = z.object({ password: existingPassword });
 
@@ -41,7 +39,7 @@ export function SignInAgainDialog({ user }: { user: User }) {
       className="max-w-sm"
     >
       <ApiForm label="Sign in again" failure={failure} onSubmit={onSubmit}>
-        {/* Password managers look for the name beside the password. */}
+        {/* Password managers expect the name next to the password. */}
         <input type="email" autoComplete="username" value={user.email} readOnly hidden />
         <p className="-mt-1">
           Signing in as <span className="font-[560] break-all">{user.email}</span>

@@ -1,4 +1,4 @@
-/** Uploads under way. They belong to the app and not to a page: going elsewhere in it does not disturb them. */
+/** Uploads under way. They belong to the app and not to a page: they continue on every other page. */
 import { useSyncExternalStore } from "react";
 import { sentenceOf } from "@/api/problem";
 import { type Destination, sendPieces } from "./send-pieces";

@@ -3,7 +3,7 @@ import { Upload as UploadIcon } from "lucide-react";
 import { sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
 import { toast, toastFailure } from "@/components/toasts";
-import { ProgressBar } from "@/pages/jobs/progress-bar";
+import { ProgressBar } from "@/components/figures";
 import { bytesText } from "@/text/numbers";
 import { type Upload, cancelUpload, retryUpload, useUploads } from "./upload-store";
 

@@ -1,10 +1,9 @@
 import { useEffect, useMemo, useState } from "react";
 import type { Curves } from "@/api/types";
 import { ChartCard } from "@/charts/chart-card";
-import { DrawingTools, ResetZoom } from "@/charts/chart-tools";
-import { ChartsViewContext, useNewChartsView } from "@/charts/charts-view";
+import { ChartsViewContext, DrawingTools, ResetZoom, useNewChartsView } from "@/charts/charts-view";
+import { CurveStore } from "@/charts/curve-store";
 import { Card } from "@/components/card";
-import { CurveStore } from "@/curves/curve-store";
 import { type Along, comparedChartSpecs, comparedSeries } from "./compared";
 
 const NO_MARKS: never[] = [];

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import type { Outcome } from "@/api/task-types";
+import type { Outcome } from "@/api/tasks";
 import type { Curve, Curves } from "@/api/types";
 import { comparedChartSpecs, comparedSeries, figuresOf, labelsOf, valueNear } from "./compared";
-import { allFields, pathText, valueText } from "./config-rows";
+import { allFields, pathText, valueText } from "./side-tables";
 
 const curve = (name: string, x: number[], value: number[]): Curve => ({ name, rank: 0, axis: "step", x, value, low: value, high: value, attempt: x.map(() => 1), last: null });
 const curves = (...series: Curve[]): Curves => ({ position: 0, series });

@@ -1,13 +1,12 @@
 /** What a comparison draws and says, from the runs themselves. */
-import { measured } from "@/api/free-json";
-import type { Outcome } from "@/api/task-types";
+import { measured } from "@/api/job-summary";
+import type { Outcome } from "@/api/tasks";
 import type { Curve, Curves, Job } from "@/api/types";
-import type { ChartSpec } from "@/charts/chart-canvas";
-import { durationText } from "@/text/duration";
-import { countText, metricText } from "@/text/numbers";
+import { METRICS, type PageChartSpec } from "@/charts/chart-spec";
+import { countText, durationText, metricText } from "@/text/numbers";
 
 /** One for each run that can be compared at once; neighbours differ in hue and in lightness. */
-export const RUN_COLOURS = ["#a98bfa", "#33c2cf", "#f2b84b", "#fb8f8f", "#5be0b0", "#7f9ef0", "#f09ad1", "#cbd5e1"] as const;
+const RUN_COLOURS = ["#a98bfa", "#33c2cf", "#f2b84b", "#fb8f8f", "#5be0b0", "#7f9ef0", "#f09ad1", "#cbd5e1"] as const;
 
 export const colourOf = (index: number) => RUN_COLOURS[index % RUN_COLOURS.length] ?? RUN_COLOURS[0];
 
@@ -20,17 +19,17 @@ export type Along = "step" | "tokens";
 
 const nameIn = (index: number, name: string) => `${index}:${name}`;
 
-const CHARTS: { name: string; spec: Omit<ChartSpec, "lines" | "axis"> }[] = [
-  { name: "train/loss", spec: { title: "Loss", height: 280, format: metricText, smoothed: true, mayBeLogarithmic: true } },
+const CHARTS: { name: string; spec: Omit<PageChartSpec, "lines" | "axis"> }[] = [
+  { name: "train/loss", spec: { ...METRICS.loss, height: 280 } },
   { name: "eval/loss", spec: { title: "Eval loss", height: 280, format: metricText, mayBeLogarithmic: true } },
-  { name: "train/learning_rate", spec: { title: "Learning rate", height: 180, format: metricText, range: { from: 0 } } },
-  { name: "train/tokens_per_second", spec: { title: "Tokens per second", height: 180, format: countText, range: { from: 0 }, smoothed: true } },
+  { name: "train/learning_rate", spec: { ...METRICS.learningRate, height: 180 } },
+  { name: "train/tokens_per_second", spec: { ...METRICS.tokensPerSecond, height: 180 } },
 ];
 
 export const COMPARED_SERIES = [...CHARTS.map(({ name }) => name), "train/tokens_seen"];
 
 /** A chart for each curve that at least one of the runs has. */
-export function comparedChartSpecs(labels: readonly string[], curves: readonly Curves[], along: Along): ChartSpec[] {
+export function comparedChartSpecs(labels: readonly string[], curves: readonly Curves[], along: Along): PageChartSpec[] {
   return CHARTS.flatMap(({ name, spec }) => {
     const lines = labels.flatMap((label, index) =>
       curves[index]?.series.some((curve) => curve.name === name && curve.rank === 0) ? [{ name: nameIn(index, name), label, colour: colourOf(index), dots: name === "eval/loss" }] : [],
@@ -39,7 +38,7 @@ export function comparedChartSpecs(labels: readonly string[], curves: readonly C
   });
 }
 
-/** All curves under one roof, each named by its run's place; along tokens where the run says how many it had seen. */
+/** All curves in one list, each named with the index of its run; along tokens where the run reports how many it had seen. */
 export function comparedSeries(curves: readonly Curves[], along: Along): Curve[] {
   return curves.flatMap(({ series }, index) => {
     const mine = series.filter((curve) => curve.rank === 0 && curve.axis === "step");
@@ -64,11 +63,11 @@ export function valueNear({ x, value }: Pick<Curve, "x" | "value">, step: number
   return x1 === x0 ? y1 : y0 + ((y1 - y0) * (step - x0)) / (x1 - x0);
 }
 
-export type Figure = { name: string; values: (number | null)[]; text: (value: number) => string; best: number | null };
+type Figure = { name: string; values: (number | null)[]; text: (value: number) => string; best: number | null };
 
 const percentText = (value: number) => `${(value * 100).toFixed(1)} %`;
 
-/** The figures of the runs side by side. `best` is the place of the one that did best, where better has a meaning. */
+/** The figures of the runs side by side. `best` is the index of the best run, where better has a meaning. */
 export function figuresOf(outcomes: readonly Outcome[]): Figure[] {
   const of = (read: (outcome: Outcome) => number | null | undefined) => outcomes.map((outcome) => read(outcome) ?? null);
   const final = (name: string) => of((outcome) => measured(outcome.final[name]));

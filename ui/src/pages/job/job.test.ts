@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 import type { Job, JobStatus } from "@/api/types";
 import { findingsOf } from "./findings";
-import { actionsFor } from "./job-actions";
-import { countWrong, groupLines } from "./log-groups";
+import { actionsFor } from "./action-buttons";
+import { countWrong, groupLines } from "@/text/log-groups";
 
 const job = (change: Partial<Job>): Job =>
   ({ target: "local", status: "running", hasModel: false, summary: {}, plan: {}, config: {}, settings: {}, queuePosition: null, errorCode: null, errorMessage: null, ...change }) as Job;
@@ -19,7 +19,7 @@ describe("the output of a run", () => {
   });
 });
 
-describe("what can be asked of a job", () => {
+describe("the actions of a job", () => {
   const possible: Record<string, JobStatus[]> = {
     pause: ["queued", "provisioning", "running"],
     resume: ["paused", "failed", "cancelled"],
@@ -36,14 +36,14 @@ describe("what can be asked of a job", () => {
     expect(offered.toSorted()).toEqual(states.toSorted());
   });
 
-  it.each(["download", "talk"] as const)("%s is offered only when there is a model", (action) => {
+  it.each(["download", "playground"] as const)("%s is offered only when there is a model", (action) => {
     expect(actionsFor({ status: "completed", hasModel: true, kind: "train", config: {} })).toContain(action);
     expect(actionsFor({ status: "completed", hasModel: false, kind: "train", config: {} })).not.toContain(action);
   });
 
   const allActions = (config: Job["config"]) => [...new Set(all.flatMap((status) => actionsFor({ status, hasModel: true, kind: "script", config })))].toSorted();
 
-  it("a script is asked for nothing that it could not hear", () => {
+  it("a script gets no command that it cannot receive", () => {
     expect(allActions({ resumes: true })).toEqual(["cancel", "delete", "download", "move", "pause", "resume", "share"]);
     expect(allActions({ resumes: false })).not.toContain("pause");
   });
@@ -102,7 +102,7 @@ describe("findings", () => {
 });
 
 describe("output", () => {
-  it("folds a traceback behind the line that names the exception", () => {
+  it("collapses a traceback behind the line that names the exception", () => {
     const pieces = groupLines(["step 1", "Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "    main()", "ValueError: no data", "bye"]);
     expect(pieces).toEqual([
       { kind: "line", text: "step 1", wrong: false },
@@ -118,7 +118,7 @@ describe("output", () => {
     ]);
   });
 
-  it("marks lines that speak of an error, and not those that only contain the letters", () => {
+  it("marks lines that name an error, and not those that only contain its characters", () => {
     expect(groupLines(["CUDA error: out of memory", "terrors of the deep"]).map((piece) => piece.kind === "line" && piece.wrong)).toEqual([true, false]);
   });
 });

@@ -3,15 +3,14 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, configure, render, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { readCost } from "@/api/job-cost";
-import { queryClient } from "@/api/query-client";
+import { queryClient } from "@/api/client";
+import { readCost } from "@/api/job-summary";
 import type { Requirements } from "@/api/scripts";
 import type { Job } from "@/api/types";
 import { serveFrom } from "@/test-server";
-import { CostCard } from "./cost-card";
 import { findingsOf } from "./findings";
-import { MoveDialog } from "./move-dialog";
-import { moveNeeds } from "./move-needs";
+import { CostCard } from "./job-stats";
+import { MoveDialog, moveNeeds } from "./move-dialog";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
 configure({ asyncUtilTimeout: 10_000 });
@@ -57,13 +56,13 @@ describe("findings about money", () => {
     expect(result.map(({ tone, title, text }) => [tone, title, text])).toEqual([["bad", "Paused: the budget is spent.", "The budget of $10 is spent. Allow more."]]);
   });
 
-  it("tell why nothing runs yet instead of a place in the queue", () => {
+  it("tell why nothing runs yet instead of a position in the queue", () => {
     const result = findingsOf(job({ status: "queued", queuePosition: 1, summary: { waiting: "Lambda has no A10 to give; asked again in a minute." } }), true);
     expect(result.map(({ text }) => text)).toEqual(["Lambda has no A10 to give; asked again in a minute."]);
   });
 });
 
-describe("going on elsewhere", () => {
+describe("moving to another machine", () => {
   it("begins with what the job is known to need, and with the time that is left", () => {
     const requirements = { gpuMemoryGb: { value: 10.5 }, durationHours: { value: 4 } } as Requirements;
     expect(moveNeeds(job({ summary: { step: 50, totalSteps: 100 } }), requirements)).toEqual({ memoryGb: 10.5, hours: 2 });
@@ -72,7 +71,7 @@ describe("going on elsewhere", () => {
     expect(moveNeeds(job({ offer: { memory_gb: 24 } }), undefined)).toEqual({ memoryGb: 24, hours: null });
   });
 
-  it("sends the place and the limits, and closes", async () => {
+  it("sends the offer and the limits, and closes", async () => {
     const sent = serveNothing();
     const onClose = vi.fn();
     within(<MoveDialog job={job({ kind: "train", status: "paused", budget: 10 })} onClose={onClose} />);

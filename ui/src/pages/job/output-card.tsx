@@ -1,14 +1,52 @@
+/** The log of a job: live lines, older lines, search. */
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { useLayoutEffect, useMemo, useRef, useState } from "react";
-import { isResting } from "@/api/jobs";
-import { logSearchQuery } from "@/api/logs";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { isResting, logSearchQuery, readLogs } from "@/api/jobs";
 import type { Job } from "@/api/types";
-import { cn } from "@/components/class-names";
 import { Card } from "@/components/card";
-import { SearchBox } from "@/pages/projects/search-box";
+import { cn } from "@/components/class-names";
+import { SearchBox } from "@/components/input";
+import { countWrong, groupLines, type LogPiece } from "@/text/log-groups";
 import { counted } from "@/text/numbers";
-import { type LogPiece, countWrong, groupLines } from "./log-groups";
-import { useOutput } from "./use-output";
+
+const EVERY = 2_000;
+const MOST_LINES = 2_000;
+
+type Output = { lines: string[]; end: number | undefined; loaded: boolean };
+
+/** The end of a job's output, growing while it runs. */
+function useOutput(id: string, following: boolean) {
+  const [output, setOutput] = useState<Output>({ lines: [], end: undefined, loaded: false });
+
+  useEffect(() => {
+    const request = new AbortController();
+    let timer: ReturnType<typeof setTimeout>;
+    let end: number | undefined;
+    async function read() {
+      try {
+        const part = await readLogs(id, end, request.signal);
+        // The agent moves a full file aside and begins a new one: then so does this.
+        const anew = end === undefined || part.start < end;
+        end = part.end;
+        setOutput((kept) => ({
+          lines: anew ? part.lines : part.lines.length === 0 ? kept.lines : [...kept.lines, ...part.lines].slice(-MOST_LINES),
+          end,
+          loaded: true,
+        }));
+      } catch {
+        // The next poll tries again; the header says that the connection is lost.
+      }
+      if (following && !request.signal.aborted) timer = setTimeout(() => void read(), EVERY);
+    }
+    void read();
+    return () => {
+      request.abort();
+      clearTimeout(timer);
+    };
+  }, [id, following]);
+
+  return output;
+}
 
 export function OutputCard({ job }: { job: Job }) {
   const output = useOutput(job.id, !isResting(job.status));

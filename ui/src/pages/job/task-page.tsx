@@ -1,24 +1,23 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
-import { record } from "@/api/free-json";
+import { record } from "@/api/job-summary";
 import { deleteJob, isResting, jobQuery } from "@/api/jobs";
-import type { JobKind } from "@/api/task-types";
-import { forgetTasks } from "@/api/tasks";
+import { forgetTasks, type JobKind } from "@/api/tasks";
 import type { Job } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { ConfirmDialog } from "@/components/confirm-dialog";
+import { ConfirmDialog } from "@/components/dialog";
 import { toast } from "@/components/toasts";
-import { JobStatusBadge } from "@/pages/jobs/job-status";
-import { PageHeader } from "@/shell/page-header";
+import { JobStatusBadge } from "@/pages/jobs/job-table";
+import { PageHeader } from "@/shell/page";
 import { ConfigCard } from "./config-card";
-import { EvaluationResult } from "./evaluation-result";
-import { ExportResult } from "./export-result";
+import { EvaluationResult } from "./evaluation-card";
+import { ExportResult } from "./export-card";
+import { RunWarnings } from "./findings";
 import { LearningRateFinder } from "./learning-rate-finder";
 import { OutputCard } from "./output-card";
-import { RunWarnings } from "./run-warnings";
-import { StopButton, TaskProgress } from "./task-progress";
+import { StopButton, TaskProgress } from "./task-card";
 
 const KINDS: Record<Exclude<JobKind, "train" | "script">, string> = {
   serve: "Playground",

@@ -1,22 +1,46 @@
+/** The catalogue of models: filters, and which models this machine can train. */
 import { useQuery } from "@tanstack/react-query";
 import { Check, Plus, SearchX } from "lucide-react";
 import { useState } from "react";
 import { machinesQuery } from "@/api/jobs";
 import { addModel, catalogueQuery } from "@/api/models";
 import { sentenceOf } from "@/api/problem";
-import type { Catalogue, Method, Model } from "@/api/types";
-import { Badge } from "@/components/badge";
+import type { Catalogue, CatalogueModel, Machine, Method, Model } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { type Column, DataTable } from "@/components/data-table";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { Select } from "@/components/select";
-import { SkeletonRows } from "@/components/skeleton";
+import { SearchBox, Select } from "@/components/input";
+import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
+import { Badge } from "@/components/notice";
 import { toast, toastFailure } from "@/components/toasts";
-import { SearchBox } from "@/pages/projects/search-box";
 import { bytesText, countText, parametersText } from "@/text/numbers";
-import { type Listed, METHOD_NAMES, narrowed, availableMemory } from "./fits";
+
+const METHOD_NAMES: Record<Method, string> = { lora: "LoRA", qlora: "QLoRA", full: "full" };
+
+/** The largest memory that a model could lie in: a GPU's, or the host's where there is none. */
+export function availableMemory(machines: readonly Machine[]): { bytes: number; where: "GPU" | "host" } | null {
+  const gpus = machines.flatMap((machine) => machine.gpuMemoryBytes);
+  if (gpus.length > 0) return { bytes: Math.max(...gpus), where: "GPU" };
+  if (machines.length === 0) return null;
+  return { bytes: Math.max(...machines.map((machine) => machine.hostMemoryBytes)), where: "host" };
+}
+
+type Narrowing = { text: string; family: string; fits: Method | ""; available: number | null };
+
+type Listed = CatalogueModel & { family: string };
+
+/** Models that match, in the catalogue's order. */
+export function narrowed(catalogue: Catalogue, { text, family, fits, available }: Narrowing): Listed[] {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return catalogue.families
+    .flatMap(({ name, models }) => models.map((model) => ({ ...model, family: name })))
+    .filter((model) => {
+      const haystack = `${model.id} ${model.family} ${model.licence}`.toLowerCase();
+      if (!words.every((word) => haystack.includes(word))) return false;
+      if (family !== "" && model.family !== family) return false;
+      return fits === "" || available === null || (model.memory[fits] ?? Infinity) <= available;
+    });
+}
 
 const FITS = [
   ["", "Any size"],

@@ -3,9 +3,7 @@ import { cleanup, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, expect, it, vi } from "vitest";
 import type { PlanAnswer } from "@/api/types";
-import { changeFacts } from "./change-facts";
-import { PlanCard } from "./plan-card";
-import type { usePlan } from "./use-plan";
+import { changeFacts, PlanCard, type usePlan } from "./plan-card";
 
 const memory = { weights: 2e9, gradients: 0, optimizer: 4e9, activations: 1e9, overhead: 1e9, limit_bytes: 10e9 };
 const plan = {

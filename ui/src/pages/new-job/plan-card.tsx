@@ -1,17 +1,41 @@
-import { useRef } from "react";
-import { readPlan } from "@/api/plan";
-import type { PlanAnswer } from "@/api/types";
+/** The plan of a job: whether it fits, memory, the timeline of a step, and the nearest change that fits. */
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
+import { planQuery } from "@/api/jobs";
+import { type Phase, type Plan, readPlan } from "@/api/plan";
+import type { PlanAnswer, PlanRequest } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
-import { Loaded } from "@/components/loaded";
-import { Skeleton } from "@/components/skeleton";
-import { Updating } from "@/components/updating";
-import type { Json } from "@/forms/job-fields";
-import { Facts } from "@/pages/jobs/facts";
-import { changeFacts } from "./change-facts";
-import { PlanFigures } from "./plan-figures";
-import type { usePlan } from "./use-plan";
+import { Facts } from "@/components/figures";
+import { Loaded, Skeleton, Updating } from "@/components/loaded";
+import { CONFIG_FIELDS, type Json } from "@/forms/job-fields";
+import { MemoryBars } from "@/pages/jobs/memory-bars";
+import { countText, durationText, parametersText, secondsText, settingText } from "@/text/numbers";
+
+const PAUSE = 400;
+
+/** The plan for what is in the form, once the typing pauses. */
+export function usePlan(request: PlanRequest, complete: boolean) {
+  const wanted = JSON.stringify(request);
+  const [settled, setSettled] = useState(wanted);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(wanted), PAUSE);
+    return () => clearTimeout(timer);
+  }, [wanted]);
+  const answer = useQuery({ ...planQuery(JSON.parse(settled) as PlanRequest), placeholderData: keepPreviousData, enabled: complete });
+  return { answer, behind: settled !== wanted || answer.isPlaceholderData };
+}
+
+/** A change of the config in the words of the form. */
+export function changeFacts(changes: Json): [string, string][] {
+  return Object.entries(changes).map(([path, value]) => {
+    const field = CONFIG_FIELDS.find((known) => known.path === path);
+    const option = field?.options?.find(([known]) => known === String(value))?.[1];
+    const text = option ?? (typeof value === "number" ? settingText(value) : String(value));
+    return [field?.label.replace(", at most … GB", ", in GB") ?? path, text];
+  });
+}
 
 type PlanCardProps = {
   planned: ReturnType<typeof usePlan>;
@@ -103,4 +127,104 @@ function PlanSkeleton() {
       <Skeleton className="h-24" />
     </div>
   );
+}
+
+/** What a plan predicts: memory, a step, what limits it, and the figures that follow. */
+function PlanFigures({ plan }: { plan: Plan }) {
+  return (
+    <div className="mt-4 grid gap-4">
+      <MemoryBars memories={plan.memories} />
+      <StepTimeline plan={plan} />
+      {plan.limitedBy && (
+        <p className="text-xs text-dim">
+          <span className="font-[560] text-text">Limited by {plan.limitedBy}.</span> {plan.limits.join(" ")}
+        </p>
+      )}
+      <Facts facts={factsOf(plan)} />
+      <p className="text-xs text-faint">
+        {plan.precisionReason}.{plan.assumptions.length > 0 && ` Assumes ${plan.assumptions.join("; ")}.`}
+      </p>
+    </div>
+  );
+}
+
+function factsOf(plan: Plan): [string, string][] {
+  const facts: [string, string][] = [];
+  if (plan.tokensPerSecond !== null) facts.push(["Tokens per second", `about ${countText(plan.tokensPerSecond)}`]);
+  if (plan.seconds !== null) facts.push(["Time", `about ${durationText(plan.seconds)}`]);
+  facts.push(["Steps", plan.steps === null ? "known once it starts" : countText(plan.steps)]);
+  if (plan.tokensPerStep !== null) facts.push(["Tokens per step", countText(plan.tokensPerStep)]);
+  if (plan.parameters !== null) facts.push(["Parameters", parametersText(plan.parameters)]);
+  if (plan.trainedParameters !== null && plan.trainedParameters !== plan.parameters) facts.push(["Trained", parametersText(plan.trainedParameters)]);
+  facts.push(["Precision", plan.precision]);
+  return facts;
+}
+
+type Lane = { key: "compute" | "link" | "host"; name: string; colour: string };
+
+const MIN_LABEL_WIDTH = 0.16;
+
+/** A step from left to right: how long its phases last, and which parts of the machine are busy in them. */
+function StepTimeline({ plan }: { plan: Plan }) {
+  const { phases, stepSeconds } = plan;
+  if (phases.length === 0 || stepSeconds === null) return null;
+  const lanes = lanesOf(plan);
+  const share = (phase: Phase) => phase.seconds / stepSeconds;
+  return (
+    <div>
+      <div className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
+        One step
+        <span className="font-[520] text-text tabular-nums">{secondsText(stepSeconds)}</span>
+      </div>
+      <div role="img" aria-label={describePhases(phases, lanes)} className="grid grid-cols-[2.25rem_minmax(0,1fr)] gap-y-1 text-2xs text-faint">
+        <span />
+        <div className="flex">
+          {phases.map((phase) => (
+            <span key={phase.name} title={`${phase.name} ${secondsText(phase.seconds)}`} className="min-w-0 truncate border-l border-line-strong pl-1 first:border-l-0 first:pl-0" style={{ width: `${share(phase) * 100}%` }}>
+              {share(phase) >= MIN_LABEL_WIDTH && phase.name}
+            </span>
+          ))}
+        </div>
+        {lanes.map((lane) => (
+          <LaneRow key={lane.key} lane={lane} phases={phases} share={share} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+function LaneRow({ lane, phases, share }: { lane: Lane; phases: readonly Phase[]; share: (phase: Phase) => number }) {
+  return (
+    <>
+      <span className="leading-3">{lane.name}</span>
+      <div className="flex h-3 overflow-hidden rounded-sm bg-white/6">
+        {phases.map((phase) => (
+          <div key={phase.name} className="h-full border-l border-line-strong first:border-l-0" style={{ width: `${share(phase) * 100}%` }}>
+            <div className="h-full rounded-r-xs" style={{ width: `${busy(phase, lane) * 100}%`, background: lane.colour }} />
+          </div>
+        ))}
+      </div>
+    </>
+  );
+}
+
+const busy = (phase: Phase, { key }: Lane) => (phase.seconds > 0 ? Math.min(1, phase[key] / phase.seconds) : 0);
+
+/** The parts of the machine that have something to do; a model that stays on its device needs no link. */
+function lanesOf({ device, phases }: Plan): Lane[] {
+  const lanes: Lane[] = [
+    { key: "compute", name: device === "cpu" ? "CPU" : "GPU", colour: "#0694a2" },
+    { key: "link", name: "link", colour: "#f2b84b" },
+    { key: "host", name: "host", colour: "#7f9ef0" },
+  ];
+  return lanes.filter((lane) => phases.some((phase) => phase[lane.key] > 0));
+}
+
+function describePhases(phases: readonly Phase[], lanes: readonly Lane[]): string {
+  return phases
+    .map((phase) => {
+      const parts = lanes.filter((lane) => phase[lane.key] > 0).map((lane) => `${lane.name} ${secondsText(phase[lane.key])}`);
+      return `${phase.name} ${secondsText(phase.seconds)}${parts.length > 0 ? `, busy: ${parts.join(", ")}` : ""}.`;
+    })
+    .join(" ");
 }

@@ -2,17 +2,16 @@ import { zodResolver } from "@hookform/resolvers/zod";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { useForm, useWatch } from "react-hook-form";
-import { readPlan } from "@/api/plan";
 import { createJob } from "@/api/jobs";
-import { toast } from "@/components/toasts";
-import { configOf, parseConfig, valuesOf, withValue } from "@/forms/job-config";
-import { type Json, missingIn } from "@/forms/job-fields";
-import { type JobFormValues, NEW_PROJECT, gpuTypeOf, idsOf, jobFailure, newJobBody } from "@/forms/job-rules";
-import { parseNumber } from "@/forms/number-rules";
-import type { z } from "@/forms/zod";
+import { readPlan } from "@/api/plan";
 import type { PlanRequest } from "@/api/types";
-import type { RentalChoice } from "./rent-accordion";
-import { usePlan } from "./use-plan";
+import { toast } from "@/components/toasts";
+import { type Json, missingIn } from "@/forms/job-fields";
+import { configOf, gpuTypeOf, idsOf, jobFailure, type JobFormValues, NEW_PROJECT, newJobBody, parseConfig, valuesOf, withValue } from "@/forms/job-form";
+import { parseNumber } from "@/forms/rules";
+import type { z } from "@/forms/zod";
+import { usePlan } from "./plan-card";
+import type { RentalChoice } from "./where-card";
 
 export type Mode = "form" | "json";
 

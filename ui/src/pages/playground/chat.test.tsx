@@ -3,7 +3,7 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { act, cleanup, render, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { queryClient } from "@/api/query-client";
+import { queryClient } from "@/api/client";
 import { Chat } from "./chat";
 
 // Its link needs a router, which nothing here is about.

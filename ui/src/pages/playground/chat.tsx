@@ -1,22 +1,61 @@
-import { MessageSquareText, Trash2 } from "lucide-react";
-import { useEffect, useId, useState } from "react";
-import type { Source } from "@/api/playground";
-import { Button } from "@/components/button";
+/** The chat with one or two models: session, composer and settings. */
+import { useQuery } from "@tanstack/react-query";
+import { ArrowUp, ChevronRight, MessageSquareText, Square, Trash2 } from "lucide-react";
+import { type KeyboardEvent, type ReactNode, useEffect, useId, useLayoutEffect, useRef, useState } from "react";
+import { openedQuery, playgroundQuery, type Source } from "@/api/playground";
+import { sentenceOf } from "@/api/problem";
+import type { PlaygroundSession } from "@/api/tasks";
+import { Button, Spinner } from "@/components/button";
 import { Card } from "@/components/card";
-import { EmptyState } from "@/components/empty-state";
+import { Textarea } from "@/components/input";
+import { EmptyState } from "@/components/loaded";
+import { Notice } from "@/components/notice";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
-import { countText } from "@/text/numbers";
+import { countText, durationText } from "@/text/numbers";
 import { CodePanel } from "./code-panel";
-import { Composer } from "./composer";
-import type { Mode } from "./conversation";
-import { type PlaygroundSettings, loadSettings, saveSettings } from "./saved-settings";
-import { mistakesIn } from "./sampling";
-import { SamplingFields } from "./sampling-fields";
-import { SessionStrip } from "./session-strip";
-import { CardAccordion } from "./card-accordion";
+import { type Mode, useConversation } from "./conversation";
+import { loadSettings, mistakesIn, type PlaygroundSettings, SamplingFields, saveSettings } from "./sampling";
 import { TurnsView } from "./turns-view";
-import { useConversation } from "./use-conversation";
-import { useSession } from "./use-session";
+
+type SessionState =
+  | { kind: "loading"; words: string }
+  | { kind: "ready"; session: PlaygroundSession }
+  | { kind: "unloaded"; reason: string }
+  | { kind: "failed"; problem: string };
+
+/** Loads what is to be talked to when the page is opened, and again when somebody asks for it. */
+function useSession(source: Source): { state: SessionState; open: () => void } {
+  const [attempt, setAttempt] = useState(1);
+  const opened = useQuery(openedQuery(source, attempt));
+  const id = opened.data?.id;
+  const session = useQuery({ ...playgroundQuery(id ?? ""), enabled: id !== undefined });
+  const error = opened.error ?? (session.data === undefined ? session.error : null);
+  return { state: error ? { kind: "failed", problem: sentenceOf(error) } : stateOf(id === undefined ? undefined : session.data), open: () => setAttempt((count) => count + 1) };
+}
+
+function stateOf(session: PlaygroundSession | undefined): SessionState {
+  switch (session?.state) {
+    case "ready":
+      return { kind: "ready", session };
+    case "ended":
+      return endOf(session);
+    case "stopping":
+      return { kind: "loading", words: "Being unloaded" };
+    case "loading":
+      return { kind: "loading", words: session.job.status === "running" ? "Loading the weights" : "Starting a process for it" };
+    case "waiting":
+      return { kind: "loading", words: "Waiting for a free device" };
+    default:
+      return { kind: "loading", words: "Asking for the model" };
+  }
+}
+
+function endOf({ job }: PlaygroundSession): SessionState {
+  if (job.status === "failed") return { kind: "failed", problem: job.errorMessage ?? "The model could not be loaded, and no reason was recorded." };
+  const minutes = Number(job.config.idle_minutes ?? 10);
+  const reason = job.errorMessage ?? (job.status === "completed" ? `Nobody asked it anything for ${minutes} minutes, so its memory was freed.` : "It was stopped, and its memory was freed.");
+  return { kind: "unloaded", reason };
+}
 
 const NAMES: Record<string, string> = { base: "Base", tuned: "Tuned", model: "Model" };
 
@@ -88,5 +127,140 @@ function SideBySide({ checked, onChange }: { checked: boolean; onChange: (checke
       <input id={id} type="checkbox" checked={checked} onChange={(event) => onChange(event.target.checked)} className="size-4 accent-violet" />
       Base beside it
     </label>
+  );
+}
+
+/** How far the model is on its way into memory; absent once it is there. */
+function SessionStrip({ state, onOpen }: { state: SessionState; onOpen: () => void }) {
+  return (
+    <div role="status" className="empty:hidden">
+      {state.kind === "loading" && <Loading words={state.words} />}
+      {state.kind === "unloaded" && (
+        <Notice tone="attention" className="flex flex-wrap items-center gap-x-4 gap-y-2">
+          <span className="min-w-0 flex-1 basis-56">
+            <b className="mr-2 font-[570]">Unloaded.</b>
+            <span className="text-dim">{state.reason} What was said stays here.</span>
+          </span>
+          <Button size="small" variant="primary" onClick={onOpen}>
+            Load again
+          </Button>
+        </Notice>
+      )}
+      {state.kind === "failed" && (
+        <Notice tone="bad" className="flex flex-wrap items-center gap-x-4 gap-y-2">
+          <span className="min-w-0 flex-1 basis-56 break-words">
+            <b className="mr-2 font-[570]">The model is not there.</b>
+            <span className="text-dim">{state.problem}</span>
+          </span>
+          <Button size="small" onClick={onOpen}>
+            Try again
+          </Button>
+        </Notice>
+      )}
+    </div>
+  );
+}
+
+function Loading({ words }: { words: string }) {
+  const [since] = useState(() => Date.now());
+  const [now, setNow] = useState(() => Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const seconds = Math.floor((now - since) / 1000);
+  return (
+    <Notice className="flex items-center gap-3">
+      <Spinner />
+      <span>
+        {words}
+        {/* Not for screen readers: it would be read out every second. */}
+        {seconds > 1 && <span aria-hidden className="ml-2 text-dim tabular-nums">{durationText(seconds)}</span>}
+      </span>
+    </Notice>
+  );
+}
+
+type ComposerProps = { mode: Mode; writing: boolean; ready: boolean; onSend: (text: string) => void; onStop: () => void };
+
+const TALLEST = 220;
+
+/** Enter sends, Shift with Enter begins a new line. What is typed while the model loads is kept. */
+function Composer({ mode, writing, ready, onSend, onStop }: ComposerProps) {
+  const [text, setText] = useState("");
+  const box = useRef<HTMLTextAreaElement>(null);
+  const sendable = ready && !writing && text.trim() !== "";
+
+  useLayoutEffect(() => {
+    const area = box.current;
+    if (!area) return;
+    area.style.height = "auto";
+    area.style.height = `${Math.min(TALLEST, area.scrollHeight + 2)}px`;
+  });
+
+  function send() {
+    if (!sendable) return;
+    onSend(mode === "chat" ? text.trim() : text);
+    // A text that was continued is often changed a little and continued again.
+    if (mode === "chat") setText("");
+  }
+
+  function pressed(event: KeyboardEvent) {
+    // While a word is being composed, as in Japanese, Enter only chooses it.
+    if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
+    event.preventDefault();
+    send();
+  }
+
+  return (
+    <form
+      aria-label={mode === "chat" ? "Message" : "Text to continue"}
+      className="flex items-end gap-2"
+      onSubmit={(event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <Textarea
+        ref={box}
+        aria-label={mode === "chat" ? "Your message" : "Text to continue"}
+        placeholder={mode === "chat" ? "Ask something" : "The beginning of a text"}
+        value={text}
+        rows={mode === "chat" ? 1 : 4}
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={pressed}
+        className="min-h-10 resize-none py-2.25"
+      />
+      {writing ? (
+        <Button size="icon" aria-label="Stop" title="Stop" className="size-10" onClick={onStop}>
+          <Square aria-hidden className="fill-current" />
+        </Button>
+      ) : (
+        <Button type="submit" variant="primary" size="icon" aria-label="Send" title="Send (Enter)" disabled={!sendable} className="size-10">
+          <ArrowUp aria-hidden />
+        </Button>
+      )}
+    </form>
+  );
+}
+
+type CardAccordionProps = { title: string; note?: string; startsClosed?: boolean; children: ReactNode };
+
+const isWide = () => window.matchMedia("(min-width: 64rem)").matches;
+
+/** A card next to the conversation. On a phone it lies below and starts closed, so that the composer stays near. */
+function CardAccordion({ title, note, startsClosed = false, children }: CardAccordionProps) {
+  const [open, setOpen] = useState(() => !startsClosed && isWide());
+  return (
+    <Card>
+      <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)} className="group">
+        <summary className="flex cursor-pointer list-none items-center gap-1.5 hover:text-white">
+          <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open:rotate-90" />
+          <h2 className="text-[13px] font-[590]">{title}</h2>
+          {note && <span className="ml-auto text-xs text-dim">{note}</span>}
+        </summary>
+        <div className="mt-3">{children}</div>
+      </details>
+    </Card>
   );
 }

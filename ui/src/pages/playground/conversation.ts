@@ -1,5 +1,8 @@
-/** A conversation with one or two models at once, as values: what was asked, what each answered, and what is sent next. */
-import type { Message, Question } from "@/api/playground";
+/** A conversation with one or two models: turns, the next request, and storage for the life of the tab. */
+import { useEffect, useReducer, useRef } from "react";
+import { askModel, forgetPlaygrounds, type Message, type Question } from "@/api/playground";
+import { sentenceOf } from "@/api/problem";
+import { sampledBy, type SamplingTexts } from "./sampling";
 
 export type Mode = "chat" | "complete";
 
@@ -16,9 +19,9 @@ export type Answer = {
 
 export type Turn = { mode: Mode; prompt: string; answers: Record<string, Answer> };
 
-export const EMPTY_ANSWER: Answer = { text: "", state: "writing", cut: false, tokens: 0, seconds: 0, problem: null };
+const EMPTY_ANSWER: Answer = { text: "", state: "writing", cut: false, tokens: 0, seconds: 0, problem: null };
 
-export type Change =
+type Change =
   | { kind: "ask"; mode: Mode; prompt: string; models: readonly string[] }
   | { kind: "answer"; turn: number; model: string; change: Partial<Answer> }
   | { kind: "retry"; models: readonly string[] }
@@ -37,7 +40,7 @@ export function changed(turns: readonly Turn[], change: Change): readonly Turn[]
   });
 }
 
-/** What a model is asked for its answer to a turn. Each model remembers its own answers, not the other's. */
+/** The request for one model's answer to a turn. Each model sees its own earlier answers, not the other's. */
 export function questionFor(turns: readonly Turn[], index: number, model: string, system: string): Question {
   const turn = turns[index];
   if (turn?.mode === "complete") return { prompt: turn.prompt };
@@ -79,4 +82,73 @@ export function loadTurns(key: string): Turn[] {
   } catch {
     return [];
   }
+}
+
+type Setting = { sessionId: string | null; models: readonly string[]; sampling: SamplingTexts };
+
+/** Chats with one or more loaded models, and keeps the turns for as long as the tab lives. */
+export function useConversation(key: string, { sessionId, models, sampling }: Setting) {
+  const [turns, change] = useReducer(changed, key, loadTurns as (key: string) => readonly Turn[]);
+  const request = useRef<AbortController | null>(null);
+  const writing = isWriting(turns);
+
+  useEffect(() => {
+    // Not with every token: only what is whole is worth keeping.
+    if (!writing) saveTurns(key, turns);
+  }, [key, turns, writing]);
+  useEffect(() => () => request.current?.abort(), []);
+
+  async function answer(all: readonly Turn[], index: number, model: string, signal: AbortSignal) {
+    if (sessionId === null) return;
+    const say = (now: Partial<Turn["answers"][string]>) => change({ kind: "answer", turn: index, model, change: now });
+    let text = "";
+    let tokens = 0;
+    let first = 0;
+    let cut = false;
+    try {
+      for await (const piece of askModel(sessionId, questionFor(all, index, model, sampling.system), sampledBy(sampling, model), signal)) {
+        if (piece.text !== "") {
+          text += piece.text;
+          tokens += 1;
+          first ||= performance.now();
+        }
+        tokens = piece.tokens ?? tokens;
+        cut ||= piece.finish === "length";
+        say({ text, tokens, cut, ...(piece.text === "" ? {} : { seconds: (performance.now() - first) / 1000 }) });
+      }
+      say({ state: "done" });
+    } catch (error) {
+      if (signal.aborted) return say({ state: "stopped" });
+      say({ state: "failed", problem: sentenceOf(error) });
+      // It may have been unloaded in the meantime.
+      void forgetPlaygrounds();
+    }
+  }
+
+  function begin(all: readonly Turn[]) {
+    request.current?.abort();
+    const current = new AbortController();
+    request.current = current;
+    for (const model of models) void answer(all, all.length - 1, model, current.signal);
+  }
+
+  return {
+    turns,
+    writing,
+    ask(mode: Mode, prompt: string) {
+      const step = { kind: "ask", mode, prompt, models } as const;
+      change(step);
+      begin(changed(turns, step));
+    },
+    retry() {
+      const step = { kind: "retry", models } as const;
+      change(step);
+      begin(changed(turns, step));
+    },
+    stop: () => request.current?.abort(),
+    clear() {
+      request.current?.abort();
+      change({ kind: "clear" });
+    },
+  };
 }

@@ -1,13 +1,12 @@
 import { RotateCcw } from "lucide-react";
 import { useLayoutEffect, useRef } from "react";
-import { Button } from "@/components/button";
+import { Button, CopyButton } from "@/components/button";
 import { cn } from "@/components/class-names";
-import { CopyButton } from "@/components/copy-button";
-import { type Answer, type Turn, tokensPerSecond } from "./conversation";
+import { type Answer, tokensPerSecond, type Turn } from "./conversation";
 
 type TurnsViewProps = { turns: readonly Turn[]; names: Record<string, string>; writing: boolean; onRetry?: () => void };
 
-/** What was said. Follows what is being written, unless somebody has scrolled up to read. */
+/** The turns. Follows what is being written, unless somebody has scrolled up to read. */
 export function TurnsView({ turns, names, writing, onRetry }: TurnsViewProps) {
   const box = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
@@ -21,7 +20,7 @@ export function TurnsView({ turns, names, writing, onRetry }: TurnsViewProps) {
       ref={box}
       role="log"
       aria-label="Conversation"
-      // Token by token it could not be listened to; whole answers are said below.
+      // Screen readers cannot follow single tokens; whole answers are announced below.
       aria-live="off"
       // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
       tabIndex={0}

@@ -1,18 +1,18 @@
+/** The list of projects. */
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { FolderPlus, SearchX } from "lucide-react";
 import { projectsQuery } from "@/api/projects";
+import type { Project } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { PageSteps } from "@/components/page-steps";
-import { SkeletonRows } from "@/components/skeleton";
-import { CreateProjectButton } from "@/forms/create-project-button";
-import { PageHeader } from "@/shell/page-header";
-import { usePageTitle } from "@/shell/use-page-title";
-import { ProjectList } from "./project-list";
-import { SearchBox } from "./search-box";
+import { type Column, DataTable, PageSteps } from "@/components/data-table";
+import { SearchBox } from "@/components/input";
+import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
+import { TimeAgo } from "@/components/time-ago";
+import { architectureName, CreateProjectButton } from "@/forms/project-form";
+import { PageHeader, usePageTitle } from "@/shell/page";
+import { modelSizeText } from "@/text/numbers";
 
 const route = getRouteApi("/app/projects");
 const PAGE = 20;
@@ -65,5 +65,40 @@ export function ProjectsPage() {
         </Loaded>
       </Card>
     </>
+  );
+}
+
+const columns: Column<Project>[] = [
+  { header: "Name", lead: true, cell: (project) => <ProjectListItem project={project} /> },
+  { header: "Architecture", cell: (project) => architectureName(project.modelArchitecture) },
+  { header: "Size", end: true, cell: (project) => <span className="font-[540]">{modelSizeText(project.modelSize)}</span> },
+  {
+    header: "Training data",
+    cell: ({ trainingDataPath: path }) =>
+      path && (
+        <span className="line-clamp-1 max-w-72 font-mono text-xs break-all text-dim" title={path}>
+          {path}
+        </span>
+      ),
+  },
+  { header: "Changed", end: true, cell: (project) => <span className="text-dim"><TimeAgo at={project.updatedAt} /></span> },
+];
+
+export function ProjectList({ projects }: { projects: Project[] }) {
+  return <DataTable label="Projects" columns={columns} rows={projects} rowKey={(project) => project.id} />;
+}
+
+function ProjectListItem({ project }: { project: Project }) {
+  return (
+    <div className="min-w-0 md:max-w-md">
+      <Link
+        to="/projects/$projectId"
+        params={{ projectId: project.id }}
+        className="font-[570] break-words underline-offset-3 hover:text-violet-soft hover:underline"
+      >
+        {project.name}
+      </Link>
+      {project.description && <p className="line-clamp-1 text-sm break-all text-dim">{project.description}</p>}
+    </div>
   );
 }

@@ -1,12 +1,10 @@
 import { ApiProblem } from "@/api/problem";
-import { type Provider, connectProvider } from "@/api/providers";
+import { connectProvider, type Provider } from "@/api/providers";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { toast } from "@/components/toasts";
-import { ApiForm } from "@/forms/api-form";
-import { PasswordField } from "@/forms/password-field";
-import { TextField } from "@/forms/text-field";
-import { useApiForm } from "@/forms/use-api-form";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { PasswordField, TextField } from "@/forms/field";
 import { z } from "@/forms/zod";
 
 const rulesFor = (provider: Provider) =>

@@ -1,18 +1,101 @@
+/** What a script needs, as detected in it: values, confidence, the lines that say so, and a person's overrides. */
+import { useQuery } from "@tanstack/react-query";
 import { ChevronRight } from "lucide-react";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { sentenceOf } from "@/api/problem";
-import type { Detected, Requirements } from "@/api/scripts";
+import { type Confidence, type Detected, type Evidence, type Requirements, requirementsQuery } from "@/api/scripts";
 import { Card, CardHeader } from "@/components/card";
+import { cn } from "@/components/class-names";
 import { Input } from "@/components/input";
+import { SkeletonRows, Updating } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { SkeletonRows } from "@/components/skeleton";
-import { Updating } from "@/components/updating";
 import { Field } from "@/forms/field";
-import { hoursText } from "@/text/hours";
-import { EvidenceLinks, type ShowLine, Sureness } from "./evidence-links";
-import { type NeedRow, needRows } from "./need-words";
-import type { DraftMistakes, Overrides } from "./script-draft";
-import type { Needs } from "./use-needs";
+import { parseNumber } from "@/forms/rules";
+import { countText, hoursText, parametersText } from "@/text/numbers";
+import { type Draft, type DraftMistakes, type Overrides, scriptRequest } from "./script-draft";
+
+const PAUSE = 500;
+
+/** What the script needs, once the typing pauses. */
+export function useNeeds(draft: Pick<Draft, "files" | "entry" | "arguments">) {
+  const wanted = JSON.stringify(scriptRequest(draft));
+  const [settled, setSettled] = useState(wanted);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(wanted), PAUSE);
+    return () => clearTimeout(timer);
+  }, [wanted]);
+  const request = JSON.parse(settled) as ReturnType<typeof scriptRequest>;
+  const answer = useQuery(requirementsQuery(request));
+  // What an earlier text needed says nothing about one that cannot be read.
+  const requirements = request !== null && !answer.isError ? (answer.data ?? null) : null;
+  return { answer, requirements, empty: request === null, behind: settled !== wanted || answer.isPlaceholderData };
+}
+
+type Needs = ReturnType<typeof useNeeds>;
+
+const stated = <Value,>(value: Value): Detected<Value> => ({ value, confidence: "stated", evidence: [], reason: "You said so." });
+
+/** The detected requirements, with a person's overrides. */
+export function withOverrides(requirements: Requirements, { gpus, memory, hours }: Overrides): Requirements {
+  const [count, gigabytes, duration] = [gpus, memory, hours].map(parseNumber);
+  return {
+    ...requirements,
+    gpus: count && Number.isInteger(count) && count > 0 ? stated(count) : requirements.gpus,
+    gpuMemoryGb: gigabytes && gigabytes > 0 ? stated(gigabytes) : requirements.gpuMemoryGb,
+    durationHours: duration && duration > 0 ? stated(duration) : requirements.durationHours,
+  };
+}
+
+/** One thing a script needs: what, how sure, why, and the lines that say so. */
+export type NeedRow = { name: string; value: string; confidence: Confidence; reason: string | null; evidence: Evidence[] };
+
+const METHODS = { full: "all weights", lora: "LoRA", qlora: "QLoRA" };
+const PURPOSES = { train: "training", infer: "running a model", other: "something else" };
+
+/** Everything but the three figures that can be overruled. Where nothing was found there is no row. */
+export function needRows(requirements: Requirements): NeedRow[] {
+  const rows: NeedRow[] = [];
+  const one = <Value,>(name: string, given: Detected<Value> | null, text: (value: Value) => string | null) => {
+    const value = given && text(given.value);
+    if (given && value !== null && value !== "") rows.push({ name, value: value ?? "", confidence: given.confidence, reason: given.reason, evidence: given.evidence });
+  };
+  const several = (name: string, given: Detected<string>[]) => {
+    if (given.length === 0) return;
+    rows.push({ name, value: given.map(({ value }) => value).join(", "), confidence: leastSure(given), reason: given.map(({ reason }) => reason).find(Boolean) ?? null, evidence: given.flatMap(({ evidence }) => evidence) });
+  };
+  one("What it does", requirements.purpose, (purpose) => PURPOSES[purpose]);
+  several("Model", requirements.models);
+  one("Parameters", requirements.parameters, parametersText);
+  one("Trained", requirements.method, (method) => METHODS[method]);
+  one("Rows at once", requirements.batch, countText);
+  one("Gathered over", requirements.accumulation, (count) => (count > 1 ? `${countText(count)} batches` : null));
+  one("Tokens a row", requirements.sequence, countText);
+  one("Precision", requirements.dtype, String);
+  one("Steps", requirements.iterations, countText);
+  one("Epochs", requirements.epochs, countText);
+  several("Data", requirements.datasets);
+  several("Libraries", requirements.frameworks);
+  several("Packages", requirements.packages);
+  several("Several GPUs by", requirements.parallelism);
+  several("Reports to", requirements.trackers);
+  one("Several machines", requirements.multiNode, (yes) => (yes ? "yes" : null));
+  one("At the keyboard", requirements.interactive, (yes) => (yes ? "needs somebody" : null));
+  one("Saves with", requirements.checkpoints, ({ savesWith }) => savesWith);
+  one("Goes on with", requirements.checkpoints, ({ resumesWith }) => resumesWith ?? "nothing: it starts anew after a stop");
+  one("TensorBoard", requirements.writesTensorboard, (yes) => (yes ? "yes" : null));
+  return rows;
+}
+
+const ORDER: Confidence[] = ["stated", "derived", "assumed"];
+
+const leastSure = (given: Detected<string>[]): Confidence => ORDER[Math.max(...given.map(({ confidence }) => ORDER.indexOf(confidence)))] ?? "assumed";
+
+/** The lines of a file that something was found on. */
+export function markedLines(requirements: Requirements | null, file: string | null, entry: string | null): Set<number> {
+  if (requirements === null) return new Set();
+  const all = [...needRows(requirements), requirements.gpus, requirements.gpuMemoryGb, requirements.durationHours].flatMap(({ evidence }) => evidence);
+  return new Set(all.filter((each) => each.line > 0 && (each.file ?? entry) === file).map(({ line }) => line));
+}
 
 type NeedsCardProps = {
   needs: Needs;
@@ -111,3 +194,53 @@ function Row({ row, onShow }: { row: NeedRow; onShow: ShowLine }) {
     </div>
   );
 }
+
+export type ShowLine = (evidence: Evidence) => void;
+
+const VISIBLE_LOCATIONS = 4;
+const TONES: Record<Confidence, string> = { stated: "text-success-soft", derived: "text-teal-soft", assumed: "text-warning" };
+const MEANINGS: Record<Confidence, string> = {
+  stated: "the script says so",
+  derived: "follows from what the script says",
+  assumed: "a rule of thumb: the script does not say",
+};
+
+/** How sure a value is, in one word. */
+export function Sureness({ confidence }: { confidence: Confidence }) {
+  return (
+    <span title={MEANINGS[confidence]} className={cn("font-[540]", TONES[confidence])}>
+      {confidence}
+    </span>
+  );
+}
+
+/** The lines that a value rests on; each shows itself in the editor. */
+export function EvidenceLinks({ of, evidence, onShow }: { of: string; evidence: readonly Evidence[]; onShow: ShowLine }) {
+  const seen = new Set<string>();
+  const locations = evidence.filter((each) => !seen.has(locationText(each)) && seen.add(locationText(each)));
+  if (locations.length === 0) return null;
+  return (
+    <span className="inline-flex flex-wrap gap-x-2">
+      {locations.slice(0, VISIBLE_LOCATIONS).map((each) =>
+        each.line === 0 ? (
+          <span key={locationText(each)} title={each.text}>
+            command line
+          </span>
+        ) : (
+          <button
+            key={locationText(each)}
+            type="button"
+            title={each.text}
+            aria-label={`${of}: show ${locationText(each)}`}
+            onClick={() => onShow(each)}
+            className="text-violet-soft underline-offset-3 hover:underline max-sm:py-1"
+          >
+            {locationText(each)}
+          </button>
+        ),
+      )}
+    </span>
+  );
+}
+
+const locationText = ({ line, file }: Evidence) => (line === 0 ? "command line" : file ? `${file}, line ${line}` : `line ${line}`);

@@ -1,20 +1,19 @@
 import { useState } from "react";
-import type { ScriptQuote } from "@/api/ml-jobs";
 import { sentenceOf } from "@/api/problem";
+import { useProviderTitle } from "@/api/providers";
+import type { ScriptQuote } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
+import { Facts } from "@/components/figures";
 import { Notice } from "@/components/notice";
-import { parseNumber } from "@/forms/number-rules";
-import { Facts } from "@/pages/jobs/facts";
-import { gpuText } from "@/pages/offers/offer-words";
-import { useProviderTitle } from "@/pages/providers/provider-titles";
-import { hoursText } from "@/text/hours";
-import { moneyRange, moneyText } from "@/text/money";
+import { parseNumber } from "@/forms/rules";
+import { gpuText } from "@/pages/offers/offer-selection";
+import { hoursText, moneyRange, moneyText } from "@/text/numbers";
 import type { Draft } from "./script-draft";
 
 type QuoteDialogProps = { quote: ScriptQuote; draft: Pick<Draft, "budget" | "maxHours">; onStart: () => Promise<void>; onClose: () => void };
 
-/** The last look before money is spent: everything was checked, nothing is rented yet. */
+/** The last confirmation before money is spent: everything was checked, nothing is rented yet. */
 export function QuoteDialog({ quote, draft, onStart, onClose }: QuoteDialogProps) {
   const providerTitle = useProviderTitle();
   const [pending, setPending] = useState(false);

@@ -4,13 +4,10 @@ import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { afterEach, describe, expect, it } from "vitest";
 import { type Requirements, snakeKeys } from "@/api/scripts";
-import { CodeEditor, type Jump } from "./code-editor";
-import { commandText, commandWords } from "./command-words";
-import { markedLines, needRows } from "./need-words";
-import { pythonPieces } from "./python-colours";
-import { EMPTY, fromTemplate, jobBody, mistakesIn, scriptRequest, withFiles, withText, withoutFile } from "./script-draft";
-import { entryOf, readFile, isIncluded, withoutTop } from "./script-files";
-import { withOverrides } from "./use-needs";
+import { CodeEditor, type Jump, pythonPieces } from "./code-editor";
+import { markedLines, needRows, withOverrides } from "./needs-card";
+import { commandText, commandWords, EMPTY, fromTemplate, jobBody, mistakesIn, scriptRequest, withFiles, withoutFile, withText } from "./script-draft";
+import { entryOf, isIncluded, readFile, withoutTop } from "./script-files";
 
 const file = (path: string, text = "x = 1") => ({ path, text });
 const template = { name: "t", title: "T", provider: "local", description: "", files: [file("train.py"), file("model.py")], arguments: ["--name=a b"], datasets: ["shakespeare"], gpu: null };
@@ -88,7 +85,7 @@ describe("what is put together", () => {
     expect([without.entry, without.active]).toEqual(["model.py", "model.py"]);
   });
 
-  it("is read with the programs beside it, and without its data", () => {
+  it("is read with the programs next to it, and without its data", () => {
     const draft = withFiles(fromTemplate(EMPTY, template), [file("data/input.txt", "To be"), file("requirements.txt", "numpy")]);
     expect(scriptRequest(draft)).toEqual({ script: "x = 1", files: { "model.py": "x = 1", "requirements.txt": "numpy" }, arguments: ["--name=a b"] });
     expect(scriptRequest(EMPTY)).toBeNull();
@@ -163,7 +160,7 @@ describe("what was found in a script", () => {
   });
 });
 
-it("colours Python without losing a letter", () => {
+it("colours Python without losing a character", () => {
   const source = 'def f(x):  # a "comment"\n    """Text\n    # of two lines"""\n    return x + 1e-4 if x else "#"\n';
   const pieces = pythonPieces(source);
   expect(pieces.map(({ text }) => text).join("")).toBe(source);

@@ -1,17 +1,16 @@
+/** Devices that are signed in. */
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { endOtherSessions, endSession, sessionsQuery } from "@/api/account";
 import type { Session } from "@/api/types";
-import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { ConfirmDialog } from "@/components/confirm-dialog";
 import { type Column, DataTable } from "@/components/data-table";
-import { Loaded } from "@/components/loaded";
-import { SkeletonRows } from "@/components/skeleton";
+import { ConfirmDialog } from "@/components/dialog";
+import { Loaded, SkeletonRows } from "@/components/loaded";
+import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
-import { deviceName } from "@/text/device-name";
 
 type PendingSignOut = { kind: "one"; session: Session } | { kind: "others" };
 
@@ -87,4 +86,33 @@ export function SessionsTab() {
       </ConfirmDialog>
     </Card>
   );
+}
+
+const BROWSERS: [RegExp, string][] = [
+  [/Edg\//, "Edge"],
+  [/OPR\//, "Opera"],
+  [/Firefox\//, "Firefox"],
+  [/Chrom(e|ium)\//, "Chrome"],
+  [/Safari\//, "Safari"],
+  [/^bloom\//i, "Bloom command line"],
+  [/^(curl|python|httpx)/i, "A script"],
+];
+
+const SYSTEMS: [RegExp, string][] = [
+  [/iPhone|iPad/, "iOS"],
+  [/Android/, "Android"],
+  [/Windows/, "Windows"],
+  [/Mac OS X|Macintosh/, "macOS"],
+  [/Linux|X11/, "Linux"],
+];
+
+const first = (table: [RegExp, string][], text: string) => table.find(([pattern]) => pattern.test(text))?.[1];
+
+/** "Firefox on Linux", from what a browser says about itself. A hint for people, never a fact to decide on. */
+export function deviceName(userAgent: string | null): string {
+  if (!userAgent) return "Unknown device";
+  const browser = first(BROWSERS, userAgent);
+  const system = first(SYSTEMS, userAgent);
+  if (!browser) return system ? `A browser on ${system}` : "Unknown device";
+  return system ? `${browser} on ${system}` : browser;
 }

@@ -1,27 +1,20 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link2Off } from "lucide-react";
-import { Suspense, lazy, useEffect, useMemo, useState } from "react";
+import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { progressOf, readSummary } from "@/api/job-summary";
-import { isResting } from "@/api/jobs";
+import { isResting, sharedCurvesQuery, sharedJobQuery } from "@/api/jobs";
 import { ApiProblem } from "@/api/problem";
-import { sharedCurvesQuery, sharedJobQuery } from "@/api/shares";
 import type { Job } from "@/api/types";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { Skeleton } from "@/components/skeleton";
-import { chartMarks } from "@/curves/chart-marks";
-import { CurveStore } from "@/curves/curve-store";
+import { CurveStore } from "@/charts/curve-store";
+import { chartMarks } from "@/charts/plot-data";
+import { ProgressBar } from "@/components/figures";
+import { EmptyState, Loaded, Skeleton } from "@/components/loaded";
 import { ConfigCard } from "@/pages/job/config-card";
 import { JobStats } from "@/pages/job/job-stats";
 import { MemoryCard } from "@/pages/job/memory-card";
-import { JobStatusBadge } from "@/pages/jobs/job-status";
-import { ProgressBar } from "@/pages/jobs/progress-bar";
-import { RowsUsed } from "@/pages/jobs/rows-used";
-import { BarePage } from "@/shell/bare-page";
-import { Brand } from "@/shell/brand";
-import { PageHeader } from "@/shell/page-header";
-import { useFragment } from "@/shell/use-fragment";
-import { usePageTitle } from "@/shell/use-page-title";
+import { JobStatusBadge, RowsUsed } from "@/pages/jobs/job-table";
+import { useFragment } from "@/shell/address";
+import { BarePage, Brand, PageHeader, usePageTitle } from "@/shell/page";
 
 const JobCharts = lazy(() => import("@/charts/job-charts").then((module) => ({ default: module.JobCharts })));
 
