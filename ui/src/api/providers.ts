@@ -52,7 +52,7 @@ export const disconnectProvider = (name: string) => changed(answerOf(api.DELETE(
 export const checkProvider = (name: string) => changed(answerOf(api.POST("/api/providers/{provider}/check", { params: at(name) })));
 
 /** Ends machines at the person's services that no job owns; workers do the same every few minutes. */
-export async function endForgottenMachines() {
+export async function reconcileRentals() {
   const result = await answerOf(api.POST("/api/providers/reconcile"));
   await Promise.all([queryClient.invalidateQueries({ queryKey: ["rentals"] }), queryClient.invalidateQueries({ queryKey: spendingQuery.queryKey })]);
   return result;

@@ -4,7 +4,7 @@ import { element, section } from "./dom";
 import { sentence } from "./words";
 
 const SETTINGS = ["learning_rate", "weight_decay", "clip_norm", "eval_every_steps", "save_every_steps"] as const;
-const KEPT = "bloom token";
+const STORAGE_KEY = "bloom token";
 
 type Command = { want?: "run" | "pause"; save?: true; set?: Record<string, number> };
 
@@ -15,7 +15,7 @@ export class ControlSection {
   #save = element("button", { type: "button" }, "Save now");
   #token = element("input", { type: "password", id: "token", autocomplete: "off" });
   #status = element("p", { class: "dim", role: "status" });
-  #unheard = element("p", { class: "notice warning", role: "alert" }, "The server cannot be heard. It may have ended with the run, or want the token; this page tries again.");
+  #disconnected = element("p", { class: "notice warning", role: "alert" }, "The server cannot be heard. It may have ended with the run, or want the token; this page tries again.");
   #inputs = SETTINGS.map((name) => element("input", { type: "text", inputmode: "decimal", id: `set-${name}`, name, placeholder: "unchanged", autocomplete: "off" }));
   #pendingVersion = 0;
 
@@ -23,7 +23,7 @@ export class ControlSection {
     const { root, body } = section("control", "Control");
     this.root = root;
     this.#token.value = takeToken();
-    this.#unheard.hidden = true;
+    this.#disconnected.hidden = true;
     this.#pause.addEventListener("click", () => void this.#send({ want: "pause" }, "Asked to pause: it saves and stops after this step."));
     this.#resume.addEventListener("click", () => void this.#send({ want: "run" }, "Asked to go on."));
     this.#save.addEventListener("click", () => void this.#send({ save: true }, "Asked for a checkpoint after this step."));
@@ -38,13 +38,13 @@ export class ControlSection {
       this.#apply();
     });
     const tokenLabel = element("label", { for: "token" }, "Token, as printed at the start ", this.#token);
-    body.append(this.#unheard, element("div", { class: "tools" }, this.#pause, this.#resume, this.#save, tokenLabel), form, this.#status);
+    body.append(this.#disconnected, element("div", { class: "tools" }, this.#pause, this.#resume, this.#save, tokenLabel), form, this.#status);
   }
 
   token = () => this.#token.value.trim();
 
-  onConnection = (isThere: boolean) => {
-    this.#unheard.hidden = isThere;
+  onConnectionChange = (isThere: boolean) => {
+    this.#disconnected.hidden = isThere;
   };
 
   show({ control, status }: CardData) {
@@ -106,7 +106,7 @@ function takeToken(): string {
     history.replaceState(null, "", location.pathname);
     keep(given);
   }
-  return given ?? sessionStorage.getItem(KEPT) ?? "";
+  return given ?? sessionStorage.getItem(STORAGE_KEY) ?? "";
 }
 
-const keep = (token: string) => sessionStorage.setItem(KEPT, token);
+const keep = (token: string) => sessionStorage.setItem(STORAGE_KEY, token);

@@ -38,7 +38,7 @@ function parts(failure: Failure): HTMLElement[] {
       ? element("p", { class: "notice error" }, element("strong", {}, `Likely cause: ${cause ?? "unknown"}. `), failure.advice ?? "")
       : null,
     element("h3", { class: "part" }, failure.type ?? sentence(failure.status)),
-    messageOf(failure) ? element("p", { class: "said" }, messageOf(failure)) : null,
+    messageOf(failure) ? element("p", { class: "message" }, messageOf(failure)) : null,
     facts(where),
     failure.traceback
       ? element("details", { open: true }, element("summary", {}, "Stack trace"), element("pre", { tabindex: "0", "aria-label": "Stack trace" }, failure.traceback.trimEnd()))

@@ -65,7 +65,7 @@ export function applied(data: CardData, change: Change): CardData {
 }
 
 /** Keeps the card up to date for as long as the page is open; reports whether the server is connected. */
-export function follow(token: () => string, show: (data: CardData) => void, onConnection: (isThere: boolean) => void) {
+export function follow(token: () => string, show: (data: CardData) => void, onConnectionChange: (isThere: boolean) => void) {
   let data: CardData | null = null;
   const connect = () => {
     const address = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
@@ -76,11 +76,11 @@ export function follow(token: () => string, show: (data: CardData) => void, onCo
       if (message.type === "run") data = message.run;
       else if (data) data = applied(data, message);
       if (!data) return;
-      onConnection(true);
+      onConnectionChange(true);
       show(data);
     });
     socket.addEventListener("close", () => {
-      onConnection(false);
+      onConnectionChange(false);
       setTimeout(connect, RECONNECT_DELAY_MS);
     });
   };

@@ -120,7 +120,7 @@ if (container && given) {
   const control = document.documentElement.dataset["live"] === undefined ? null : new ControlSection();
   const card = new Card(container, control);
   card.update(JSON.parse(given) as CardData);
-  if (control) follow(control.token, card.update, control.onConnection);
+  if (control) follow(control.token, card.update, control.onConnectionChange);
   // Substituted by Metaflow when it stores the page; an attribute, so that the script stays the one whose hash the page allows.
   window.METAFLOW_RELOAD_TOKEN = document.documentElement.dataset["reloadToken"] ?? "";
   window.metaflow_card_update = card.update;

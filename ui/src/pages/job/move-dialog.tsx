@@ -65,7 +65,7 @@ function MoveForm({ job, onClose }: { job: Job; onClose: () => void }) {
     setPending(true);
     setFailure(null);
     try {
-      await moveJob(job.id, rental.taken);
+      await moveJob(job.id, rental.choice);
       toast("The job is queued and goes on there.");
       onClose();
     } catch (error) {

@@ -29,7 +29,7 @@ type JobFrameProps = { title: string; crumbs: ReactNode; projectId: string | und
 /** What every form for a training job has around its own fields: the plan next to them, and a start button above and below. */
 export function JobFrame({ title, crumbs, projectId, job, children }: JobFrameProps) {
   usePageTitle(title);
-  const { form, request, mistake, missing, failures, planned, take, setTaken, start } = job;
+  const { form, request, mistake, missing, failures, planned, take, setRental, start } = job;
   const complaints = useRef<HTMLDivElement>(null);
   useEffect(() => {
     if (failures.length > 0) complaints.current?.focus();
@@ -52,7 +52,7 @@ export function JobFrame({ title, crumbs, projectId, job, children }: JobFramePr
         <div className="grid items-start gap-4.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,24rem)]">
           <div className="grid min-w-0 gap-3.5">
             <ConfigDefaults value={missing === null ? (planned.answer.data?.defaults ?? null) : null}>{children}</ConfigDefaults>
-            <WhereCard answer={planned.answer.data} onTake={setTaken} />
+            <WhereCard answer={planned.answer.data} onTake={setRental} />
           </div>
           <PlanCard planned={planned} missing={missing} onTake={take} />
           {/* The button at the top has long scrolled away when the form is filled in. */}

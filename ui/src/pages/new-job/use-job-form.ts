@@ -33,7 +33,7 @@ export function useJobForm(begin: JobFormStart) {
   const [base, setBase] = useState(begin.config);
   const [json, setJson] = useState("");
   const [failures, setFailures] = useState<string[]>([]);
-  const [taken, setTaken] = useState<RentalChoice | null>(null);
+  const [rental, setRental] = useState<RentalChoice | null>(null);
   const form = useForm<JobFormValues>({
     resolver: zodResolver(begin.rules as never) as never,
     defaultValues: begin.values,
@@ -86,7 +86,7 @@ export function useJobForm(begin: JobFormStart) {
       if (mistake !== null) return;
       setFailures([]);
       try {
-        const job = await createJob({ ...bodyOf(checked), ...taken });
+        const job = await createJob({ ...bodyOf(checked), ...rental });
         toast(`Job “${job.name}” is queued.`);
         await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.projectId, jobId: job.id } });
       } catch (error) {
@@ -114,5 +114,5 @@ export function useJobForm(begin: JobFormStart) {
     );
   }
 
-  return { form, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, setTaken, start, bodyOf, show };
+  return { form, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, setRental, start, bodyOf, show };
 }

@@ -46,19 +46,19 @@ const a10 = {
 const toggle = () => userEvent.click(screen.getByText("Rent a machine"));
 
 function show() {
-  const taken: (RentalChoice | null)[] = [];
+  const choice: (RentalChoice | null)[] = [];
   const sent = serveFrom(({ path }) => {
     if (path === "/api/providers") return { body: { items: [{ name: "lambda", title: "Lambda", available: true, connected: true }], storage: { ready: true, reason: null } } };
     if (path === "/api/machines") return { body: { items: [{ name: "vm", gpus: [], gpuMemoryBytes: [], hostMemoryBytes: GIB }] } };
     return { body: { need: {}, offers: [a10], excluded: [], archetype: null, usual: null } };
   });
-  const onTake = (next: RentalChoice | null) => void taken.push(next);
+  const onTake = (next: RentalChoice | null) => void choice.push(next);
   render(
     <QueryClientProvider client={queryClient}>
       <RentAccordion answer={answer} onTake={onTake} />
     </QueryClientProvider>,
   );
-  return { taken, sent };
+  return { choice, sent };
 }
 
 afterEach(() => {
@@ -73,34 +73,34 @@ it("knows from the plan how much memory and how much computing is needed, on any
 
 describe("the rental accordion", () => {
   it("asks nobody for offers, and rents nothing, while it is closed", () => {
-    const { sent, taken } = show();
+    const { sent, choice } = show();
     expect(sent).toEqual([]);
-    expect(taken).toEqual([]);
+    expect(choice).toEqual([]);
   });
 
   it("asks with what the plan says, and still runs here until an offer is chosen", async () => {
-    const { sent, taken } = show();
+    const { sent, choice } = show();
     await toggle();
     await screen.findByRole("radio", { name: /Lambda · A10/ });
     expect(sent.find(({ path }) => path === "/api/offers")?.body).toMatchObject({ needs: { memoryGb: 10.1, operations: 6 * 1e9 * 4096 * 100, resumes: true } });
-    expect(taken.at(-1)).toEqual({ offer: null, budget: null, maxHours: null });
+    expect(choice.at(-1)).toEqual({ offer: null, budget: null, maxHours: null });
     // The plan is for a machine of this server: nothing about it is doubted here.
     expect(screen.queryByText(/may be slow or refuse/)).toBeNull();
   });
 
   it("takes the chosen offer with its limits, nothing while one is wrong, and nothing once it is closed again", async () => {
-    const { taken } = show();
+    const { choice } = show();
     await toggle();
     await userEvent.click(await screen.findByRole("radio", { name: /Lambda · A10/ }));
     await userEvent.type(screen.getByLabelText(/Budget/), "5");
     const offer = { provider: "lambda", gpu: "A10", gpus: 1, kind: "on_demand", region: null };
-    await waitFor(() => expect(taken.at(-1)).toEqual({ offer, budget: 5, maxHours: null }));
+    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, maxHours: null }));
     expect(screen.getByText(/planned anew for the one you chose/)).toBeDefined();
     await userEvent.type(screen.getByLabelText(/Budget/), "x");
-    await waitFor(() => expect(taken.at(-1)).toBeNull());
+    await waitFor(() => expect(choice.at(-1)).toBeNull());
     await userEvent.type(screen.getByLabelText(/Budget/), "{Backspace}");
-    await waitFor(() => expect(taken.at(-1)).toEqual({ offer, budget: 5, maxHours: null }));
+    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, maxHours: null }));
     await toggle();
-    await waitFor(() => expect(taken.at(-1)).toBeNull());
+    await waitFor(() => expect(choice.at(-1)).toBeNull());
   });
 });

@@ -13,7 +13,7 @@ import { type KnownNeeds, RentalFields, type RentalForm, useRentalForm } from "@
 import { bytesText } from "@/text/numbers";
 import { useFieldError } from "./config-fields";
 
-type WhereCardProps = { answer: PlanAnswer | undefined; onTake: (taken: RentalChoice | null) => void };
+type WhereCardProps = { answer: PlanAnswer | undefined; onTake: (choice: RentalChoice | null) => void };
 
 /** The device and the memory the job asks for, or a machine that is rented for it. */
 export function WhereCard(rent: WhereCardProps) {
@@ -53,7 +53,7 @@ export function WhereCard(rent: WhereCardProps) {
   );
 }
 
-export type RentalChoice = RentalForm["taken"];
+export type RentalChoice = RentalForm["choice"];
 
 const GIB = 2 ** 30;
 /** For every parameter and token: two forward, four back. */
@@ -72,7 +72,7 @@ export function plannedNeeds(answer: PlanAnswer | undefined): KnownNeeds {
   };
 }
 
-type RentAccordionProps = { answer: PlanAnswer | undefined; onTake: (taken: RentalChoice | null) => void };
+type RentAccordionProps = { answer: PlanAnswer | undefined; onTake: (choice: RentalChoice | null) => void };
 
 /** Rented machines, for those who ask for them; closed, the job runs on a machine of this server. */
 export function RentAccordion(props: RentAccordionProps) {
@@ -91,15 +91,15 @@ export function RentAccordion(props: RentAccordionProps) {
 
 function Rent({ answer, onTake }: RentAccordionProps) {
   const rental = useRentalForm(plannedNeeds(answer), { preferLocal: true });
-  const taken = rental.wrong ? null : JSON.stringify(rental.taken);
+  const choice = rental.wrong ? null : JSON.stringify(rental.choice);
   useEffect(() => {
-    onTake(taken === null ? null : (JSON.parse(taken) as RentalChoice));
+    onTake(choice === null ? null : (JSON.parse(choice) as RentalChoice));
     return () => onTake(null);
-  }, [taken, onTake]);
+  }, [choice, onTake]);
   return (
     <div className="mt-3">
       <RentalFields rental={rental} fitsHere={answer?.fits} />
-      {rental.taken.offer && <p className="mt-3 text-xs text-dim">The plan beside is for a machine of this server. When the job starts, it is planned anew for the one you chose, and refused if it does not fit there.</p>}
+      {rental.choice.offer && <p className="mt-3 text-xs text-dim">The plan beside is for a machine of this server. When the job starts, it is planned anew for the one you chose, and refused if it does not fit there.</p>}
     </div>
   );
 }

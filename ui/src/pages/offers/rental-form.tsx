@@ -33,12 +33,12 @@ export function useRentalForm(known: KnownNeeds, { budget = "", maxHours = "", p
     values,
     selection,
     /** No hours were given: they follow from the number of operations, for each GPU. */
-    reckoned: operations !== null,
+    estimated: operations !== null,
     mistake,
     wrong: names.some((name) => mistake(name) !== null),
     type: (name: LimitName, text: string) => setTyped((before) => ({ ...before, [name]: text })),
     /** What is sent; no offer is this machine. */
-    taken: { offer: selection.choice, budget: parseNumber(values.budget), maxHours: parseNumber(values.maxHours) },
+    choice: { offer: selection.choice, budget: parseNumber(values.budget), maxHours: parseNumber(values.maxHours) },
   };
 }
 
@@ -62,7 +62,7 @@ export function RentalFields({ rental, hoursLabel = LIMITS.hours.label, fitsHere
   const field = (name: LimitName, label: string = LIMITS[name].label) => (
     <Field label={label} error={rental.mistake(name) ?? undefined} optional={name === "budget" || name === "maxHours"}>
       {(control) => (
-        <Input {...control} inputMode="decimal" autoComplete="off" value={rental.values[name]} placeholder={name === "hours" && rental.reckoned ? "reckoned from the plan" : LIMITS[name].placeholder} onChange={(event) => rental.type(name, event.target.value)} />
+        <Input {...control} inputMode="decimal" autoComplete="off" value={rental.values[name]} placeholder={name === "hours" && rental.estimated ? "reckoned from the plan" : LIMITS[name].placeholder} onChange={(event) => rental.type(name, event.target.value)} />
       )}
     </Field>
   );

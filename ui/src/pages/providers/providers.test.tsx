@@ -10,7 +10,7 @@ import { serveFrom } from "@/test-server";
 import { BudgetsCard } from "./budgets-card";
 import { ConnectDialog } from "./connect-dialog";
 import { capabilityRows, ProviderCard } from "./provider-card";
-import { ForgottenButton } from "./rentals-card";
+import { ReconcileButton } from "./rentals-card";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
 configure({ asyncUtilTimeout: 10_000 });
@@ -110,7 +110,7 @@ it("sets a budget for everything or for one project", async () => {
 
 async function runCheck(response: object) {
   serveFrom(({ method }) => ({ body: method === "POST" ? response : { items: [provider()], storage: { ready: true, reason: null } } }));
-  show(<ForgottenButton />);
+  show(<ReconcileButton />);
   await userEvent.click(screen.getByRole("button", { name: "Look for forgotten machines" }));
   return screen.getByRole("status");
 }

@@ -4,7 +4,7 @@ import { Link } from "@tanstack/react-router";
 import { ServerOff } from "lucide-react";
 import { useState } from "react";
 import { sentenceOf } from "@/api/problem";
-import { endForgottenMachines, type Rental, rentalsQuery, useProviderTitle } from "@/api/providers";
+import { reconcileRentals, type Rental, rentalsQuery, useProviderTitle } from "@/api/providers";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { type Column, DataTable } from "@/components/data-table";
@@ -50,7 +50,7 @@ export function RentalsCard({ connected }: { connected: boolean }) {
   return (
     <Card>
       <CardHeader title="Machines that run now" note={rentals.data && rentals.data.items.length > 0 && counted(rentals.data.items.length, "machine")}>
-        {connected && <ForgottenButton />}
+        {connected && <ReconcileButton />}
       </CardHeader>
       <Loaded query={rentals} skeleton={<SkeletonRows rows={2} />}>
         {({ items }) =>
@@ -70,7 +70,7 @@ export function RentalsCard({ connected }: { connected: boolean }) {
 type CheckResult = { tone: "good" | "bad"; lines: string[] };
 
 /** Ends rented machines without a job at once, instead of waiting for the worker; names the providers that did not answer. */
-export function ForgottenButton() {
+export function ReconcileButton() {
   const providerTitle = useProviderTitle();
   const [pending, setPending] = useState(false);
   const [result, setResult] = useState<CheckResult | null>(null);
@@ -79,7 +79,7 @@ export function ForgottenButton() {
     setPending(true);
     setResult(null);
     try {
-      const { ended, unseen } = await endForgottenMachines();
+      const { ended, unseen } = await reconcileRentals();
       const blind = unseen.map(({ provider, reason }) => `${providerTitle(provider)} could not be looked at: ${reason}`);
       const gone = ended.map(({ provider, key }) => `${key} at ${providerTitle(provider)} was ended.`);
       const first = ended.length > 0 ? `${counted(ended.length, "machine")} had no job.` : unseen.length > 0 ? null : "Every machine that runs has its job.";

@@ -47,7 +47,7 @@ export function withOverrides(requirements: Requirements, { gpus, memory, hours 
 }
 
 /** One thing a script needs: what, how sure, why, and the lines that say so. */
-export type NeedRow = { name: string; value: string; confidence: Confidence; reason: string | null; evidence: Evidence[] };
+type NeedRow = { name: string; value: string; confidence: Confidence; reason: string | null; evidence: Evidence[] };
 
 const METHODS = { full: "all weights", lora: "LoRA", qlora: "QLoRA" };
 const PURPOSES = { train: "training", infer: "running a model", other: "something else" };
@@ -195,7 +195,7 @@ function Row({ row, onShow }: { row: NeedRow; onShow: ShowLine }) {
   );
 }
 
-export type ShowLine = (evidence: Evidence) => void;
+type ShowLine = (evidence: Evidence) => void;
 
 const VISIBLE_LOCATIONS = 4;
 const TONES: Record<Confidence, string> = { stated: "text-success-soft", derived: "text-teal-soft", assumed: "text-warning" };
@@ -206,7 +206,7 @@ const MEANINGS: Record<Confidence, string> = {
 };
 
 /** How sure a value is, in one word. */
-export function Sureness({ confidence }: { confidence: Confidence }) {
+function Sureness({ confidence }: { confidence: Confidence }) {
   return (
     <span title={MEANINGS[confidence]} className={cn("font-[540]", TONES[confidence])}>
       {confidence}
@@ -215,7 +215,7 @@ export function Sureness({ confidence }: { confidence: Confidence }) {
 }
 
 /** The lines that a value rests on; each shows itself in the editor. */
-export function EvidenceLinks({ of, evidence, onShow }: { of: string; evidence: readonly Evidence[]; onShow: ShowLine }) {
+function EvidenceLinks({ of, evidence, onShow }: { of: string; evidence: readonly Evidence[]; onShow: ShowLine }) {
   const seen = new Set<string>();
   const locations = evidence.filter((each) => !seen.has(locationText(each)) && seen.add(locationText(each)));
   if (locations.length === 0) return null;
