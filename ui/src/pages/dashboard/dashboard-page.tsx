@@ -130,7 +130,7 @@ export function GettingStarted() {
           <p>A small model on text that every machine has. It needs no data, no GPU and a few minutes.</p>
           <DemoButton />
         </Step>
-        <Step number={2} title="Teach a model">
+        <Step number={2} title="Fine-tune a model">
           <p>Drop a file of examples, choose a model, and see live how it learns them. Then talk to it.</p>
           <div className="flex flex-wrap gap-2">
             <Button asChild>
@@ -145,7 +145,7 @@ export function GettingStarted() {
             <Link to="/script">Run a script</Link>
           </Button>
         </Step>
-        <Step number={4} title="Let scripts in">
+        <Step number={4} title="API access">
           <p>An API token lets a script talk to this server in your name, with only the rights you give it.</p>
           <Button asChild>
             <Link to="/settings" search={{ tab: "tokens" }}>

@@ -80,8 +80,8 @@ function LinkMissing() {
   usePageTitle("Link not valid");
   return (
     <BarePage>
-      <EmptyState wholePage icon={Link2Off} title="This link shows nothing.">
-        It was revoked, or it was cut short on its way. Ask whoever sent it for a new one.
+      <EmptyState wholePage icon={Link2Off} title="This link is invalid or was revoked.">
+        Ask whoever sent it for a new one.
       </EmptyState>
     </BarePage>
   );
