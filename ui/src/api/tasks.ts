@@ -3,19 +3,7 @@ import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient } from "./client";
 import { type Json, number, record, text, texts } from "./job-summary";
 import { isResting, jobQuery } from "./jobs";
-import type { components } from "./schema";
-import type { Job } from "./types";
-
-type Schemas = components["schemas"];
-
-export type JobKind = Job["kind"];
-export type NewEvaluation = Schemas["NewEvaluation"];
-export type NewExport = Schemas["NewExport"];
-export type CheckpointOfJob = Schemas["CheckpointOfJob"];
-export type Difference = Schemas["Difference"];
-export type Outcome = Schemas["Outcome"];
-/** A model in memory, or on its way there. */
-export type PlaygroundSession = Schemas["PlaygroundOut"];
+import type { Job, JobKind, NewEvaluation, NewExport } from "./types";
 
 const MOVING_EVERY = 1_000;
 const RESTING_EVERY = 15_000;

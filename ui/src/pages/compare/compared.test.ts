@@ -1,6 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Outcome } from "@/api/tasks";
-import type { Curve, Curves } from "@/api/types";
+import type { Curve, Curves, Outcome } from "@/api/types";
 import { comparedChartSpecs, comparedSeries, figuresOf, labelsOf, valueNear } from "./compared";
 import { allFields, pathText, valueText } from "./side-tables";
 

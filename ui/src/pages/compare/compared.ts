@@ -1,7 +1,6 @@
 /** What a comparison draws and says, from the runs themselves. */
 import { measured } from "@/api/job-summary";
-import type { Outcome } from "@/api/tasks";
-import type { Curve, Curves, Job } from "@/api/types";
+import type { Curve, Curves, Job, Outcome } from "@/api/types";
 import { METRICS, type PageChartSpec } from "@/charts/chart-spec";
 import { countText, durationText, metricText } from "@/text/numbers";
 

@@ -2,8 +2,7 @@
 import { Link } from "@tanstack/react-router";
 import { X } from "lucide-react";
 import { type ReactNode, useMemo, useState } from "react";
-import type { Difference, Outcome } from "@/api/tasks";
-import type { Job } from "@/api/types";
+import type { Difference, Job, Outcome } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { JobStatusBadge } from "@/pages/jobs/job-table";

@@ -1,7 +1,7 @@
 /** Evaluations of a job: the form, the results, and the answers before and after training with their word differences. */
 import { Gauge } from "lucide-react";
-import { type Answered, type Evaluation, type Measured, type NewEvaluation, readEvaluation, type Score, startEvaluation } from "@/api/tasks";
-import type { Job } from "@/api/types";
+import { type Answered, type Evaluation, type Measured, readEvaluation, type Score, startEvaluation } from "@/api/tasks";
+import type { Job, NewEvaluation } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Notice } from "@/components/notice";

@@ -4,7 +4,7 @@ import { ArrowUp, ChevronRight, MessageSquareText, Square, Trash2 } from "lucide
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useLayoutEffect, useRef, useState } from "react";
 import { openedQuery, playgroundQuery, type Source } from "@/api/playground";
 import { sentenceOf } from "@/api/problem";
-import type { PlaygroundSession } from "@/api/tasks";
+import type { PlaygroundSession } from "@/api/types";
 import { Button, Spinner } from "@/components/button";
 import { Card } from "@/components/card";
 import { Textarea } from "@/components/input";

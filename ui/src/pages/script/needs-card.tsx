@@ -52,7 +52,7 @@ type NeedRow = { name: string; value: string; confidence: Confidence; reason: st
 const METHODS = { full: "all weights", lora: "LoRA", qlora: "QLoRA" };
 const PURPOSES = { train: "training", infer: "running a model", other: "something else" };
 
-/** Everything but the three figures that can be overruled. Where nothing was found there is no row. */
+/** Everything but the three figures that can be overridden. Where nothing was detected there is no row. */
 export function needRows(requirements: Requirements): NeedRow[] {
   const rows: NeedRow[] = [];
   const one = <Value,>(name: string, given: Detected<Value> | null, text: (value: Value) => string | null) => {
@@ -105,7 +105,7 @@ type NeedsCardProps = {
   onShow: ShowLine;
 };
 
-/** What the script was found to need, value by value. The three that decide what it costs can be overruled. */
+/** The detected requirements of the script, value by value. The three that decide what it costs can be overridden. */
 export function NeedsCard({ needs, overrides, mistakes, onOverride, onShow }: NeedsCardProps) {
   return (
     <Card aria-label="What it needs">
