@@ -2,8 +2,8 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { queryClient } from "@/api/query-client";
-import { router } from "./router";
+import { queryClient } from "./api/client";
+import { router } from "./routes";
 import "./styles/app.css";
 
 const root = document.getElementById("root");

@@ -1,11 +1,22 @@
+/** The routes and the router. Each page is loaded when it is first visited. */
 import type { QueryClient } from "@tanstack/react-query";
-import { createRootRouteWithContext, createRoute, lazyRouteComponent, redirect } from "@tanstack/react-router";
-import { authStateQuery } from "@/api/auth-state";
-import { jobQuery } from "@/api/jobs";
-import { PageError } from "./shell/page-error";
-import { PagePending } from "./shell/page-pending";
-import { Root } from "./shell/root";
-import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, scriptSearch, settingsSearch } from "./shell/search-params";
+import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
+import { authStateQuery } from "./api/auth";
+import { queryClient } from "./api/client";
+import { jobQuery } from "./api/jobs";
+import { Toasts } from "./components/toasts";
+import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, scriptSearch, settingsSearch } from "./shell/address";
+import { BarePagePending, PagePending } from "./shell/page";
+import { BarePageError, NotFound, PageError } from "./shell/page-error";
+
+function Root() {
+  return (
+    <>
+      <Outlet />
+      <Toasts />
+    </>
+  );
+}
 
 const root = createRootRouteWithContext<{ queryClient: QueryClient }>()({ component: Root });
 
@@ -25,19 +36,19 @@ const auth = createRoute({
 const verify = createRoute({
   getParentRoute: () => root,
   path: "/auth/verify",
-  component: lazyRouteComponent(() => import("./pages/auth/verify-page"), "VerifyPage"),
+  component: lazyRouteComponent(() => import("./pages/auth/email-link-pages"), "VerifyPage"),
 });
 
 const forgot = createRoute({
   getParentRoute: () => root,
   path: "/auth/forgot",
-  component: lazyRouteComponent(() => import("./pages/auth/forgot-page"), "ForgotPage"),
+  component: lazyRouteComponent(() => import("./pages/auth/email-link-pages"), "ForgotPage"),
 });
 
 const reset = createRoute({
   getParentRoute: () => root,
   path: "/auth/reset",
-  component: lazyRouteComponent(() => import("./pages/auth/reset-page"), "ResetPage"),
+  component: lazyRouteComponent(() => import("./pages/auth/email-link-pages"), "ResetPage"),
 });
 
 const setup = createRoute({
@@ -111,7 +122,7 @@ const newJob = createRoute({
   component: lazyRouteComponent(() => import("./pages/new-job/new-job-page"), "NewJobPage"),
 });
 
-/** A short address for letters and scripts, which know a job but not its project. */
+/** A short address for emails and scripts, which know a job but not its project. */
 const jobById = createRoute({
   ...appPage,
   path: "/jobs/$jobId",
@@ -189,7 +200,7 @@ const settings = createRoute({
   component: lazyRouteComponent(() => import("./pages/settings/settings-page"), "SettingsPage"),
 });
 
-export const routeTree = root.addChildren([
+const routeTree = root.addChildren([
   landing,
   auth,
   verify,
@@ -199,3 +210,22 @@ export const routeTree = root.addChildren([
   shared,
   app.addChildren([dashboard, projects, project, newJobInProject, job, jobs, newJob, jobById, datasets, dataset, models, finetune, script, checkpoints, compare, playground, providers, settings]),
 ]);
+
+export const router = createRouter({
+  routeTree,
+  context: { queryClient },
+  defaultPreload: "intent",
+  // The query cache decides what is fresh; a second cache would only disagree with it.
+  defaultPreloadStaleTime: 0,
+  defaultPendingMs: 200,
+  defaultPendingComponent: BarePagePending,
+  defaultErrorComponent: BarePageError,
+  defaultNotFoundComponent: NotFound,
+  scrollRestoration: true,
+});
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: typeof router;
+  }
+}

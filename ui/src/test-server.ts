@@ -8,9 +8,9 @@ export function serveFrom(answer: (sent: Sent) => Answer): Sent[] {
   const sent: Sent[] = [];
   vi.stubGlobal("fetch", async (request: Request) => {
     const text = await request.text();
-    const asked = { method: request.method, path: new URL(request.url).pathname, body: text ? JSON.parse(text) : null };
-    sent.push(asked);
-    const { status = 200, body } = answer(asked);
+    const received = { method: request.method, path: new URL(request.url).pathname, body: text ? JSON.parse(text) : null };
+    sent.push(received);
+    const { status = 200, body } = answer(received);
     return body === undefined ? new Response(null, { status }) : Response.json(body, { status });
   });
   return sent;

@@ -1,10 +1,9 @@
-/** What people do with their own account: profile, password, sessions, API tokens. */
-import { queryOptions } from "@tanstack/react-query";
-import { authStateQuery } from "./auth-state";
-import { answerOf, api } from "./client";
-import { queryClient } from "./query-client";
+/** Accounts: a person's own profile, password, sessions and API tokens; for administrators also people, invitations and the audit log. */
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { authStateQuery } from "./auth";
+import { answerOf, api, queryClient } from "./client";
 import type { components } from "./schema";
-import type { User } from "./types";
+import type { Role, User } from "./types";
 
 type Schemas = components["schemas"];
 
@@ -54,4 +53,26 @@ export const serverQuery = queryOptions({
   queryKey: ["server"],
   queryFn: () => answerOf(api.GET("/api/server")),
   staleTime: 5 * 60_000,
+});
+
+export const peopleQuery = queryOptions({
+  queryKey: ["people"],
+  queryFn: () => answerOf(api.GET("/api/users")),
+});
+
+export async function changePerson(id: string, change: { role?: Role; disabled?: boolean }) {
+  await answerOf(api.PATCH("/api/users/{user_id}", { params: { path: { user_id: id } }, body: change }));
+  await queryClient.invalidateQueries({ queryKey: peopleQuery.queryKey });
+}
+
+export const invite = (body: { email: string; role: Role }) => answerOf(api.POST("/api/invitations", { body }));
+
+const AUDIT_PAGE = 50;
+
+export const auditQuery = infiniteQueryOptions({
+  queryKey: ["audit"],
+  queryFn: ({ pageParam }) =>
+    answerOf(api.GET("/api/audit-events", { params: { query: { limit: AUDIT_PAGE, before: pageParam } } })),
+  initialPageParam: undefined as string | undefined,
+  getNextPageParam: (page) => page.nextBefore ?? undefined,
 });

@@ -1,6 +1,8 @@
-import { answerOf, api } from "./client";
+/** Sign-in, sign-up and password reset, and who is signed in: the query that every page starts from. */
+import { queryOptions } from "@tanstack/react-query";
+import { answerOf, api, queryClient, setCsrfToken } from "./client";
 import type { components } from "./schema";
-import type { OAuthProvider } from "./types";
+import type { OAuthProvider, SignedIn } from "./types";
 
 type Schemas = components["schemas"];
 
@@ -25,3 +27,52 @@ export const resetPassword = (body: Schemas["ResetPassword"]) =>
 /** OAuth is a journey of whole pages: the address is followed, not fetched. */
 export const oauthStart = (provider: OAuthProvider, next: string) =>
   `/api/auth/oauth/${provider}/start?next=${encodeURIComponent(next)}`;
+
+export const authStateQuery = queryOptions({
+  queryKey: ["auth", "state"],
+  queryFn: async () => {
+    const state = await answerOf(api.GET("/api/auth/state"));
+    setCsrfToken(state.csrfToken);
+    return state;
+  },
+  staleTime: 60_000,
+});
+
+export const isSignedIn = (userId: string) => queryClient.getQueryData(authStateQuery.queryKey)?.user?.id === userId;
+
+/** Takes over a new session at once, without a second request. */
+export function setSignedIn({ user, csrfToken }: SignedIn) {
+  setCsrfToken(csrfToken);
+  queryClient.setQueryData(authStateQuery.queryKey, (state) =>
+    state ? { ...state, setupRequired: false, user, csrfToken } : undefined,
+  );
+  // With no earlier answer to amend, the next reader fetches a fresh one.
+  if (!queryClient.getQueryData(authStateQuery.queryKey)) {
+    void queryClient.invalidateQueries({ queryKey: authStateQuery.queryKey });
+  }
+}
+
+/** Forgets everything that belonged to the person who was signed in. */
+export async function setSignedOut() {
+  setCsrfToken(null);
+  forgetTab();
+  queryClient.removeQueries({ predicate: (query) => query.queryKey[0] !== "auth" });
+  queryClient.setQueryData(authStateQuery.queryKey, (state) =>
+    state ? { ...state, user: null, csrfToken: null } : undefined,
+  );
+  await queryClient.invalidateQueries({ queryKey: authStateQuery.queryKey });
+}
+
+/** Conversations and drafts. */
+function forgetTab() {
+  try {
+    sessionStorage.clear();
+  } catch {
+    // A browser that keeps nothing has nothing to forget.
+  }
+}
+
+export async function renewCsrfToken(): Promise<boolean> {
+  const state = await queryClient.fetchQuery({ ...authStateQuery, staleTime: 0 });
+  return state.csrfToken !== null;
+}

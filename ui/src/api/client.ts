@@ -1,9 +1,113 @@
+/**
+ * The typed API client and the query cache.
+ * Every request carries the CSRF token. When the session has ended, a request waits until the person has signed in
+ * again and is then sent once more, so that nothing that was typed is lost.
+ */
+import { QueryClient } from "@tanstack/react-query";
 import createClient from "openapi-fetch";
-import { csrfToken } from "./csrf";
-import { problemFromBody } from "./problem";
+import { useSyncExternalStore } from "react";
+import { ApiProblem, mayPass, problemFromBody, unreachable } from "./problem";
 import type { paths } from "./schema";
-import { createSessionFetch } from "./session-fetch";
-import { askToSignInAgain } from "./sign-in-again";
+
+const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
+
+type Surroundings = {
+  fetch: (request: Request) => Promise<Response>;
+  csrfToken: () => string | null;
+  /** Resolves to whether the same person is signed in again. */
+  signInAgain: () => Promise<boolean>;
+  /** Fetches a fresh token; resolves to whether there is one. */
+  renewCsrfToken: () => Promise<boolean>;
+};
+
+async function codeOf(response: Response): Promise<string> {
+  return problemFromBody(response.status, await response.clone().json().catch(() => null)).code;
+}
+
+export function createSessionFetch(around: Surroundings) {
+  async function send(request: Request): Promise<Response> {
+    const token = around.csrfToken();
+    if (token !== null && !SAFE_METHODS.has(request.method)) request.headers.set("X-CSRF-Token", token);
+    try {
+      return await around.fetch(request);
+    } catch (error) {
+      // A request that was called off is not a failure of the connection.
+      if (request.signal.aborted) throw error;
+      throw unreachable();
+    }
+  }
+
+  return async function sessionFetch(request: Request): Promise<Response> {
+    const again = request.clone();
+    const response = await send(request);
+    // The auth pages handle their own refusals; asking to sign in while signing in would go round in circles.
+    const entering = new URL(again.url).pathname.startsWith("/api/auth/");
+    if (!entering && response.status === 401 && (await codeOf(response)) === "not_signed_in") {
+      return (await around.signInAgain()) ? send(again) : response;
+    }
+    // Signing in from another tab replaces the token this page was given.
+    if (response.status === 403 && (await codeOf(response)) === "csrf") {
+      return (await around.renewCsrfToken()) ? send(again) : response;
+    }
+    return response;
+  };
+}
+
+type Question = { answer: Promise<boolean>; settle: (signedIn: boolean) => void };
+
+let question: Question | null = null;
+const listeners = new Set<() => void>();
+
+const announce = () => listeners.forEach((listener) => listener());
+
+function newQuestion(): Question {
+  let settle!: Question["settle"];
+  const answer = new Promise<boolean>((resolve) => {
+    settle = resolve;
+  });
+  return { answer, settle };
+}
+
+/** Asks once for any number of waiting requests. Resolves to whether the same person is signed in again. */
+export function askToSignInAgain(): Promise<boolean> {
+  if (question === null) {
+    question = newQuestion();
+    announce();
+  }
+  return question.answer;
+}
+
+export function answerSignInAgain(signedIn: boolean) {
+  question?.settle(signedIn);
+  question = null;
+  announce();
+}
+
+const subscribe = (listener: () => void) => {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+};
+
+export const useSignInRequired = () => useSyncExternalStore(subscribe, () => question !== null);
+
+export const queryClient = new QueryClient({
+  defaultOptions: {
+    queries: {
+      staleTime: 15_000,
+      retry: (failures, error) => failures < 2 && mayPass(error),
+    },
+    mutations: { retry: false },
+  },
+});
+
+/** The token that proves to the server that an unsafe request was made by this page. It changes with the session. */
+let current: string | null = null;
+
+const csrfToken = () => current;
+
+export function setCsrfToken(token: string | null) {
+  current = token;
+}
 
 /** For what is not JSON in both directions. */
 export const sessionFetch = createSessionFetch({
@@ -11,10 +115,11 @@ export const sessionFetch = createSessionFetch({
   csrfToken,
   signInAgain: askToSignInAgain,
   // Imported when needed: that module is itself a user of this one.
-  renewCsrfToken: async () => (await import("./auth-state")).renewCsrfToken(),
+  renewCsrfToken: async () => (await import("./auth")).renewCsrfToken(),
 });
 
-export const api = createClient<paths>({ baseUrl: window.location.origin, credentials: "same-origin", fetch: sessionFetch });
+// There is no page around this module where a test only needs a pure function of a component's file.
+export const api = createClient<paths>({ baseUrl: globalThis.location?.origin, credentials: "same-origin", fetch: sessionFetch });
 
 type Outcome<T> = { data?: T; error?: unknown; response: Response };
 
@@ -24,3 +129,25 @@ export async function answerOf<T>(request: Promise<Outcome<T>>): Promise<T> {
   if (!response.ok) throw problemFromBody(response.status, error);
   return data as T;
 }
+
+const OFFSET = "Upload-Offset";
+
+async function ask(address: string, init: RequestInit, sent: number): Promise<number> {
+  const response = await sessionFetch(new Request(new URL(address, window.location.origin), { credentials: "same-origin", ...init }));
+  // An answer without a body cannot say it itself.
+  if (response.status === 404) throw new ApiProblem("What this upload belongs to is no longer on the server. Upload it anew.", { status: 404, code: "not_found" });
+  if (!response.ok) throw problemFromBody(response.status, await response.json().catch(() => null));
+  const offset = Number(response.headers.get(OFFSET) ?? Number.NaN);
+  return Number.isInteger(offset) ? offset : sent;
+}
+
+/** How many bytes the server has. */
+export const receivedAt = (address: string, signal: AbortSignal) => ask(address, { method: "HEAD", signal }, 0);
+
+/** Resolves to how many bytes the server then has. */
+export const sendAt = (address: string, bytes: ArrayBuffer, offset: number, signal: AbortSignal) =>
+  ask(
+    address,
+    { method: "PATCH", body: bytes, signal, headers: { [OFFSET]: String(offset), "Content-Type": "application/octet-stream" } },
+    offset + bytes.byteLength,
+  );

@@ -1,8 +1,6 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { answerOf, api } from "./client";
-import { receivedAt, sendAt } from "./pieces";
+import { answerOf, api, queryClient, receivedAt, sendAt } from "./client";
 import { pollInterval } from "./problem";
-import { queryClient } from "./query-client";
 import type { components } from "./schema";
 import type { Dataset } from "./types";
 
@@ -12,7 +10,7 @@ const MOVING_EVERY = 1_000;
 const RESTING_EVERY = 30_000;
 
 /** Nothing happens to it until somebody asks. An upload moves as well, but its own page knows how far it is. */
-export const isSettled = ({ status }: Pick<Dataset, "status">) => status === "ready" || status === "failed";
+const isSettled = ({ status }: Pick<Dataset, "status">) => status === "ready" || status === "failed";
 
 type Wanted = { search?: string; limit: number; offset?: number };
 
@@ -52,7 +50,7 @@ export const problemsQuery = (dataset: Pick<Dataset, "id" | "format" | "columns"
 
 export const convertedAddress = (id: string) => `/api/datasets/${id}/converted`;
 
-export const forgetDatasets = () => queryClient.invalidateQueries({ queryKey: ["datasets", "list"] });
+const forgetDatasets = () => queryClient.invalidateQueries({ queryKey: ["datasets", "list"] });
 
 function keep(dataset: Dataset): Dataset {
   queryClient.setQueryData(datasetQuery(dataset.id).queryKey, dataset);
@@ -72,7 +70,7 @@ export async function deleteDataset(id: string) {
   void forgetDatasets();
 }
 
-/** The server has the last byte: what it makes of it is asked for now, not at the next look. */
+/** The server has the last byte: fetch its report now instead of at the next poll. */
 export const refreshDataset = (id: string) => {
   void queryClient.invalidateQueries({ queryKey: datasetQuery(id).queryKey });
   return forgetDatasets();

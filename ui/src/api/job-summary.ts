@@ -1,6 +1,15 @@
-/** A typed reading of what a job's run says about itself, which the job carries as free JSON. */
-import { type Json, measured, number, record, text } from "./free-json";
+/** Typed readers for the free JSON of a job: its summary, its marks and findings, and what it costs. A value of the wrong type reads as null or empty. */
+import { numberOf } from "@/text/numbers";
 import type { Job } from "./types";
+
+export type Json = Record<string, unknown>;
+
+export const record = (value: unknown): Json => (typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {});
+export const number = (value: unknown): number | null => (typeof value === "number" && Number.isFinite(value) ? value : null);
+/** What a run measured: a number, or one of the texts that JSON has for NaN and the infinities. */
+export const measured = (value: unknown): number | null => (typeof value === "number" || value === "NaN" || value === "Infinity" || value === "-Infinity" ? numberOf(value) : null);
+export const text = (value: unknown): string | null => (typeof value === "string" ? value : null);
+export const texts = (value: unknown): string[] => (Array.isArray(value) ? value.map(String) : []);
 
 function numbersIn(value: unknown): Record<string, number> {
   return Object.fromEntries(Object.entries(record(value)).flatMap(([name, item]) => (typeof item === "number" ? [[name, item]] : [])));
@@ -17,7 +26,7 @@ export type Mark = {
 };
 
 /** What TrainCard's diagnosis found wrong with the run: the same as on its card. */
-export type RunFinding = { kind: string; severity: string; sentence: string };
+type RunFinding = { kind: string; severity: string; sentence: string };
 
 export type Summary = {
   phase: string | null;
@@ -92,4 +101,45 @@ export function progressOf(job: Pick<Job, "summary" | "status">): number | null 
   const { step, totalSteps } = readSummary(job);
   if (step === null || !totalSteps) return null;
   return Math.min(1, step / totalSteps);
+}
+
+export type Cost = {
+  soFar: number;
+  hourly: number;
+  estimated: { low: number; likely: number; high: number } | null;
+  limit: number | null;
+  provider: string;
+  gpu: string | null;
+  gpus: number;
+  region: string | null;
+  kind: string | null;
+  billedSeconds: number;
+  running: boolean;
+  /** What the service says of the machine. */
+  detail: string | null;
+  page: string | null;
+};
+
+export function readCost(job: Pick<Job, "summary">): Cost | null {
+  const cost = record(job.summary.cost);
+  const soFar = number(cost.so_far);
+  const provider = text(cost.provider);
+  if (soFar === null || provider === null) return null;
+  const estimated = record(cost.estimated);
+  const [low, likely, high] = [number(estimated.low), number(estimated.likely), number(estimated.high)];
+  return {
+    soFar,
+    hourly: number(cost.hourly) ?? 0,
+    estimated: low === null || likely === null || high === null ? null : { low, likely, high },
+    limit: number(cost.limit),
+    provider,
+    gpu: text(cost.gpu),
+    gpus: number(cost.gpus) ?? 1,
+    region: text(cost.region),
+    kind: text(cost.kind),
+    billedSeconds: number(cost.billed_seconds) ?? 0,
+    running: cost.running === true,
+    detail: text(cost.detail),
+    page: text(cost.page),
+  };
 }

@@ -1,6 +1,7 @@
+/** Training jobs: lists, details, curves, logs, files, comparisons, share links, and the commands that start and change a job. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { answerOf, api } from "./client";
-import { queryClient } from "./query-client";
+import { answerOf, api, queryClient } from "./client";
+import { pollInterval } from "./problem";
 import type { Curves, Extension, Job, JobStatus, LiveSettings, Move, NewJob, PlanRequest } from "./types";
 
 /** States in which nothing happens until somebody asks for it. */
@@ -10,8 +11,8 @@ export const isResting = (status: JobStatus) => RESTING.includes(status);
 const LIVE_EVERY = 2_000;
 const RESTING_EVERY = 15_000;
 
-/** Lists have no stream: they look again often while something in them moves, and rarely otherwise. */
-const pace = (jobs: Job[] | undefined) => (jobs?.some((job) => !isResting(job.status)) ? LIVE_EVERY : RESTING_EVERY);
+/** Lists have no stream: they are polled often while a job in them is active, and rarely otherwise. */
+const listInterval = (jobs: Job[] | undefined) => (jobs?.some((job) => !isResting(job.status)) ? LIVE_EVERY : RESTING_EVERY);
 
 type Wanted = { projectId?: string; status?: JobStatus[]; search?: string; limit: number; offset?: number };
 
@@ -21,7 +22,7 @@ export const jobsQuery = ({ projectId, status, search = "", limit, offset = 0 }:
     queryFn: ({ signal }) =>
       answerOf(api.GET("/api/training-jobs", { params: { query: { projectId, status, search, limit, offset } }, signal })),
     placeholderData: keepPreviousData,
-    refetchInterval: (query) => pace(query.state.data?.items),
+    refetchInterval: (query) => listInterval(query.state.data?.items),
   });
 
 export const totalsQuery = queryOptions({
@@ -64,7 +65,7 @@ export const scriptQuery = (id: string) =>
 
 const inPath = (path: string) => path.split("/").map(encodeURIComponent).join("/");
 
-/** What a script wrote or changed in its folder; looked at anew with every state that its job enters. */
+/** What a script wrote or changed in its folder; fetched again with every state that its job enters. */
 export const artifactsQuery = ({ id, status }: Pick<Job, "id" | "status">) =>
   queryOptions({
     queryKey: ["jobs", "artifacts", id, status],
@@ -87,7 +88,7 @@ export const planQuery = (body: PlanRequest) =>
     staleTime: 60_000,
   });
 
-/** The script that a job would run; asked for when somebody wants to see it. */
+/** The script that a job would run; fetched when somebody opens it. */
 export const planScriptQuery = (body: PlanRequest) =>
   queryOptions({
     queryKey: ["plan", "script", body],
@@ -99,7 +100,7 @@ type Range = { from?: number; to?: number; points?: number; series?: string[] };
 
 export async function fetchCurves(id: string, range: Range = {}, signal?: AbortSignal): Promise<Curves> {
   const answer = await answerOf(api.GET("/api/training-jobs/{job_id}/metrics", { params: { ...at(id), query: range }, signal }));
-  // The same address gives rows when asked for them; this one never asks.
+  // The same address can also return rows; this client never requests them.
   return answer as Curves;
 }
 
@@ -138,3 +139,79 @@ export async function deleteJob(id: string) {
 
 /** From its newest checkpoint, on another machine; no offer is this one. */
 export const moveJob = async (id: string, body: Move) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/move", { params: at(id), body })));
+
+export const readLogs = (id: string, after: number | undefined, signal?: AbortSignal) =>
+  answerOf(api.GET("/api/training-jobs/{job_id}/logs", { params: { ...at(id), query: { after } }, signal }));
+
+export const logSearchQuery = (id: string, text: string) =>
+  queryOptions({
+    queryKey: ["jobs", "log-search", id, text],
+    queryFn: ({ signal }) =>
+      answerOf(api.GET("/api/training-jobs/{job_id}/logs/search", { params: { ...at(id), query: { text } }, signal })),
+    enabled: text !== "",
+    staleTime: 0,
+  });
+
+/** What can train here, and what to do for those that cannot. */
+export const backendsQuery = queryOptions({
+  queryKey: ["backends"],
+  queryFn: ({ signal }) => answerOf(api.GET("/api/backends", { signal })),
+  staleTime: 5 * 60_000,
+});
+
+export const FEWEST = 2;
+export const MOST = 8;
+
+const MOVING_EVERY = 3_000;
+
+export const comparisonQuery = (ids: readonly string[]) =>
+  queryOptions({
+    queryKey: ["compare", ids],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/compare", { params: { query: { job: [...ids] } }, signal })),
+    enabled: ids.length >= FEWEST,
+    refetchInterval: (query) => (query.state.data?.jobs.some((job) => !isResting(job.status)) ? MOVING_EVERY : false),
+  });
+
+/** The curves of each run, in the order of the ids. */
+export const comparedCurvesQuery = (ids: readonly string[], series: string[], live: boolean) =>
+  queryOptions({
+    queryKey: ["compare", "curves", ids],
+    queryFn: ({ signal }) => Promise.all(ids.map((id) => fetchCurves(id, { series }, signal))),
+    enabled: ids.length >= FEWEST,
+    refetchInterval: live ? MOVING_EVERY : false,
+  });
+
+export const sharesQuery = (jobId: string) =>
+  queryOptions({
+    queryKey: ["jobs", "shares", jobId],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/shares", { params: at(jobId), signal })),
+  });
+
+export async function createShare(jobId: string) {
+  const created = await answerOf(api.POST("/api/training-jobs/{job_id}/shares", { params: at(jobId) }));
+  void queryClient.invalidateQueries({ queryKey: sharesQuery(jobId).queryKey });
+  return created;
+}
+
+export async function revokeShare(jobId: string, shareId: string) {
+  await answerOf(
+    api.DELETE("/api/training-jobs/{job_id}/shares/{share_id}", { params: { path: { job_id: jobId, share_id: shareId } } }),
+  );
+  await queryClient.invalidateQueries({ queryKey: sharesQuery(jobId).queryKey });
+}
+
+const POLL = 2_000;
+
+export const sharedJobQuery = (token: string) =>
+  queryOptions({
+    queryKey: ["shared", "job", token],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/shared/job", { params: { header: { "x-share-token": token } }, signal })),
+    refetchInterval: (query) => pollInterval(query, query.state.data && isResting(query.state.data.status) ? 15_000 : POLL),
+  });
+
+export const sharedCurvesQuery = (token: string, live: boolean) =>
+  queryOptions({
+    queryKey: ["shared", "curves", token],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/shared/metrics", { params: { header: { "x-share-token": token } }, signal })),
+    refetchInterval: live ? POLL : false,
+  });

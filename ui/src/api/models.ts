@@ -1,14 +1,12 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { answerOf, api } from "./client";
-import { receivedAt, sendAt } from "./pieces";
-import { queryClient } from "./query-client";
+import { answerOf, api, queryClient, receivedAt, sendAt } from "./client";
 import type { components } from "./schema";
 import type { Model } from "./types";
 
 const MOVING_EVERY = 1_000;
 const RESTING_EVERY = 30_000;
 
-export const isSettledModel = ({ status }: Pick<Model, "status">) => status === "ready" || status === "failed";
+const isSettledModel = ({ status }: Pick<Model, "status">) => status === "ready" || status === "failed";
 
 export const catalogueQuery = queryOptions({
   queryKey: ["catalogue"],
@@ -28,9 +26,9 @@ const at = (id: string) => ({ path: { model_id: id } });
 export const forgetModels = () => queryClient.invalidateQueries({ queryKey: modelsQuery.queryKey });
 
 async function changed<T>(answer: Promise<T>): Promise<T> {
-  const found = await answer;
+  const result = await answer;
   void forgetModels();
-  return found;
+  return result;
 }
 
 export const addModel = (body: components["schemas"]["NewModel"]) => changed(answerOf(api.POST("/api/models", { body })));

@@ -6,8 +6,8 @@ const plan = { device: "cuda", precision: "bf16", memory, memory_total_bytes: 10
 
 describe("a plan", () => {
   it("has a GPU's memory and the host's", () => {
-    const found = readPlan({ ...plan, host: { ...memory, weights: 90, limit_bytes: 200 } });
-    expect(found?.memories.map(({ name, total, limit }) => [name, total, limit])).toEqual([
+    const parsed = readPlan({ ...plan, host: { ...memory, weights: 90, limit_bytes: 200 } });
+    expect(parsed?.memories.map(({ name, total, limit }) => [name, total, limit])).toEqual([
       ["GPU", 10, 100],
       ["Host", 96, 200],
     ]);

@@ -1,5 +1,5 @@
 /** A typed reading of a plan: what a run needs, where it goes, and how fast it should be. */
-import { type Json, number, record, text, texts } from "./free-json";
+import { type Json, number, record, text, texts } from "./job-summary";
 
 export const MEMORY_KINDS = ["weights", "gradients", "optimizer", "activations", "overhead"] as const;
 export type MemoryKind = (typeof MEMORY_KINDS)[number];
@@ -19,7 +19,7 @@ export type Plan = {
   trainedParameters: number | null;
   /** The GPU's first; a CPU trains in the host's alone. */
   memories: MemoryUse[];
-  /** What torch should reserve on the GPU; the driver's own share is in the total besides. */
+  /** What torch should reserve on the GPU; the total also includes the driver's own share. */
   gpuReserved: number | null;
   tokensPerStep: number | null;
   tokensPerSecond: number | null;

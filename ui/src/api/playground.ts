@@ -1,12 +1,53 @@
-/** Models held in memory to talk to, and their answers, token by token. */
+/** Playground sessions, and the answers of a model as they stream in, token by token. */
 import { queryOptions } from "@tanstack/react-query";
-import { answerOf, api, sessionFetch } from "./client";
-import { eventsOf } from "./event-stream";
-import { type Json, number, record, text } from "./free-json";
+import { answerOf, api, queryClient, sessionFetch } from "./client";
+import { type Json, number, record, text } from "./job-summary";
 import { ApiProblem, pollInterval, problemFromBody } from "./problem";
-import { queryClient } from "./query-client";
 
-/** What to talk to: a run's finished model, one of its checkpoints, or a model of one's own. */
+/**
+ * Server-sent events from an answer to `fetch`, for what EventSource cannot ask: it only knows GET.
+ *
+ * The network cuts where it likes, inside a line, a character or between "\r" and "\n"; an event is
+ * handed on only when its empty line has arrived. An event that the stream cuts off is dropped.
+ */
+export async function* eventsOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+  const reader = stream.getReader();
+  const decoder = new TextDecoder();
+  const events = new EventLines();
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      yield* events.take(decoder.decode(value, { stream: true }));
+    }
+  } finally {
+    // Somebody who stops reading also tells the server, which then stops writing.
+    void reader.cancel().catch(() => undefined);
+  }
+}
+
+class EventLines {
+  #rest = "";
+  #data: string[] = [];
+
+  *take(chunk: string): Generator<string> {
+    this.#rest += chunk;
+    for (;;) {
+      const end = /\r\n|\n|\r(?!$)/.exec(this.#rest);
+      if (end === null) return;
+      const line = this.#rest.slice(0, end.index);
+      this.#rest = this.#rest.slice(end.index + end[0].length);
+      if (line === "") {
+        if (this.#data.length > 0) yield this.#data.join("\n");
+        this.#data = [];
+      } else if (line.startsWith("data:")) {
+        this.#data.push(line.slice(line[5] === " " ? 6 : 5));
+      }
+    }
+  }
+}
+
+/** The model to load: a run's finished model, one of its checkpoints, or a model of one's own. */
 export type Source = { jobId: string; checkpointId?: string } | { modelId: string };
 
 const IDLE_MINUTES = 10;
@@ -45,7 +86,7 @@ export type Sampled = { model: string; temperature: number; top_p: number; max_t
 
 export type Question = { messages: Message[] } | { prompt: string };
 
-export type Piece = { text: string; finish: string | null; tokens: number | null };
+type Piece = { text: string; finish: string | null; tokens: number | null };
 
 /** Asks a loaded model. Pieces come as it writes them; calling the request off stops it. */
 export async function* askModel(sessionId: string, question: Question, sampled: Sampled, signal: AbortSignal): AsyncGenerator<Piece> {
@@ -66,8 +107,8 @@ export async function* askModel(sessionId: string, question: Question, sampled: 
   }
 }
 
-/** The model's own refusals have the shape of the protocol that it speaks; the server's have ours. */
-export function refusal(status: number, body: unknown): ApiProblem {
+/** Errors of the model have the shape of its protocol; errors of the server have ours. */
+function refusal(status: number, body: unknown): ApiProblem {
   const error = record(record(body).error);
   const message = text(error.message);
   return message === null ? problemFromBody(status, body) : new ApiProblem(message, { status, code: text(error.code) ?? "refused" });

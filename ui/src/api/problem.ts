@@ -5,7 +5,7 @@
  * as something else, is given the same shape here, so that no page has to know the difference.
  */
 
-export type FieldError = { field: string; message: string };
+type FieldError = { field: string; message: string };
 
 export class ApiProblem extends Error {
   readonly status: number;

@@ -1,6 +1,5 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { answerOf, api } from "./client";
-import { queryClient } from "./query-client";
+import { answerOf, api, queryClient } from "./client";
 import type { Project, ProjectBody } from "./types";
 
 type Wanted = { search?: string; limit: number; offset?: number };

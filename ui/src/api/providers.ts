@@ -1,7 +1,6 @@
-/** Services that rent out GPUs: which are connected, what runs there, what it costs, how much it may. */
-import { queryOptions } from "@tanstack/react-query";
-import { answerOf, api } from "./client";
-import { queryClient } from "./query-client";
+/** Cloud providers: connections, rentals, spending and budgets. */
+import { queryOptions, useQuery } from "@tanstack/react-query";
+import { answerOf, api, queryClient } from "./client";
 import type { components } from "./schema";
 
 type Schemas = components["schemas"];
@@ -10,7 +9,7 @@ export type Provider = Schemas["ConnectionOut"];
 export type Rental = Schemas["RentalOut"];
 export type Spending = Schemas["SpendingOut"];
 export type Budget = Schemas["BudgetOut"];
-export type NewBudget = Schemas["BudgetIn"];
+type NewBudget = Schemas["BudgetIn"];
 
 const MOVING_EVERY = 10_000;
 
@@ -41,9 +40,9 @@ export const budgetsQuery = queryOptions({
 const at = (provider: string) => ({ path: { provider } });
 
 async function changed<T>(answer: Promise<T>): Promise<T> {
-  const found = await answer;
+  const result = await answer;
   await queryClient.invalidateQueries({ queryKey: providersQuery.queryKey });
-  return found;
+  return result;
 }
 
 /** What is sent is never given back by any address. */
@@ -53,10 +52,10 @@ export const disconnectProvider = (name: string) => changed(answerOf(api.DELETE(
 export const checkProvider = (name: string) => changed(answerOf(api.POST("/api/providers/{provider}/check", { params: at(name) })));
 
 /** Ends machines at the person's services that no job owns; workers do the same every few minutes. */
-export async function endForgottenMachines() {
-  const found = await answerOf(api.POST("/api/providers/reconcile"));
+export async function reconcileRentals() {
+  const result = await answerOf(api.POST("/api/providers/reconcile"));
   await Promise.all([queryClient.invalidateQueries({ queryKey: ["rentals"] }), queryClient.invalidateQueries({ queryKey: spendingQuery.queryKey })]);
-  return found;
+  return result;
 }
 
 const forgetBudgets = () => queryClient.invalidateQueries({ queryKey: budgetsQuery.queryKey });
@@ -70,4 +69,10 @@ export async function setBudget(body: NewBudget): Promise<Budget> {
 export async function removeBudget(id: string) {
   await answerOf(api.DELETE("/api/budgets/{budget_id}", { params: { path: { budget_id: id } } }));
   await forgetBudgets();
+}
+
+/** A service's name as it writes it itself; this machine has one, too. */
+export function useProviderTitle() {
+  const providers = useQuery(providersQuery);
+  return (name: string) => (name === "local" ? "This machine" : (providers.data?.items.find((provider) => provider.name === name)?.title ?? name));
 }

@@ -1,16 +1,20 @@
-/** What a person's own script needs, and where it could run. Nothing here starts anything. */
+/**
+ * Jobs that run a person's own script: its requirements, the offers that meet them, templates, quotes and the start.
+ * The addresses under /api/ml-jobs use snake_case in both directions.
+ */
 import { keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
 import { answerOf, api } from "./client";
-import type { components } from "./schema";
+import { forgetLists } from "./jobs";
+import type { components, paths } from "./schema";
 
 type Schemas = components["schemas"];
 
 export type Requirements = Schemas["RequirementsOut"];
 export type Evidence = Schemas["EvidenceOut"];
 export type Confidence = Requirements["gpus"]["confidence"];
-export type Found<Value> = { value: Value; confidence: Confidence; evidence: Evidence[]; reason: string | null };
-export type ScriptRequest = Schemas["ScriptIn"];
-export type Constraints = Partial<Schemas["ConstraintsIn"]>;
+export type Detected<Value> = { value: Value; confidence: Confidence; evidence: Evidence[]; reason: string | null };
+type ScriptRequest = Schemas["ScriptIn"];
+type Constraints = Partial<Schemas["ConstraintsIn"]>;
 export type Needs = Schemas["NeedIn"];
 export type Offer = Schemas["OfferOut"];
 export type Offers = Schemas["OffersOut"];
@@ -26,26 +30,54 @@ export const requirementsQuery = (body: ScriptRequest | null) =>
 
 export type OffersRequest = { requirements: Requirements; constraints?: Constraints } | { needs: Needs; constraints?: Constraints };
 
-/** Nothing is asked for null: there is nothing to price yet. */
-export const offersQuery = (asked: OffersRequest | null) =>
+/** null sends no request: there is nothing to price yet. */
+export const offersQuery = (request: OffersRequest | null) =>
   queryOptions({
-    queryKey: ["offers", asked],
-    queryFn: asked === null ? skipToken : ({ signal }) => answerOf(api.POST("/api/offers", { body: offersBody(asked), signal })),
+    queryKey: ["offers", request],
+    queryFn: request === null ? skipToken : ({ signal }) => answerOf(api.POST("/api/offers", { body: offersBody(request), signal })),
     placeholderData: keepPreviousData,
     staleTime: 60_000,
   });
 
-function offersBody(asked: OffersRequest): Schemas["AskForOffers"] {
-  const constraints = (asked.constraints ?? {}) as Schemas["ConstraintsIn"];
-  if ("needs" in asked) return { needs: asked.needs, constraints };
-  return { requirements: snakeKeys(asked.requirements) as Schemas["ScriptRequirements"], constraints };
+function offersBody(request: OffersRequest): Schemas["AskForOffers"] {
+  const constraints = (request.constraints ?? {}) as Schemas["ConstraintsIn"];
+  if ("needs" in request) return { needs: request.needs, constraints };
+  return { requirements: snakeKeys(request.requirements) as Schemas["ScriptRequirements"], constraints };
 }
 
-const snake = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+const snake = (name: string) => name.replaceAll(/[A-Z]/g, (character) => `_${character.toLowerCase()}`);
 
-/** What was found goes back in the words of the library that found it. */
+/** Requirements go back to the server with the snake_case keys of the library that detected them. */
 export function snakeKeys(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(snakeKeys);
   if (typeof value !== "object" || value === null) return value;
   return Object.fromEntries(Object.entries(value).map(([name, item]) => [snake(name), snakeKeys(item)]));
+}
+
+export type ScriptTemplate = components["schemas"]["TemplateOut"];
+type StartedScript = components["schemas"]["StartedMlJob"];
+export type ScriptQuote = components["schemas"]["Quote"];
+export type NewScriptJob = paths["/api/ml-jobs"]["post"]["requestBody"]["content"]["application/json"];
+
+export const templatesQuery = queryOptions({
+  queryKey: ["script templates"],
+  queryFn: ({ signal }) => answerOf(api.GET("/api/ml-jobs/templates", { signal })),
+  staleTime: 60 * 60_000,
+});
+
+export async function startScript(body: NewScriptJob): Promise<StartedScript> {
+  const started = await answerOf(api.POST("/api/ml-jobs", { body }));
+  void forgetLists();
+  return started;
+}
+
+/** Everything is checked as if it were started: where it would run, why there, what it would cost. */
+export const quoteScript = (body: NewScriptJob): Promise<ScriptQuote> => answerOf(api.POST("/api/ml-jobs/quote", { body }));
+
+type ForColab = { script: string; files: Record<string, string>; arguments: string[]; entry: string; name: string | null };
+
+/** A notebook that runs the same script in Colab, as the text of its file. */
+export async function colabNotebook(body: ForColab): Promise<string> {
+  const { notebook } = await answerOf(api.POST("/api/scripts/colab-notebook", { body: { ...body, gpu: "T4" } }));
+  return notebook;
 }

@@ -44,3 +44,11 @@ export type Finding = Schemas["FindingOut"];
 export type Catalogue = Schemas["CatalogueOut"];
 export type CatalogueModel = Schemas["CatalogueModelOut"];
 export type Method = "full" | "lora" | "qlora";
+export type JobKind = Job["kind"];
+export type NewEvaluation = Schemas["NewEvaluation"];
+export type NewExport = Schemas["NewExport"];
+export type CheckpointOfJob = Schemas["CheckpointOfJob"];
+export type Difference = Schemas["Difference"];
+export type Outcome = Schemas["Outcome"];
+/** A model in memory, or on its way there. */
+export type PlaygroundSession = Schemas["PlaygroundOut"];

@@ -2,16 +2,15 @@
  * What the page is given: once inside the file, and again with every live update. It is the snapshot that
  * docs/traincard.md describes, with numbers shortened and, where there is one, an address for a checkpoint.
  */
-import type { CurvePoints } from "@/curves/attempts";
-import type { ChartMark } from "@/curves/chart-marks";
+import type { ChartMark, CurvePoints } from "@/charts/plot-data";
 import { counted, countText, numberOf } from "@/text/numbers";
 
-/** `y` holds means where a line is thinned, `low` and `high` the extremes; elsewhere they are empty. `last`: as it was reported. A snapshot of an older version has only `x` and `y`. */
+/** `y` holds means where a line is thinned, `low` and `high` the extremes; otherwise they are empty. `last`: as it was reported. A snapshot of an older version has only `x` and `y`. */
 export type Line = { x: number[]; y: (number | null)[]; low?: (number | null)[]; high?: (number | null)[]; last?: number | string | null };
 export type MetricLine = Line & { attempt: number; rank: number };
 /** What a run measured: NaN and the infinities are text in JSON. */
 export type Value = number | string | null;
-export type Point = { step: number | null; value: Value };
+type Point = { step: number | null; value: Value };
 export type Metric = { name: string; title: string; group: string; last: Point | null; best: Point | null; lines: MetricLine[] };
 export type SystemSeries = {
   name: string;
@@ -21,9 +20,9 @@ export type SystemSeries = {
   aggregate: (Line & { how: string }) | null;
 };
 export type Node = { host: string | null; ranks: number[]; gpus: { index: number; name: string | null }[]; last: Record<string, Value> };
-export type Finding = { kind: string; severity: string; sentence: string; since: number | null };
-export type Discontinuity = { attempt: number; step: number | null; previous_step: number | null; repeated_steps: number | null; reason: string | null; t: number | null };
-export type Rank = {
+type Finding = { kind: string; severity: string; sentence: string; since: number | null };
+type Discontinuity = { attempt: number; step: number | null; previous_step: number | null; repeated_steps: number | null; reason: string | null; t: number | null };
+type Rank = {
   rank: number;
   host: string | null;
   state: string;
@@ -77,7 +76,7 @@ export type RunStatus = {
   facts: Record<string, unknown>;
 };
 
-export type Control = {
+type Control = {
   version: number;
   applied: number | null;
   want: string;
@@ -118,10 +117,10 @@ const numbers = (values: (number | null)[]) => values.map((value) => value ?? Nu
 
 /** The curves of a run by key; attempts of one metric and rank follow each other in one curve. */
 export function curvesOf(data: CardData): Map<string, CardSeries> {
-  const found = new Map<string, CardSeries>();
+  const curves = new Map<string, CardSeries>();
   const add = (key: string, name: string, axis: "step" | "time", line: Line, attempt: number) => {
-    let curve = found.get(key);
-    if (!curve) found.set(key, (curve = { key, name, rank: 0, axis, x: [], value: [], low: [], high: [], attempt: [], last: null }));
+    let curve = curves.get(key);
+    if (!curve) curves.set(key, (curve = { key, name, rank: 0, axis, x: [], value: [], low: [], high: [], attempt: [], last: null }));
     const values = numbers(line.y);
     curve.x = curve.x.concat(line.x);
     curve.value = curve.value.concat(values);
@@ -138,7 +137,7 @@ export function curvesOf(data: CardData): Map<string, CardSeries> {
     for (const line of series.lines) add(systemKey(series.name, line), series.name, "time", line, 1);
     if (series.aggregate) add(aggregateKey(series.name), series.name, "time", series.aggregate, 1);
   }
-  return found;
+  return curves;
 }
 
 export const metricKey = (name: string, rank: number) => `metric ${rank} ${name}`;

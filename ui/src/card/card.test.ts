@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
 import { type CardData, curvesOf, marksOf, messageOf, type Metric, type MetricLine } from "./card-data";
-import { metricLooks, partsOf, systemLooks, unitFormat } from "./card-looks";
+import { metricChartSpecs, partsOf, systemChartSpecs, unitFormat } from "./chart-specs";
 import { element } from "./dom";
 import { applied, type Change } from "./live";
 import { LogsSection, piecesOf } from "./logs-section";
@@ -18,24 +18,24 @@ const data = (parts: Partial<CardData>) =>
 
 describe("the charts of a card", () => {
   it("draw training and evaluation of one metric together, known metrics first", () => {
-    const looks = metricLooks([metric("zebra/count"), metric("train/learning_rate"), metric("eval/loss"), metric("train/loss")], false);
-    expect(looks.map((look) => look.title)).toEqual(["Loss", "Learning rate", "Zebra/count"]);
-    expect(looks[0]?.lines.map((one) => one.label)).toEqual(["eval", "train"]);
-    expect(new Set(looks[0]?.lines.map((one) => one.colour)).size).toBe(2);
+    const specs = metricChartSpecs([metric("zebra/count"), metric("train/learning_rate"), metric("eval/loss"), metric("train/loss")], false);
+    expect(specs.map((spec) => spec.title)).toEqual(["Loss", "Learning rate", "Zebra/count"]);
+    expect(specs[0]?.lines.map((one) => one.label)).toEqual(["eval", "train"]);
+    expect(new Set(specs[0]?.lines.map((one) => one.colour)).size).toBe(2);
   });
 
   it("name the rank only where several report", () => {
-    const [alone] = metricLooks([metric("train/step_seconds")], false);
-    const [several] = metricLooks([metric("train/step_seconds", [line(1, [1]), line(1, [1], 3)])], false);
+    const [alone] = metricChartSpecs([metric("train/step_seconds")], false);
+    const [several] = metricChartSpecs([metric("train/step_seconds", [line(1, [1]), line(1, [1], 3)])], false);
     expect(alone?.lines.map((one) => one.label)).toEqual(["train"]);
     expect(several?.lines.map((one) => one.label)).toEqual(["train · rank 0", "train · rank 3"]);
   });
 
   it("show every GPU, and all of them as one line", () => {
     const series = { name: "gpu/utilization", title: "GPU utilization", unit: "%", lines: [gpu(0), gpu(1)], aggregate: { how: "mean", x: [1], y: [90], ...whole } };
-    const [look] = systemLooks({ nodes: [], series: [series, { ...series, name: "gpu/memory_total" }] }, true);
-    expect(look?.lines.map((one) => one.label)).toEqual(["GPU 0", "GPU 1", "mean of all"]);
-    expect(look?.range).toEqual({ from: 0, to: 100 });
+    const [spec] = systemChartSpecs({ nodes: [], series: [series, { ...series, name: "gpu/memory_total" }] }, true);
+    expect(spec?.lines.map((one) => one.label)).toEqual(["GPU 0", "GPU 1", "mean of all"]);
+    expect(spec?.range).toEqual({ from: 0, to: 100 });
     expect([...curvesOf(data({ system: { nodes: [], series: [series] } })).values()].map((curve) => curve.x.length)).toEqual([2, 2, 1]);
   });
 
@@ -74,7 +74,7 @@ describe("the charts of a card", () => {
 });
 
 describe("the log of a card", () => {
-  it("folds a traceback that came in one line or in several", () => {
+  it("collapses a traceback that came in one line or in several", () => {
     const trace = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: no"];
     const pieces = piecesOf([logged("before"), logged(trace.join("\n")), ...trace.map((text) => logged(text)), logged("after")], false);
     expect(pieces.map(({ piece }) => piece.kind)).toEqual(["line", "traceback", "traceback", "line"]);

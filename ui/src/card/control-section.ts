@@ -4,7 +4,7 @@ import { element, section } from "./dom";
 import { sentence } from "./words";
 
 const SETTINGS = ["learning_rate", "weight_decay", "clip_norm", "eval_every_steps", "save_every_steps"] as const;
-const KEPT = "bloom token";
+const STORAGE_KEY = "bloom token";
 
 type Command = { want?: "run" | "pause"; save?: true; set?: Record<string, number> };
 
@@ -14,16 +14,16 @@ export class ControlSection {
   #resume = element("button", { type: "button" }, "Resume");
   #save = element("button", { type: "button" }, "Save now");
   #token = element("input", { type: "password", id: "token", autocomplete: "off" });
-  #said = element("p", { class: "dim", role: "status" });
-  #unheard = element("p", { class: "notice warning", role: "alert" }, "The server cannot be heard. It may have ended with the run, or want the token; this page tries again.");
+  #status = element("p", { class: "dim", role: "status" });
+  #disconnected = element("p", { class: "notice warning", role: "alert" }, "The server cannot be heard. It may have ended with the run, or want the token; this page tries again.");
   #inputs = SETTINGS.map((name) => element("input", { type: "text", inputmode: "decimal", id: `set-${name}`, name, placeholder: "unchanged", autocomplete: "off" }));
-  #asked = 0;
+  #pendingVersion = 0;
 
   constructor() {
     const { root, body } = section("control", "Control");
     this.root = root;
     this.#token.value = takeToken();
-    this.#unheard.hidden = true;
+    this.#disconnected.hidden = true;
     this.#pause.addEventListener("click", () => void this.#send({ want: "pause" }, "Asked to pause: it saves and stops after this step."));
     this.#resume.addEventListener("click", () => void this.#send({ want: "run" }, "Asked to go on."));
     this.#save.addEventListener("click", () => void this.#send({ save: true }, "Asked for a checkpoint after this step."));
@@ -38,13 +38,13 @@ export class ControlSection {
       this.#apply();
     });
     const tokenLabel = element("label", { for: "token" }, "Token, as printed at the start ", this.#token);
-    body.append(this.#unheard, element("div", { class: "tools" }, this.#pause, this.#resume, this.#save, tokenLabel), form, this.#said);
+    body.append(this.#disconnected, element("div", { class: "tools" }, this.#pause, this.#resume, this.#save, tokenLabel), form, this.#status);
   }
 
   token = () => this.#token.value.trim();
 
-  heard = (isThere: boolean) => {
-    this.#unheard.hidden = isThere;
+  onConnectionChange = (isThere: boolean) => {
+    this.#disconnected.hidden = isThere;
   };
 
   show({ control, status }: CardData) {
@@ -57,19 +57,19 @@ export class ControlSection {
       const [input, value] = [this.#inputs[index], control.set[name]];
       if (input) input.placeholder = value === undefined || value === null ? "unchanged" : String(value);
     });
-    if (control.problem) this.#said.textContent = sentence(control.problem);
-    const isAnswer = this.#asked > 0 && control.applied !== null && control.applied >= this.#asked;
+    if (control.problem) this.#status.textContent = sentence(control.problem);
+    const isAnswer = this.#pendingVersion > 0 && control.applied !== null && control.applied >= this.#pendingVersion;
     if (!isAnswer) return;
-    this.#asked = 0;
+    this.#pendingVersion = 0;
     const refused = Object.entries(control.refused).map(([name, why]) => `${sentence(name)} was refused: ${why}.`);
-    this.#said.textContent = refused.length > 0 ? refused.join(" ") : "Done: the run has taken it up.";
+    this.#status.textContent = refused.length > 0 ? refused.join(" ") : "Done: the run has taken it up.";
   }
 
   #apply() {
     const filled = this.#inputs.filter((input) => input.value.trim() !== "");
     const wrong = filled.find((input) => !Number.isFinite(Number(input.value)));
     if (wrong) {
-      this.#said.textContent = `${sentence(wrong.name)} is not a number: ${wrong.value}`;
+      this.#status.textContent = `${sentence(wrong.name)} is not a number: ${wrong.value}`;
       wrong.focus();
     } else if (filled.length > 0) {
       void this.#send({ set: Object.fromEntries(filled.map((input) => [input.name, Number(input.value)])) }, "Asked for the new settings.").then((done) => {
@@ -78,7 +78,7 @@ export class ControlSection {
     }
   }
 
-  async #send(command: Command, said: string): Promise<boolean> {
+  async #send(command: Command, confirmation: string): Promise<boolean> {
     try {
       const answer = await fetch("/api/control", {
         method: "POST",
@@ -86,14 +86,14 @@ export class ControlSection {
         body: JSON.stringify(command),
       });
       const content = (await answer.json()) as { detail?: string; version?: number };
-      this.#said.textContent = answer.ok ? said : (content.detail ?? "The server refused.");
+      this.#status.textContent = answer.ok ? confirmation : (content.detail ?? "The server refused.");
       if (answer.ok) {
         keep(this.token());
-        this.#asked = content.version ?? 0;
+        this.#pendingVersion = content.version ?? 0;
       } else if (answer.status === 401) this.#token.focus();
       return answer.ok;
     } catch {
-      this.#said.textContent = "The server cannot be reached; nothing was changed.";
+      this.#status.textContent = "The server cannot be reached; nothing was changed.";
       return false;
     }
   }
@@ -106,7 +106,7 @@ function takeToken(): string {
     history.replaceState(null, "", location.pathname);
     keep(given);
   }
-  return given ?? sessionStorage.getItem(KEPT) ?? "";
+  return given ?? sessionStorage.getItem(STORAGE_KEY) ?? "";
 }
 
-const keep = (token: string) => sessionStorage.setItem(KEPT, token);
+const keep = (token: string) => sessionStorage.setItem(STORAGE_KEY, token);

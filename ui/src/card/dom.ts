@@ -31,7 +31,7 @@ export function table(caption: string, columns: readonly string[], rows: readonl
   return element(
     "table",
     {},
-    element("caption", { class: "unseen" }, caption),
+    element("caption", { class: "visually-hidden" }, caption),
     element("thead", {}, head),
     element("tbody", {}, ...body),
   );

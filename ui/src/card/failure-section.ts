@@ -33,12 +33,12 @@ function parts(failure: Failure): HTMLElement[] {
     ["Rank", failure.rank === null ? "–" : countText(failure.rank)],
     ["Attempt", failure.attempt === null ? "–" : countText(failure.attempt)],
   ] as const;
-  const found = [
+  const sections = [
     cause || failure.advice
       ? element("p", { class: "notice error" }, element("strong", {}, `Likely cause: ${cause ?? "unknown"}. `), failure.advice ?? "")
       : null,
     element("h3", { class: "part" }, failure.type ?? sentence(failure.status)),
-    messageOf(failure) ? element("p", { class: "said" }, messageOf(failure)) : null,
+    messageOf(failure) ? element("p", { class: "message" }, messageOf(failure)) : null,
     facts(where),
     failure.traceback
       ? element("details", { open: true }, element("summary", {}, "Stack trace"), element("pre", { tabindex: "0", "aria-label": "Stack trace" }, failure.traceback.trimEnd()))
@@ -49,7 +49,7 @@ function parts(failure: Failure): HTMLElement[] {
     element("h3", { class: "part" }, "Last state of the machine"),
     listOf(Object.entries(failure.last_system).map(([name, value]) => [name, valueText(value, (known) => systemText(name, known))])),
   ];
-  return found.filter((part) => part !== null);
+  return sections.filter((part) => part !== null);
 }
 
 const listOf = (pairs: [string, string][]) => (pairs.length === 0 ? empty("Nothing was reported.") : facts(pairs));

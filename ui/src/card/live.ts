@@ -19,7 +19,7 @@ type Message = { type: "run"; run: CardData } | Change;
 
 const MOST_LINES = 1000;
 const PROTOCOL = "bloom.run.v1";
-const PATIENCE_MS = 2000;
+const RECONNECT_DELAY_MS = 2000;
 
 const NO_POINTS: Line = { x: [], y: [], low: [], high: [], last: null };
 
@@ -32,7 +32,7 @@ const grow = (line: Line, { keep, x, y, low, high, last }: Grown) => {
 };
 
 /** The element that fits, or a new one at the end. */
-function found<T>(all: T[], fits: (one: T) => boolean, made: T): T {
+function findOrAdd<T>(all: T[], fits: (one: T) => boolean, made: T): T {
   const there = all.find(fits);
   if (there) return there;
   all.push(made);
@@ -43,20 +43,20 @@ function found<T>(all: T[], fits: (one: T) => boolean, made: T): T {
 export function applied(data: CardData, change: Change): CardData {
   const metrics = data.metrics;
   for (const short of change.metrics) {
-    Object.assign(found(metrics, (one) => one.name === short.name, { ...short, lines: [] }), short);
+    Object.assign(findOrAdd(metrics, (one) => one.name === short.name, { ...short, lines: [] }), short);
   }
   for (const { name, rank, attempt, ...grown } of change.points) {
     const lines = metrics.find((one) => one.name === name)?.lines;
-    if (lines) grow(found(lines, (one) => one.rank === rank && one.attempt === attempt, { rank, attempt, ...NO_POINTS }), grown);
+    if (lines) grow(findOrAdd(lines, (one) => one.rank === rank && one.attempt === attempt, { rank, attempt, ...NO_POINTS }), grown);
   }
   const system = data.system;
   if (change.system) {
     system.nodes = change.system.nodes;
     for (const { lines, ...series } of change.system.series) {
-      const own = found(system.series, (one) => one.name === series.name, { ...series, lines: [] });
+      const own = findOrAdd(system.series, (one) => one.name === series.name, { ...series, lines: [] });
       own.aggregate = series.aggregate;
       for (const { host, gpu, ...grown } of lines) {
-        grow(found(own.lines, (one) => one.host === host && one.gpu === gpu, { host, gpu, ...NO_POINTS }), grown);
+        grow(findOrAdd(own.lines, (one) => one.host === host && one.gpu === gpu, { host, gpu, ...NO_POINTS }), grown);
       }
     }
   }
@@ -64,8 +64,8 @@ export function applied(data: CardData, change: Change): CardData {
   return { ...data, ...change.sections, made_at: change.made_at, metrics, system, logs };
 }
 
-/** Keeps the card up to date for as long as the page is open; says whether the server can be heard. */
-export function follow(token: () => string, show: (data: CardData) => void, heard: (isThere: boolean) => void) {
+/** Keeps the card up to date for as long as the page is open; reports whether the server is connected. */
+export function follow(token: () => string, show: (data: CardData) => void, onConnectionChange: (isThere: boolean) => void) {
   let data: CardData | null = null;
   const connect = () => {
     const address = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
@@ -76,12 +76,12 @@ export function follow(token: () => string, show: (data: CardData) => void, hear
       if (message.type === "run") data = message.run;
       else if (data) data = applied(data, message);
       if (!data) return;
-      heard(true);
+      onConnectionChange(true);
       show(data);
     });
     socket.addEventListener("close", () => {
-      heard(false);
-      setTimeout(connect, PATIENCE_MS);
+      onConnectionChange(false);
+      setTimeout(connect, RECONNECT_DELAY_MS);
     });
   };
   connect();

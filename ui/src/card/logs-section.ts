@@ -1,5 +1,5 @@
-/** Section 5: the last lines, searchable; errors stand out and tracebacks are folded. */
-import { groupLines, type LogPiece } from "@/pages/job/log-groups";
+/** Section 5: the last lines, searchable; errors stand out and tracebacks are collapsed. */
+import { groupLines, type LogPiece } from "@/text/log-groups";
 import { countText, counted } from "@/text/numbers";
 import type { CardData, LogLine } from "./card-data";
 import { element, empty, section } from "./dom";
@@ -7,7 +7,7 @@ import { clockText } from "./words";
 
 const BOTTOM = 24;
 
-type Shown = { piece: LogPiece; from: LogLine; text: string };
+type LogEntry = { piece: LogPiece; from: LogLine; text: string };
 
 export class LogsSection {
   readonly root: HTMLElement;
@@ -15,7 +15,7 @@ export class LogsSection {
   #search = element("input", { type: "search", placeholder: "Search the log", "aria-label": "Search the log" });
   #onlyErrors = element("input", { type: "checkbox", id: "only-errors" });
   #summary = element("p", { class: "dim", "aria-live": "polite" });
-  #pieces: Shown[] = [];
+  #pieces: LogEntry[] = [];
   #data: CardData["logs"] = { lines: [], total: 0, errors: 0 };
   #last = "";
 
@@ -39,30 +39,30 @@ export class LogsSection {
 
   #write() {
     const wanted = this.#search.value.trim().toLowerCase();
-    const found = this.#pieces.filter(
+    const matches = this.#pieces.filter(
       ({ piece, from, text }) => (!this.#onlyErrors.checked || isWrong(piece, from)) && (wanted === "" || text.toLowerCase().includes(wanted)),
     );
     const list = this.#list;
     const follows = list.scrollHeight - list.scrollTop - list.clientHeight < BOTTOM;
-    list.replaceChildren(...found.map((one) => lineOf(one, wanted)));
-    if (found.length === 0) list.append(empty(this.#pieces.length === 0 ? "Nothing has been logged yet." : "No line matches."));
+    list.replaceChildren(...matches.map((one) => lineOf(one, wanted)));
+    if (matches.length === 0) list.append(empty(this.#pieces.length === 0 ? "Nothing has been logged yet." : "No line matches."));
     if (follows) list.scrollTop = list.scrollHeight;
-    this.#summary.textContent = this.#summaryText(wanted, found.length);
+    this.#summary.textContent = this.#summaryText(wanted, matches.length);
   }
 
-  #summaryText(wanted: string, found: number): string {
+  #summaryText(wanted: string, matches: number): string {
     const { lines, total, errors } = this.#data;
     const kept = total > lines.length ? `The last ${countText(lines.length)} of ${counted(total, "line")}` : counted(total, "line");
     const wrong = errors > 0 ? `, ${counted(errors, "error")}` : "";
-    return wanted === "" ? `${kept}${wrong}.` : `${counted(found, "match", "matches")} in: ${kept.charAt(0).toLowerCase()}${kept.slice(1)}.`;
+    return wanted === "" ? `${kept}${wrong}.` : `${counted(matches, "match", "matches")} in: ${kept.charAt(0).toLowerCase()}${kept.slice(1)}.`;
   }
 }
 
 const isWrong = (piece: LogPiece, from: LogLine) => piece.kind === "traceback" || piece.wrong || from.level === "error";
 
 /** One logged line may hold a whole traceback; lines of one rank that follow each other may hold its parts. */
-export function piecesOf(lines: readonly LogLine[], several: boolean): Shown[] {
-  const found: Shown[] = [];
+export function piecesOf(lines: readonly LogLine[], several: boolean): LogEntry[] {
+  const entries: LogEntry[] = [];
   let index = 0;
   while (index < lines.length) {
     const first = lines[index];
@@ -77,21 +77,21 @@ export function piecesOf(lines: readonly LogLine[], several: boolean): Shown[] {
     for (const piece of groupLines(run.map((one) => one.text))) {
       const from = run[used]?.from ?? first;
       used += piece.kind === "line" ? 1 : piece.lines.length;
-      const said = piece.kind === "line" ? piece.text : piece.lines.join("\n");
-      found.push({ piece, from: several ? from : { ...from, rank: 0 }, text: said });
+      const text = piece.kind === "line" ? piece.text : piece.lines.join("\n");
+      entries.push({ piece, from: several ? from : { ...from, rank: 0 }, text });
     }
   }
-  return found;
+  return entries;
 }
 
-function lineOf({ piece, from }: Shown, wanted: string): HTMLElement {
+function lineOf({ piece, from }: LogEntry, wanted: string): HTMLElement {
   const time = element("time", {}, clockText(from.t));
   const rank = from.rank > 0 && element("span", { class: "dim" }, `rank ${from.rank} `);
   if (piece.kind === "traceback") {
-    const folded = element("details", { class: "line wrong" }, element("summary", {}, time, rank, marked(piece.title, wanted)), element("pre", {}, marked(piece.lines.join("\n"), wanted)));
+    const details = element("details", { class: "line wrong" }, element("summary", {}, time, rank, marked(piece.title, wanted)), element("pre", {}, marked(piece.lines.join("\n"), wanted)));
     // What was searched for may lie inside.
-    folded.open = wanted !== "" && !piece.title.toLowerCase().includes(wanted);
-    return folded;
+    details.open = wanted !== "" && !piece.title.toLowerCase().includes(wanted);
+    return details;
   }
   const level = isWrong(piece, from) ? "wrong" : from.level === "warning" ? "warned" : "";
   return element("div", { class: `line ${level}` }, time, rank, marked(piece.text, wanted));
@@ -105,7 +105,7 @@ function marked(text: string, wanted: string): Node {
     return parts;
   }
   const lower = text.toLowerCase();
-  // Some letters change their number of characters in lower case; then positions would not fit.
+  // Some characters become several in lower case; then positions would not fit.
   if (lower.length !== text.length) {
     parts.append(text);
     return parts;

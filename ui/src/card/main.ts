@@ -4,7 +4,7 @@
  * `bloom train --serve-metrics` comes without data, asks its server, and can steer the run.
  */
 import { type CardData, curvesOf, marksOf } from "./card-data";
-import { metricLooks } from "./card-looks";
+import { metricChartSpecs } from "./chart-specs";
 import { ChartGrid, DrawQueue, SharedView } from "./charts";
 import { CheckpointsSection } from "./checkpoints-section";
 import { ControlSection } from "./control-section";
@@ -15,7 +15,7 @@ import { LogsSection } from "./logs-section";
 import { badge, StatusSection } from "./status-section";
 import { SystemSection } from "./system-section";
 import { timeText } from "./words";
-import { paint } from "@/charts/plot-look";
+import { paint } from "@/charts/plot";
 import { countText } from "@/text/numbers";
 import "./card.css";
 
@@ -45,12 +45,12 @@ class Card {
   #light = matchMedia("(prefers-color-scheme: light)");
   #reset = element("button", { type: "button" }, "Reset zoom");
 
-  constructor(place: HTMLElement, control: ControlSection | null) {
+  constructor(container: HTMLElement, control: ControlSection | null) {
     this.#control = control;
     const metrics = section("metrics", "Training metrics", this.#tools());
     metrics.body.append(this.#metrics.root, this.#leftOut);
     const links = SECTIONS.map(([id, title]) => element("li", {}, element("a", { href: `#${id}` }, title)));
-    place.append(
+    container.append(
       element("header", {}, element("div", {}, this.#title, this.#made), element("nav", { "aria-label": "Sections" }, element("ul", {}, ...links))),
       element("main", {}, this.#status.root, control?.root, metrics.root, this.#system.root, this.#checkpoints.root, this.#logs.root, this.#failure.root),
     );
@@ -73,7 +73,7 @@ class Card {
     this.#made.textContent = `As of ${timeText(data.made_at)}`;
     this.#status.show(data);
     this.#control?.show(data);
-    this.#metrics.show(metricLooks(data.metrics, this.#light.matches));
+    this.#metrics.show(metricChartSpecs(data.metrics, this.#light.matches));
     this.#leftOut.textContent = data.metrics_left_out > 0 ? `${countText(data.metrics_left_out)} more series are in the run directory.` : "";
     this.#system.show(data, this.#light.matches);
     this.#checkpoints.show(data);
@@ -114,13 +114,13 @@ class Card {
 }
 
 const DARK_PAINT = { ...paint };
-const place = document.getElementById("card");
+const container = document.getElementById("card");
 const given = document.getElementById("card-data")?.textContent;
-if (place && given) {
+if (container && given) {
   const control = document.documentElement.dataset["live"] === undefined ? null : new ControlSection();
-  const card = new Card(place, control);
+  const card = new Card(container, control);
   card.update(JSON.parse(given) as CardData);
-  if (control) follow(control.token, card.update, control.heard);
+  if (control) follow(control.token, card.update, control.onConnectionChange);
   // Substituted by Metaflow when it stores the page; an attribute, so that the script stays the one whose hash the page allows.
   window.METAFLOW_RELOAD_TOKEN = document.documentElement.dataset["reloadToken"] ?? "";
   window.metaflow_card_update = card.update;

@@ -1,8 +1,7 @@
 /** Section 1: how the run is doing, in figures and in findings. */
-import { durationText } from "@/text/duration";
-import { countText } from "@/text/numbers";
+import { countText, durationText } from "@/text/numbers";
 import { type CardData, messageOf, type RunStatus } from "./card-data";
-import { element, section, facts } from "./dom";
+import { element, facts, section } from "./dom";
 import { causeText, epochText, phaseText, sentence, timeText, toneOf } from "./words";
 
 export class StatusSection {
@@ -65,28 +64,28 @@ const notice = (tone: string, title: string, text: string, link?: HTMLElement) =
   element("p", { class: `notice ${tone}` }, element("strong", {}, title), ` ${text} `, link);
 
 function notices(data: CardData): HTMLElement[] {
-  const found: HTMLElement[] = [];
+  const items: HTMLElement[] = [];
   const { failure, status } = data;
   if (failure) {
     const what = [failure.type, messageOf(failure)].filter(Boolean).join(": ") || `The run ended as ${failure.status}.`;
     const cause = causeText(failure.cause);
-    found.push(notice("error", `${sentence(failure.status)}.`, cause ? `${sentence(cause)}. ${short(what)}` : short(what), element("a", { href: "#failure" }, "What happened")));
+    items.push(notice("error", `${sentence(failure.status)}.`, cause ? `${sentence(cause)}. ${short(what)}` : short(what), element("a", { href: "#failure" }, "What happened")));
   }
   for (const finding of data.findings) {
     const since = finding.since === null ? "" : ` Since ${timeText(finding.since)}.`;
-    found.push(notice(finding.severity === "critical" ? "error" : finding.severity, `${sentence(finding.kind)}.`, `${finding.sentence}${since}`));
+    items.push(notice(finding.severity === "critical" ? "error" : finding.severity, `${sentence(finding.kind)}.`, `${finding.sentence}${since}`));
   }
   const restarted = data.discontinuities.at(-1);
   if (restarted) {
     const from = restarted.step === null ? "from the beginning" : `from step ${countText(restarted.step)}`;
     const repeated = restarted.repeated_steps ? `; ${countText(restarted.repeated_steps)} steps repeated` : "";
     const why = restarted.reason ? ` The attempt before it: ${short(restarted.reason)}.` : "";
-    found.push(notice("info", status.restart_count > 1 ? `Restarted ${countText(status.restart_count)} times.` : "Restarted once.", `Attempt ${restarted.attempt} went on ${from}${repeated}.${why}`));
+    items.push(notice("info", status.restart_count > 1 ? `Restarted ${countText(status.restart_count)} times.` : "Restarted once.", `Attempt ${restarted.attempt} went on ${from}${repeated}.${why}`));
   }
   const dropped = Object.entries(status.dropped).map(([kind, count]) => `${countText(count)} ${kind}`);
-  if (dropped.length > 0) found.push(notice("warning", "Not all was recorded.", `Dropped: ${dropped.join(", ")}.`));
-  for (const note of data.notes ?? []) found.push(notice("info", "Note.", note));
-  return found;
+  if (dropped.length > 0) items.push(notice("warning", "Not all was recorded.", `Dropped: ${dropped.join(", ")}.`));
+  for (const note of data.notes ?? []) items.push(notice("info", "Note.", note));
+  return items;
 }
 
 const short = (text: string) => (text.length > 300 ? `${text.slice(0, 300)}…` : text);

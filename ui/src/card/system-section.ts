@@ -1,7 +1,7 @@
 /** Section 3: the machines, as they are now and as they were. */
-import { bytesText, countText, metricText, numberOf } from "@/text/numbers";
+import { bytesText, countText, metricText, numberOf, percentText } from "@/text/numbers";
 import type { CardData, Node, Value } from "./card-data";
-import { systemLooks } from "./card-looks";
+import { systemChartSpecs } from "./chart-specs";
 import { ChartGrid, type SharedView } from "./charts";
 import { element, section, table } from "./dom";
 import { clockText, sentence, toneOf, valueText } from "./words";
@@ -21,7 +21,7 @@ export class SystemSection {
 
   show(data: CardData, light: boolean) {
     this.#now.replaceChildren(...nowTables(data.system.nodes));
-    this.grid.show(systemLooks(data.system, light));
+    this.grid.show(systemChartSpecs(data.system, light));
     this.#ranks.replaceChildren(...rankTables(data));
   }
 }
@@ -29,7 +29,6 @@ export class SystemSection {
 type Values = Record<string, Value>;
 
 const value = (values: Values, name: string, text: (value: number) => string) => valueText(values[name], text);
-const percent = (number: number) => `${Math.round(number)} %`;
 const used = (values: Values, part: string, whole: string) => {
   const total = value(values, whole, bytesText);
   return value(values, part, bytesText) + (total === "–" ? "" : ` / ${total}`);
@@ -43,33 +42,33 @@ function nowTables(nodes: readonly Node[]): HTMLElement[] {
     const at = (name: string) => `gpu/${gpu.index}/${name}`;
     return [
       title([`GPU ${gpu.index}`, gpu.name].filter(Boolean).join(" "), node),
-      value(node.last, at("utilization"), percent),
+      value(node.last, at("utilization"), percentText),
       used(node.last, at("memory_used"), at("memory_total")),
       value(node.last, at("temperature"), (number) => `${Math.round(number)} °C`),
-      value(node.last, at("fan"), percent),
+      value(node.last, at("fan"), percentText),
       value(node.last, at("power"), (number) => `${Math.round(number)} W`),
     ];
   });
   if (gpus.length > 1) rows.push(allGpus(gpus));
   const machines = nodes.map((node) => [
     node.host ?? "This machine",
-    value(node.last, "cpu/utilization", percent),
+    value(node.last, "cpu/utilization", percentText),
     used(node.last, "ram/used", "ram/total"),
     value(node.last, "process/ram", bytesText),
     used(node.last, "disk/used", "disk/total"),
     `${value(node.last, "disk/read", bytesText)} / ${value(node.last, "disk/written", bytesText)}`,
   ]);
-  const found: HTMLElement[] = [];
-  if (rows.length > 0) found.push(table("GPUs now", ["GPU", "Utilization", "VRAM", "Temperature", "Fan", "Power"], rows));
-  if (machines.length > 0) found.push(table("Machines now", ["Machine", "CPU", "RAM", "RAM of training", "Disk", "Disk read / written per s"], machines));
-  return found;
+  const tables: HTMLElement[] = [];
+  if (rows.length > 0) tables.push(table("GPUs now", ["GPU", "Utilization", "VRAM", "Temperature", "Fan", "Power"], rows));
+  if (machines.length > 0) tables.push(table("Machines now", ["Machine", "CPU", "RAM", "RAM of training", "Disk", "Disk read / written per s"], machines));
+  return tables;
 }
 
 const sum = (values: number[]) => values.reduce((total, one) => total + one, 0);
-const mean = (values: number[]) => percent(sum(values) / values.length);
+const mean = (values: number[]) => percentText(sum(values) / values.length);
 const text = (values: number[], join: (values: number[]) => string) => (values.length === 0 ? "–" : join(values));
 
-const numbersOf = (found: Value | undefined) => (found === null || found === undefined ? [] : [numberOf(found)]);
+const numbersOf = (measured: Value | undefined) => (measured === null || measured === undefined ? [] : [numberOf(measured)]);
 
 /** Means where a share is meant, sums where amounts are, the hottest for temperatures. */
 function allGpus(gpus: readonly { node: Node; gpu: { index: number } }[]): string[] {
@@ -104,7 +103,7 @@ function rankTables({ ranks, rank_variance: variance }: CardData): HTMLElement[]
       one.spread === null ? null : ` (${Math.round(one.spread * 100)} % apart)`,
     ),
   );
-  const found: HTMLElement[] = [element("h3", { class: "part" }, "Ranks"), table("Ranks", ["Rank", "Machine", "State", "Step", "Seconds per step", "Last heard"], rows)];
-  if (spread.length > 0) found.push(element("ul", { class: "spread" }, ...spread));
-  return found;
+  const tables: HTMLElement[] = [element("h3", { class: "part" }, "Ranks"), table("Ranks", ["Rank", "Machine", "State", "Step", "Seconds per step", "Last heard"], rows)];
+  if (spread.length > 0) tables.push(element("ul", { class: "spread" }, ...spread));
+  return tables;
 }

@@ -8,7 +8,7 @@ export const timeText = (seconds: number | null) => (seconds === null ? "–" : 
 
 export const clockText = (seconds: number | null) => (seconds === null ? "" : new Date(seconds * 1000).toLocaleTimeString("en-GB"));
 
-/** What a run measured, as it is; a dash where it said nothing. */
+/** A measured value; a dash where the run reported none. */
 export const valueText = (value: Value | undefined, text: (value: number) => string) => (value === null || value === undefined ? "–" : text(numberOf(value)));
 
 /** "1.87", "3": epochs are counted in parts. */

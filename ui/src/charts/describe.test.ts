@@ -1,23 +1,23 @@
 import { describe, expect, it } from "vitest";
-import type { CurvePoints } from "@/curves/attempts";
+import type { CurvePoints } from "./plot-data";
 import { metricText } from "@/text/numbers";
 import { describeChart, hoveredParts, tableRows } from "./describe";
 
 const lines = [{ name: "train/loss", label: "train", colour: "#fff" }];
 const thinned: CurvePoints = { name: "train/loss", rank: 0, axis: "step", x: [32, 96], value: [2.06, 1.98], low: [2, 1.127], high: [8, 2], attempt: [1, 1], last: { x: 127, attempt: 1, value: 1.127 } };
-const said = (curve: CurvePoints) => describeChart({ title: "Loss", axis: "step", lines, format: metricText }, () => curve, []);
+const describeCurve = (curve: CurvePoints) => describeChart({ title: "Loss", axis: "step", lines, format: metricText }, () => curve, []);
 const text = (value: Parameters<typeof hoveredParts>[0]) => hoveredParts(value, metricText).map((part) => `${part.name} ${part.text}`);
 
 
 describe("a chart in words", () => {
   it("says the last reported value, the extremes, and that a thinned line is drawn as means", () => {
-    expect(said(thinned)).toBe("Loss over steps. train: last 1.127, lowest 1.127, highest 8, drawn as means of several steps from 1.98 to 2.06.");
+    expect(describeCurve(thinned)).toBe("Loss over steps. train: last 1.127, lowest 1.127, highest 8, drawn as means of several steps from 1.98 to 2.06.");
   });
 
   it("says a last value that is no number", () => {
     const empty = { ...thinned, x: [], value: [], low: [], high: [], attempt: [] };
-    expect(said({ ...empty, last: { x: 3, attempt: 1, value: Number.NaN } })).toBe("Loss over steps. train: last NaN.");
-    expect(said({ ...empty, last: null })).toBe("Loss over steps. No values yet.");
+    expect(describeCurve({ ...empty, last: { x: 3, attempt: 1, value: Number.NaN } })).toBe("Loss over steps. train: last NaN.");
+    expect(describeCurve({ ...empty, last: null })).toBe("Loss over steps. No values yet.");
   });
 
   it("names every number under the cursor", () => {

@@ -1,30 +1,29 @@
-import { type CurvePoints, isThinned } from "@/curves/attempts";
-import type { ChartMark } from "@/curves/chart-marks";
-import type { HoveredValue, LineLook } from "@/curves/columns";
 import { countText } from "@/text/numbers";
+import type { PageChartSpec } from "./chart-spec";
+import { type ChartMark, type CurvePoints, type HoveredValue, isThinned, type LineSpec } from "./plot-data";
 
 type Read = (name: string) => CurvePoints | undefined;
 
-type Described = { title: string; axis: "step" | "time"; over?: "tokens"; lines: readonly LineLook[]; format: (value: number) => string };
+type Described = Pick<PageChartSpec, "title" | "axis" | "over" | "lines" | "format">;
 
 /** A chart in words, for those who do not see it: the last, lowest and highest value of every line, and its marks. */
 export function describeChart({ title, axis, over: counted, lines, format }: Described, read: Read, marks: readonly ChartMark[]): string {
-  const parts = lines.flatMap((line) => {
+  const sentences = lines.flatMap((line) => {
     const curve = read(line.name);
     if (!curve?.last) return [];
-    const said = [`${line.label}: last ${format(curve.last.value)}`];
+    const parts = [`${line.label}: last ${format(curve.last.value)}`];
     const [[low], [, high]] = [endsOf(curve.low), endsOf(curve.high)];
-    if (low <= high) said.push(`lowest ${format(low)}`, `highest ${format(high)}`);
+    if (low <= high) parts.push(`lowest ${format(low)}`, `highest ${format(high)}`);
     if (isThinned(curve)) {
       const [least, most] = endsOf(curve.value);
-      said.push(`drawn as means of several steps from ${format(least)} to ${format(most)}`);
+      parts.push(`drawn as means of several steps from ${format(least)} to ${format(most)}`);
     }
-    return [said.join(", ")];
+    return [parts.join(", ")];
   });
   const over = counted ?? (axis === "step" ? "steps" : "time");
-  if (parts.length === 0) return `${title} over ${over}. No values yet.`;
+  if (sentences.length === 0) return `${title} over ${over}. No values yet.`;
   const marked = axis === "step" ? marks.map((mark) => `Step ${countText(mark.step)}: ${mark.label}.`) : [];
-  return [`${title} over ${over}.`, `${parts.join(". ")}.`, ...marked].join(" ");
+  return [`${title} over ${over}.`, `${sentences.join(". ")}.`, ...marked].join(" ");
 }
 
 /** The smallest and the largest finite number; an empty range, from Infinity to -Infinity, where there is none. */
@@ -46,13 +45,13 @@ export function hoveredParts({ raw, smoothed, low, high }: HoveredValue, format:
   return parts;
 }
 
-export type TableCell = { value: number; low?: number; high?: number };
-export type TableRow = { key: string; x: number; attempt: number; cells: (TableCell | null)[] };
+type TableCell = { value: number; low?: number; high?: number };
+type TableRow = { key: string; x: number; attempt: number; cells: (TableCell | null)[] };
 
 const MOST_ROWS = 200;
 
 /** The newest points as rows, for the table behind a chart; the last reported value is one of them. */
-export function tableRows(lines: readonly LineLook[], read: Read): TableRow[] {
+export function tableRows(lines: readonly LineSpec[], read: Read): TableRow[] {
   const rows = new Map<string, TableRow>();
   lines.forEach((line, column) => {
     const curve = read(line.name);

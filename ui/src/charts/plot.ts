@@ -4,13 +4,83 @@
  */
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import type { ChartMark } from "@/curves/chart-marks";
-import type { ColumnRole, HoveredValue, Picture } from "@/curves/columns";
-import { drawMarks } from "./draw-marks";
-import { FONT, bandsOf, paint, seriesLook } from "./plot-look";
+import type { ChartMark, Column, ColumnRole, HoveredValue, Picture } from "./plot-data";
+
+/** Colours of what is no line. A light page sets others before it draws. */
+export const paint = { ink: "#97a1b0", grid: "rgb(229 231 235 / 0.07)", mark: "#f2b84b" };
+const FONT = '11px "Inter Variable", system-ui, sans-serif';
+
+/** A colour with some of the background shining through. */
+const faded = (hex: string, alpha: number) => `${hex}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
+
+const points = (colour: string, size: number): uPlot.Series.Points => ({ show: true, size, fill: colour, stroke: colour, width: 0 });
+
+/** How one column is drawn: bands have no line of their own, raw values stand faint behind the smoothed ones. */
+function seriesOptions({ line, role, repeated }: Column, alone: boolean): uPlot.Series {
+  const base: uPlot.Series = { label: line.label, spanGaps: true, points: { show: false } };
+  // Steps that a later attempt did again are history.
+  const strength = repeated ? 0.4 : 1;
+  if (role === "low" || role === "high") return { ...base, width: 0, stroke: "transparent" };
+  if (role === "raw") return { ...base, width: 1, stroke: faded(line.colour, 0.3 * strength) };
+  return {
+    ...base,
+    width: 1.8,
+    stroke: faded(line.colour, strength),
+    ...(line.fill ? { fill: faded(line.colour, 0.12) } : {}),
+    points: line.dots ? points(line.colour, 6) : alone ? points(line.colour, 5) : { show: false },
+  };
+}
+
+/** Areas between two columns, as uPlot wants them: series numbers, the upper one first. */
+export function bandsOf(columns: readonly Column[]): uPlot.Band[] {
+  return columns.flatMap((column, index) => {
+    if (column.role === "low") return [{ series: [index + 2, index + 1] as [number, number], fill: faded(column.line.colour, 0.2) }];
+    const base = column.line.below === undefined ? -1 : columns.findIndex((other) => isBelow(other, column));
+    return base === -1 ? [] : [{ series: [index + 1, base + 1] as [number, number], fill: faded(column.line.colour, 0.3) }];
+  });
+}
+
+const isBelow = (other: Column, column: Column) =>
+  other.line.name === column.line.below && other.role === column.role && other.attempt === column.attempt && other.repeated === column.repeated;
+
+const LINE = 15;
+
+/** Dashed lines across the chart; a large one also has their labels at the top, where they fit. */
+function drawMarks(plot: uPlot, marks: readonly ChartMark[], ratio: number, labelled: boolean) {
+  const { left, top, width, height } = plot.bbox;
+  const { ctx } = plot;
+  ctx.save();
+  ctx.strokeStyle = paint.mark;
+  ctx.fillStyle = paint.mark;
+  ctx.font = FONT.replace("11px", `${11 * ratio}px`);
+  ctx.textBaseline = "top";
+  ctx.textAlign = "left";
+  ctx.lineWidth = ratio;
+  // Where each line of labels is free again; marks that lie close together take different lines.
+  const free = [left, left, left];
+  for (const mark of marks) {
+    const x = plot.valToPos(mark.step, "x", true);
+    if (x < left || x > left + width) continue;
+    ctx.globalAlpha = 0.7;
+    ctx.setLineDash([3 * ratio, 4 * ratio]);
+    ctx.beginPath();
+    ctx.moveTo(x, top);
+    ctx.lineTo(x, top + height);
+    ctx.stroke();
+    if (!labelled) continue;
+    const length = ctx.measureText(mark.label).width;
+    const start = x + 6 * ratio + length > left + width ? x - 6 * ratio - length : x + 6 * ratio;
+    const line = free.findIndex((from) => start >= from);
+    if (line === -1 || length > width * 0.6) continue;
+    ctx.globalAlpha = 1;
+    ctx.fillText(mark.label, start, top + (4 + line * LINE) * ratio);
+    free[line] = start + length + 8 * ratio;
+  }
+  ctx.restore();
+}
 
 export type Zoom = { from: number; to: number };
-/** What lies under the cursor: a place on x, and the values of each line by its label. */
+/** What lies under the cursor: a position on x, and the values of each line by its label. */
 export type Hovered = { x: number; values: Map<string, HoveredValue> };
 
 export type PlotSettings = {
@@ -20,7 +90,7 @@ export type PlotSettings = {
   /** Fixed ends of y, where the unit has some. */
   range?: { from?: number; to?: number };
   format: (value: number) => string;
-  /** Room for the numbers beside y; 52 unless the unit needs more. */
+  /** Width of the y axis; 52 unless the unit needs more. */
   axisWidth?: number;
   /** Charts with the same key move their cursors together. */
   syncKey: string;
@@ -34,13 +104,13 @@ const SMALLEST_DRAG = 6;
 const LARGE = 200;
 
 export class Plot {
-  #place: HTMLElement;
+  #container: HTMLElement;
   #settings: PlotSettings;
   #plot: uPlot | null = null;
   #picture: Picture | null = null;
 
-  constructor(place: HTMLElement, settings: PlotSettings) {
-    this.#place = place;
+  constructor(container: HTMLElement, settings: PlotSettings) {
+    this.#container = container;
     this.#settings = settings;
   }
 
@@ -52,7 +122,7 @@ export class Plot {
       return;
     }
     this.#plot?.destroy();
-    this.#plot = new uPlot(this.#options(picture), picture.data as uPlot.AlignedData, this.#place);
+    this.#plot = new uPlot(this.#options(picture), picture.data as uPlot.AlignedData, this.#container);
   }
 
   resize(width: number, height = this.#settings.height) {
@@ -68,19 +138,19 @@ export class Plot {
     const settings = this.#settings;
     const alone = picture.data[0].length === 1;
     return {
-      width: this.#place.clientWidth || 300,
-      height: this.#place.clientHeight || settings.height,
+      width: this.#container.clientWidth || 300,
+      height: this.#container.clientHeight || settings.height,
       padding: [8, 14, 0, 0],
       legend: { show: false },
-      series: [{}, ...picture.columns.map((column) => seriesLook(column, alone))],
+      series: [{}, ...picture.columns.map((column) => seriesOptions(column, alone))],
       bands: bandsOf(picture.columns),
       scales: {
         x: { time: settings.axis === "time", range: (_plot, low, high) => this.#xRange(low, high) },
         y: settings.logarithmic ? { distr: 3 } : { range: (_plot, low, high) => this.#yRange(low, high) },
       },
       axes: [
-        { ...axisLook, size: 22, values: (_plot, splits) => xLabels(splits, settings.axis) },
-        { ...axisLook, size: settings.axisWidth ?? 52, space: settings.height > LARGE ? 46 : 34, values: (_plot, splits) => splits.map((value) => (value === null ? "" : settings.format(value))) },
+        { ...axisOptions, size: 22, values: (_plot, splits) => xLabels(splits, settings.axis) },
+        { ...axisOptions, size: settings.axisWidth ?? 52, space: settings.height > LARGE ? 46 : 34, values: (_plot, splits) => splits.map((value) => (value === null ? "" : settings.format(value))) },
       ],
       cursor: {
         y: false,
@@ -102,11 +172,11 @@ export class Plot {
     const zoom = this.#settings.zoom();
     if (zoom) return [zoom.from, zoom.to];
     if (low === null || high === null) return [0, 1];
-    const places = this.#picture?.data[0];
+    const positions = this.#picture?.data[0];
     // For one point, uPlot would show a whole day or a hundred steps.
-    const only = places?.length === 1 ? places[0] : low === high ? low : undefined;
-    const room = this.#settings.axis === "time" ? 30 : 1;
-    return only === undefined ? [low, high] : [only - room, only + room];
+    const only = positions?.length === 1 ? positions[0] : low === high ? low : undefined;
+    const padding = this.#settings.axis === "time" ? 30 : 1;
+    return only === undefined ? [low, high] : [only - padding, only + padding];
   }
 
   #yRange(low: number | null, high: number | null): [number, number] {
@@ -128,26 +198,26 @@ export class Plot {
     if (idx === null || idx === undefined || (left ?? -1) < 0) return null;
     const values = new Map<string, HoveredValue>();
     // The columns of one piece of a line follow each other, and the line itself is the last of them.
-    let found: Partial<Record<ColumnRole, number>> = {};
+    let byRole: Partial<Record<ColumnRole, number>> = {};
     this.#picture?.columns.forEach(({ line, role }, index) => {
       const at = idxs?.[index + 1];
       const value = typeof at === "number" ? plot.data[index + 1]?.[at] : null;
-      if (typeof value === "number") found[role] = value;
+      if (typeof value === "number") byRole[role] = value;
       if (role !== "main") return;
-      const { main, raw, low, high } = found;
+      const { main, raw, low, high } = byRole;
       if (main !== undefined) {
         const smoothed = raw === undefined ? {} : { smoothed: main };
         const extremes = low !== undefined && high !== undefined && low < high ? { low, high } : {};
         values.set(line.label, { raw: raw ?? main, ...smoothed, ...extremes });
       }
-      found = {};
+      byRole = {};
     });
     const x = plot.data[0][idx];
     return x === undefined ? null : { x, values };
   }
 }
 
-const axisLook: uPlot.Axis = {
+const axisOptions: uPlot.Axis = {
   stroke: () => paint.ink,
   font: FONT,
   grid: { stroke: () => paint.grid, width: 1 },
@@ -164,7 +234,7 @@ function xLabels(splits: number[], axis: "step" | "time"): string[] {
 
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
 
-/** The nearest point of a line that reports more rarely than others; the asked place where it has none on one side. */
+/** The nearest point of a line that reports more rarely than others; the given index where it has none on one side. */
 function nearest(values: ArrayLike<number | null | undefined> | undefined, wanted: number): number {
   if (!values || typeof values[wanted] === "number") return wanted;
   let before = wanted - 1;

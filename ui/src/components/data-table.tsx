@@ -1,4 +1,6 @@
+/** Tables, and the buttons that turn their pages. */
 import type { ReactNode } from "react";
+import { Button } from "./button";
 import { cn } from "./class-names";
 
 export type Column<Row> = {
@@ -85,5 +87,27 @@ function DataCell<Row>({ column, content, named }: { column: Column<Row>; conten
       )}
       {column.lead ? content : <div className="min-w-0">{nothing && !column.quiet ? "–" : content}</div>}
     </td>
+  );
+}
+
+type PageStepsProps = { page: number; pageSize: number; total: number; onTurn: (page: number) => void };
+
+/** "21–40 of 65", with steps to either side. Absent when everything fits on one page. */
+export function PageSteps({ page, pageSize, total, onTurn }: PageStepsProps) {
+  if (total <= pageSize) return null;
+  const first = (page - 1) * pageSize + 1;
+  const last = Math.min(page * pageSize, total);
+  return (
+    <nav aria-label="Pages" className="mt-3 flex items-center justify-end gap-2 text-sm text-dim">
+      <span aria-live="polite" className="mr-2">
+        {first}–{last} of {total.toLocaleString("en-GB")}
+      </span>
+      <Button size="small" disabled={page <= 1} onClick={() => onTurn(page - 1)}>
+        Previous
+      </Button>
+      <Button size="small" disabled={last >= total} onClick={() => onTurn(page + 1)}>
+        Next
+      </Button>
+    </nav>
   );
 }

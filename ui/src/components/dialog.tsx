@@ -1,8 +1,11 @@
+/** Dialogs, also the one that asks for a confirmation. */
 import { X } from "lucide-react";
-import { Dialog as Radix } from "radix-ui";
-import type { ReactNode } from "react";
+import { AlertDialog, Dialog as Radix } from "radix-ui";
+import { type ReactNode, useState } from "react";
+import { sentenceOf } from "@/api/problem";
 import { Button } from "./button";
 import { cn } from "./class-names";
+import { Notice } from "./notice";
 
 type DialogProps = {
   open: boolean;
@@ -13,7 +16,7 @@ type DialogProps = {
   className?: string;
 };
 
-/** A dialog for forms: a stray click beside it must not throw away what was typed, so only Esc and buttons close it. */
+/** A dialog for forms: a stray click outside it must not throw away what was typed, so only Esc and buttons close it. */
 export function Dialog({ open, onOpenChange, title, description, children, className }: DialogProps) {
   return (
     <Radix.Root open={open} onOpenChange={onOpenChange}>
@@ -34,12 +37,73 @@ export function Dialog({ open, onOpenChange, title, description, children, class
           {children}
           {/* Last in order, so that the focus starts in the form and not on the way out of it. */}
           <Radix.Close asChild>
-            <Button look="ghost" size="icon" aria-label="Close" className="absolute top-3.5 right-3.5">
+            <Button variant="ghost" size="icon" aria-label="Close" className="absolute top-3.5 right-3.5">
               <X aria-hidden />
             </Button>
           </Radix.Close>
         </Radix.Content>
       </Radix.Portal>
     </Radix.Root>
+  );
+}
+
+type ConfirmDialogProps = {
+  open: boolean;
+  onOpenChange: (open: boolean) => void;
+  title: string;
+  children: ReactNode;
+  /** What the button does, worded like the title: "Delete project". */
+  action: string;
+  onConfirm: () => Promise<void>;
+};
+
+/** Asks once before something that cannot be undone. The answer that changes nothing has the focus. */
+export function ConfirmDialog({ open, onOpenChange, title, children, action, onConfirm }: ConfirmDialogProps) {
+  const [pending, setPending] = useState(false);
+  const [failure, setFailure] = useState<string | null>(null);
+
+  async function confirm() {
+    setPending(true);
+    setFailure(null);
+    try {
+      await onConfirm();
+      onOpenChange(false);
+    } catch (error) {
+      setFailure(sentenceOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+
+  function change(next: boolean) {
+    setFailure(null);
+    onOpenChange(next);
+  }
+
+  return (
+    <AlertDialog.Root open={open} onOpenChange={change}>
+      <AlertDialog.Portal>
+        <AlertDialog.Overlay className="fixed inset-0 z-50 animate-fade bg-[#0d1320]/70 backdrop-blur-[2px]" />
+        <AlertDialog.Content className="fixed top-1/2 left-1/2 z-50 w-[calc(100vw-2rem)] max-w-md -translate-x-1/2 -translate-y-1/2 animate-fade rounded-2xl border border-line-strong bg-card p-5 shadow-2xl shadow-black/50 focus:outline-none">
+          <AlertDialog.Title className="text-xl font-[620] tracking-[-0.01em] break-words">{title}</AlertDialog.Title>
+          <AlertDialog.Description asChild>
+            <div className="mt-1.5 text-dim">{children}</div>
+          </AlertDialog.Description>
+          {failure && (
+            <Notice tone="bad" role="alert" className="mt-4">
+              {failure}
+            </Notice>
+          )}
+          <div className="mt-5 flex justify-end gap-2">
+            <AlertDialog.Cancel asChild>
+              <Button>Cancel</Button>
+            </AlertDialog.Cancel>
+            <Button variant="danger" pending={pending} onClick={() => void confirm()}>
+              {action}
+            </Button>
+          </div>
+        </AlertDialog.Content>
+      </AlertDialog.Portal>
+    </AlertDialog.Root>
   );
 }

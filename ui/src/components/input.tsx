@@ -1,14 +1,113 @@
-import type { ComponentProps } from "react";
+/** Text inputs, selects and the search box. */
+import { ChevronDown, Search } from "lucide-react";
+import { type ComponentProps, useEffect, useRef, useState } from "react";
+import { Spinner } from "./button";
 import { cn } from "./class-names";
 
 // 16px on a phone: anything smaller makes iOS zoom into the field.
-export const inputLook =
+const inputClass =
   "w-full rounded-control border border-line-strong bg-rail px-3 text-text transition-[border-color,box-shadow] duration-150 placeholder:text-[#8a94a3] hover:border-white/25 focus-visible:border-violet-bright focus-visible:ring-3 focus-visible:ring-violet/35 focus-visible:outline-none aria-invalid:border-danger-soft aria-invalid:focus-visible:ring-danger/30 disabled:opacity-60 max-sm:text-[16px]";
 
 export function Input({ className, ...rest }: ComponentProps<"input">) {
-  return <input className={cn(inputLook, "h-9.5 max-sm:h-11", className)} {...rest} />;
+  return <input className={cn(inputClass, "h-9.5 max-sm:h-11", className)} {...rest} />;
 }
 
 export function Textarea({ className, ...rest }: ComponentProps<"textarea">) {
-  return <textarea className={cn(inputLook, "min-h-20 py-2", className)} {...rest} />;
+  return <textarea className={cn(inputClass, "min-h-20 py-2", className)} {...rest} />;
+}
+
+type SelectProps = ComponentProps<"select"> & { options: readonly (readonly [value: string, text: string])[] };
+
+/** The platform's own list: it works with every keyboard, screen reader and phone without help. */
+export function Select({ options, className, ...rest }: SelectProps) {
+  return (
+    <div className={cn("relative", className)}>
+      <select className={cn(inputClass, "h-9.5 appearance-none pr-9 max-sm:h-11")} {...rest}>
+        {options.map(([value, text]) => (
+          <option key={value} value={value} className="bg-rail">
+            {text}
+          </option>
+        ))}
+      </select>
+      <ChevronDown aria-hidden className="pointer-events-none absolute top-1/2 right-3 size-4 -translate-y-1/2 text-dim" />
+    </div>
+  );
+}
+
+type Option = readonly [value: string, text: string];
+type OptionGroup = { title: string; options: readonly Option[] };
+
+type GroupedSelectProps = ComponentProps<"select"> & { first: Option; groups: readonly OptionGroup[] };
+
+/** The platform's own list, in parts. */
+export function GroupedSelect({ first, groups, className, ...rest }: GroupedSelectProps) {
+  return (
+    <div className={cn("relative", className)}>
+      <select className={cn(inputClass, "h-9.5 appearance-none pr-9 max-sm:h-11")} {...rest}>
+        <option value={first[0]} className="bg-rail">
+          {first[1]}
+        </option>
+        {groups
+          .filter(({ options }) => options.length > 0)
+          .map(({ title, options }) => (
+            <optgroup key={title} label={title} className="bg-rail">
+              {options.map(([value, text]) => (
+                <option key={value} value={value} className="bg-rail">
+                  {text}
+                </option>
+              ))}
+            </optgroup>
+          ))}
+      </select>
+      <ChevronDown aria-hidden className="pointer-events-none absolute top-1/2 right-3 size-4 -translate-y-1/2 text-dim" />
+    </div>
+  );
+}
+
+const PAUSE = 250;
+
+type SearchBoxProps = { label: string; text: string; onSearch: (text: string) => void; busy?: boolean };
+
+/** Searches when the typing pauses. The text lives here while it is typed, and in the address afterwards. */
+export function SearchBox({ label, text, onSearch, busy }: SearchBoxProps) {
+  const [typed, setTyped] = useState(text);
+  const [sent, setSent] = useState(text);
+  const search = useRef(onSearch);
+  useEffect(() => {
+    search.current = onSearch;
+  });
+
+  // The address changed by other means, such as the back button.
+  if (text !== sent) {
+    setSent(text);
+    setTyped(text);
+  }
+
+  useEffect(() => {
+    if (typed.trim() === sent) return;
+    const timer = setTimeout(() => {
+      setSent(typed.trim());
+      search.current(typed.trim());
+    }, PAUSE);
+    return () => clearTimeout(timer);
+  }, [typed, sent]);
+
+  return (
+    <div className="relative mb-3.5 sm:max-w-xs">
+      <Search aria-hidden className="pointer-events-none absolute top-1/2 left-3 size-4 -translate-y-1/2 text-dim" />
+      <Input
+        type="search"
+        aria-label={label}
+        placeholder={label}
+        value={typed}
+        onChange={(event) => setTyped(event.target.value)}
+        className="pr-9 pl-9"
+      />
+      {busy && (
+        <span className="absolute top-1/2 right-3 -translate-y-1/2 text-dim">
+          <Spinner />
+        </span>
+      )}
+    </div>
+  );
 }

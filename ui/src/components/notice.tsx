@@ -1,8 +1,26 @@
-import { type VariantProps, cva } from "class-variance-authority";
+/** Notices and badges, and server texts with code between backticks. */
+import { cva, type VariantProps } from "class-variance-authority";
 import type { ComponentProps } from "react";
 import { cn } from "./class-names";
 
-const noticeLook = cva("rounded-card border px-3.5 py-2.5 [&_a]:underline [&_a]:underline-offset-2", {
+const badgeVariants = cva("inline-flex items-center gap-1.5 rounded-full border px-2 text-2xs leading-5 font-[540] whitespace-nowrap", {
+  variants: {
+    tone: {
+      neutral: "border-line-strong text-dim",
+      violet: "border-violet-soft/35 bg-violet/15 text-violet-soft",
+      teal: "border-teal-soft/35 bg-teal/12 text-[#6fe0ea]",
+      good: "border-success/35 bg-success/12 text-success-soft",
+      bad: "border-danger/40 bg-danger/12 text-danger-soft",
+    },
+  },
+  defaultVariants: { tone: "neutral" },
+});
+
+export function Badge({ tone, className, ...rest }: ComponentProps<"span"> & VariantProps<typeof badgeVariants>) {
+  return <span className={cn(badgeVariants({ tone }), className)} {...rest} />;
+}
+
+const noticeVariants = cva("rounded-card border px-3.5 py-2.5 [&_a]:underline [&_a]:underline-offset-2", {
   variants: {
     tone: {
       plain: "border-line-strong bg-white/4",
@@ -15,6 +33,20 @@ const noticeLook = cva("rounded-card border px-3.5 py-2.5 [&_a]:underline [&_a]:
 });
 
 /** A few sentences that stay on the page, as opposed to a toast that passes. */
-export function Notice({ tone, className, ...rest }: ComponentProps<"div"> & VariantProps<typeof noticeLook>) {
-  return <div className={cn(noticeLook({ tone }), className)} {...rest} />;
+export function Notice({ tone, className, ...rest }: ComponentProps<"div"> & VariantProps<typeof noticeVariants>) {
+  return <div className={cn(noticeVariants({ tone }), className)} {...rest} />;
+}
+
+/** A sentence of the server: what stands between backticks is to be typed. */
+export function TextWithCode({ text }: { text: string }) {
+  return text.split("`").map((part, index) =>
+    index % 2 === 0 ? (
+      part
+    ) : (
+      // The parts of one sentence never change their order.
+      <code key={index} className="font-mono text-[0.92em] break-all text-text">
+        {part}
+      </code>
+    ),
+  );
 }

@@ -4,7 +4,7 @@ import { Button } from "./button";
 
 type Toast = { id: number; message: string; failed: boolean };
 
-const SHOWN_FOR = 5000;
+const DURATION_MS = 5000;
 let toasts: Toast[] = [];
 let lastId = 0;
 const listeners = new Set<() => void>();
@@ -22,7 +22,7 @@ function show(message: string, failed: boolean) {
 /** Says that something was done. */
 export const toast = (message: string) => show(message, false);
 
-/** For failures that have no place of their own on the page; all others stay next to what failed. */
+/** For failures that belong to no element of the page; all others are shown next to what failed. */
 export const toastFailure = (message: string) => show(message, true);
 
 const dismiss = (id: number) => change(toasts.filter((item) => item.id !== id));
@@ -38,7 +38,7 @@ function ToastLine({ id, message, failed }: Toast) {
   // Reading takes as long as it takes: a toast under the pointer or with the focus stays.
   useEffect(() => {
     if (held) return;
-    const timer = setTimeout(() => dismiss(id), SHOWN_FOR);
+    const timer = setTimeout(() => dismiss(id), DURATION_MS);
     return () => clearTimeout(timer);
   }, [held, id]);
 
@@ -56,7 +56,7 @@ function ToastLine({ id, message, failed }: Toast) {
         <CircleCheck aria-hidden className="size-4.5 shrink-0 text-success-soft" />
       )}
       <span className="min-w-0 break-words">{message}</span>
-      <Button look="ghost" size="icon" aria-label="Dismiss" onClick={() => dismiss(id)} className="size-7">
+      <Button variant="ghost" size="icon" aria-label="Dismiss" onClick={() => dismiss(id)} className="size-7">
         <X aria-hidden />
       </Button>
     </li>
@@ -64,12 +64,12 @@ function ToastLine({ id, message, failed }: Toast) {
 }
 
 export function Toasts() {
-  const shown = useSyncExternalStore(subscribe, () => toasts);
+  const visible = useSyncExternalStore(subscribe, () => toasts);
   return (
     <section aria-label="Notifications" aria-live="polite" className="pointer-events-none fixed right-4 bottom-4 z-[60] max-w-[calc(100vw-2rem)]">
-      {shown.length > 0 && (
+      {visible.length > 0 && (
         <ol className="flex flex-col items-end gap-2">
-          {shown.map((item) => (
+          {visible.map((item) => (
             <ToastLine key={item.id} {...item} />
           ))}
         </ol>

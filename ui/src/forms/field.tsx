@@ -1,5 +1,9 @@
-import { type ReactNode, useId } from "react";
+/** Fields with a label, a help text and an error: text, password, select, cards. */
+import { Eye, EyeOff } from "lucide-react";
+import { type ComponentProps, type ReactNode, useId, useState } from "react";
+import type { UseFormRegisterReturn } from "react-hook-form";
 import { cn } from "@/components/class-names";
+import { Input, Select, Textarea } from "@/components/input";
 
 type ControlProps = { id: string; "aria-invalid": boolean | undefined; "aria-describedby": string | undefined };
 
@@ -34,5 +38,110 @@ export function Field({ label, help, error, optional, className, children }: Fie
         </div>
       )}
     </div>
+  );
+}
+
+type Bound = {
+  registration: UseFormRegisterReturn;
+  label: string;
+  error?: string;
+  help?: ReactNode;
+  optional?: boolean;
+  fieldClassName?: string;
+};
+
+export function TextField({ registration, label, error, help, optional, fieldClassName, ...rest }: Bound & ComponentProps<"input">) {
+  return (
+    <Field label={label} error={error} help={help} optional={optional} className={fieldClassName}>
+      {(control) => <Input {...rest} {...registration} {...control} />}
+    </Field>
+  );
+}
+
+export function TextareaField({ registration, label, error, help, optional, fieldClassName, ...rest }: Bound & ComponentProps<"textarea">) {
+  return (
+    <Field label={label} error={error} help={help} optional={optional} className={fieldClassName}>
+      {(control) => <Textarea {...rest} {...registration} {...control} />}
+    </Field>
+  );
+}
+
+export function SelectField({ registration, label, error, help, optional, fieldClassName, ...rest }: Bound & ComponentProps<typeof Select>) {
+  return (
+    <Field label={label} error={error} help={help} optional={optional} className={fieldClassName}>
+      {(control) => <Select {...rest} {...registration} {...control} />}
+    </Field>
+  );
+}
+
+type PasswordFieldProps = ComponentProps<"input"> & {
+  registration: UseFormRegisterReturn;
+  label: string;
+  error?: string;
+  help?: ReactNode;
+  /** What is hidden, for the button that shows it. */
+  secret?: string;
+};
+
+export function PasswordField({ registration, label, error, help, secret = "password", ...rest }: PasswordFieldProps) {
+  const [visible, setVisible] = useState(false);
+  const Icon = visible ? EyeOff : Eye;
+  return (
+    <Field label={label} error={error} help={help}>
+      {(control) => (
+        <div className="relative">
+          <Input {...rest} {...registration} {...control} type={visible ? "text" : "password"} className="pr-11" />
+          <button
+            type="button"
+            aria-label={`${visible ? "Hide" : "Show"} ${secret}`}
+            onClick={() => setVisible(!visible)}
+            className="absolute inset-y-0 right-0 grid w-10 place-items-center rounded-control text-dim hover:text-text"
+          >
+            <Icon aria-hidden className="size-4" />
+          </button>
+        </div>
+      )}
+    </Field>
+  );
+}
+
+type ChoiceCardsProps = {
+  registration: UseFormRegisterReturn;
+  label: string;
+  options: readonly (readonly [value: string, text: string, note?: string])[];
+  help?: string;
+  error?: string;
+};
+
+/** A few alternatives that deserve a line each, side by side. Radio buttons underneath: arrow keys move. */
+export function ChoiceCards({ registration, label, options, help, error }: ChoiceCardsProps) {
+  const id = useId();
+  const described = [error && `${id}-error`, help && `${id}-help`].filter(Boolean).join(" ");
+  return (
+    <fieldset aria-describedby={described || undefined} className="min-w-0">
+      <legend className="mb-1.5 text-xs text-dim">{label}</legend>
+      <div className="grid gap-2 sm:grid-cols-3">
+        {options.map(([value, text, note]) => (
+          <label
+            key={value}
+            className="block cursor-pointer rounded-control border border-line-strong px-3 py-2 transition-colors duration-150 hover:border-white/25 has-checked:border-violet-bright has-checked:bg-violet/15 has-focus-visible:outline-2 has-focus-visible:outline-offset-2 has-focus-visible:outline-violet-soft"
+          >
+            <input type="radio" value={value} {...registration} className="sr-only" />
+            <span className="block font-[560]">{text}</span>
+            {note && <span className="block text-xs text-dim">{note}</span>}
+          </label>
+        ))}
+      </div>
+      {error && (
+        <p id={`${id}-error`} className="mt-1.5 text-xs text-danger-soft">
+          {error}
+        </p>
+      )}
+      {help && (
+        <p id={`${id}-help`} className="mt-1.5 text-xs text-faint">
+          {help}
+        </p>
+      )}
+    </fieldset>
   );
 }

@@ -1,4 +1,4 @@
-/** The fields of a training config that the form shows: their words, their limits, and when they apply. */
+/** The fields of a training config that the form shows: their labels, their limits, and when they apply. */
 
 export type Json = Record<string, unknown>;
 export type ConfigValues = { [name: string]: string | ConfigValues };
@@ -14,12 +14,12 @@ export type ConfigField = {
   fallback?: string;
   help?: string;
   limits?: Limits;
-  /** What may stand in a number’s place. */
+  /** Words that are allowed instead of a number. */
   word?: string;
   options?: readonly (readonly [value: string, text: string, note?: string])[];
   /** The option that stands for saying nothing. */
   initial?: string;
-  /** Whether it applies beside the other values; a field that does not is neither shown nor sent. */
+  /** Whether it applies to the other values; a field that does not is neither shown nor sent. */
   when?: (values: ConfigValues) => boolean;
   /** What to say when it applies and is empty. */
   required?: string;
@@ -33,7 +33,7 @@ export function valueAt(tree: unknown, path: string): unknown {
 
 const STEPS: Limits = { least: 1, most: 1_000_000_000 };
 
-/** Chosen in place of a preset: the model lies in a folder. */
+/** The choice instead of a preset: the model lies in a folder. */
 export const MODEL_FOLDER = "";
 
 const PRESETS = [
@@ -132,18 +132,18 @@ export const CONFIG_GROUPS = {
     size("model.heads", "Attention heads", 1_024),
     size("model.kv_heads", "Key-value heads", 1_024),
     size("model.ffn_size", "Feed-forward size", 524_288),
-    { path: "model.context_length", label: "Context length", kind: "whole", limits: { least: 1, most: 1_048_576 }, help: "Tokens of a row." },
+    { path: "model.context_length", label: "Context length", kind: "whole", limits: { least: 1, most: 1_048_576 }, help: "Maximum sequence length." },
   ],
   method: [{ path: "method", label: "Method", kind: "choice", options: METHODS, initial: "full" }],
   adapters: [
     { path: "lora.rank", label: "Rank", kind: "whole", limits: { least: 1, most: 4_096 }, when: withAdapters, help: "A higher rank can learn more." },
-    { path: "lora.alpha", label: "Alpha", kind: "decimal", limits: { above: 0 }, when: withAdapters, help: "Adapters count alpha / rank times." },
-    { path: "lora.dropout", label: "Dropout", kind: "decimal", limits: { least: 0, most: 0.9 }, when: withAdapters, help: "Against learning few examples by heart." },
+    { path: "lora.alpha", label: "Alpha", kind: "decimal", limits: { above: 0 }, when: withAdapters, help: "Adapter output is scaled by alpha / rank." },
+    { path: "lora.dropout", label: "Dropout", kind: "decimal", limits: { least: 0, most: 0.9 }, when: withAdapters, help: "Reduces overfitting on small datasets." },
     { path: "lora.targets", label: "Adapted layers", kind: "names", fallback: "all-linear", when: withAdapters, help: "Such as q_proj, v_proj. Empty: every linear one." },
   ],
   examples: [
     { path: "data.train_on", label: "Trained", kind: "choice", options: TRAINED_PARTS, initial: "completions", help: "Of chats and prompts with completions." },
-    { path: "data.packing", label: "Several examples in a row", kind: "yes-no", options: PACKING, initial: "true", help: "Much faster on short ones. None sees another." },
+    { path: "data.packing", label: "Several examples in a row", kind: "yes-no", options: PACKING, initial: "true", help: "Packs short examples into one row; attention does not cross them." },
     { path: "data.too_long", label: "Examples that are too long", kind: "choice", options: TOO_LONG, initial: "cut" },
     { path: "data.eval_fraction", label: "Share held out", kind: "decimal", limits: { least: 0, most: 0.5 }, help: "For evaluation. Equal examples stay on one side." },
   ],
@@ -166,7 +166,7 @@ export const CONFIG_GROUPS = {
     { path: "memory.mode", label: "Where the model lives", kind: "choice", options: MEMORY_MODES, initial: "auto", help: "Automatic is the fastest that fits. The result is the same." },
     { path: "memory.gpu_budget_gb", label: "GPU memory, at most … GB", kind: "decimal", fallback: "what there is", limits: { above: 0 }, help: "Leaves the rest of the card to others." },
     { path: "memory.host_budget_gb", label: "Host memory, at most … GB", kind: "decimal", fallback: "what there is", limits: { above: 0 }, help: "Leaves the rest of the machine to others." },
-    { path: "precision", label: "Precision", kind: "choice", options: PRECISIONS, initial: "auto", help: "What is trained is kept in fp32 besides." },
+    { path: "precision", label: "Precision", kind: "choice", options: PRECISIONS, initial: "auto", help: "Trainable weights also keep an fp32 master copy." },
     { path: "compile", label: "Compiled layers", kind: "choice", options: COMPILING, initial: "auto", help: "Faster after a minute; automatic for long runs on GPUs." },
     { path: "processes", label: "Processes", kind: "whole", word: "auto", fallback: "one for each GPU", limits: { least: 1, most: 1_024 }, when: byEngine, help: "They train together, a GPU each. auto: on a CPU, as many as are fastest." },
   ],
@@ -186,8 +186,8 @@ export const fieldsOf = (group: ConfigGroup, values: ConfigValues): ConfigField[
 
 /** Whether a field says something that leaving it alone would not. */
 export function isSet(field: ConfigField, values: ConfigValues): boolean {
-  const shown = String(valueAt(values, field.path) ?? "").trim();
-  return shown !== "" && shown !== field.initial;
+  const text = String(valueAt(values, field.path) ?? "").trim();
+  return text !== "" && text !== field.initial;
 }
 
 /** What has to be filled in before there is anything to plan. */

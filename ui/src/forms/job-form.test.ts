@@ -1,9 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { ApiProblem } from "@/api/problem";
-import { configOf, parseConfig, valuesOf, withValue } from "./job-config";
 import { CONFIG_GROUPS, type ConfigValues, fieldsOf, isSet, missingIn, valueAt } from "./job-fields";
-import { NEW_PROJECT, OTHER_GPU, jobFailure, jobRules, newJobBody, startingValues } from "./job-rules";
-import { parseNumber } from "./number-rules";
+import { configOf, jobFailure, jobRules, likeJob, NEW_PROJECT, newJobBody, OTHER_GPU, parseConfig, startingValues, valuesOf, withValue } from "./job-form";
+import { parseNumber } from "./rules";
 
 const messagesFor = (change: object) =>
   jobRules.safeParse({ ...startingValues("p1"), ...change }).error?.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`) ?? [];
@@ -79,7 +78,7 @@ describe("fields that depend on others", () => {
     expect(fieldsOf("adapters", valuesOf({ method: "lora" }))).toHaveLength(CONFIG_GROUPS.adapters.length);
   });
 
-  it("put a folder in the preset's place, and its sizes with it", () => {
+  it("replace the preset by a folder, and its sizes with it", () => {
     const base = { model: { preset: "small", layers: 3, context_length: 64 } };
     const values = changed(base, { "model.preset": "", "model.path": "models/llama", "model.random_weights": "true" });
     expect(configOf(values, base)).toEqual({ model: { path: "models/llama", random_weights: true, context_length: 64 } });
@@ -171,7 +170,7 @@ describe("starting a job", () => {
     });
   });
 
-  it("puts refusals at their fields, and the others above with their place", () => {
+  it("puts refusals at their fields, and the others above with their path", () => {
     const problem = new ApiProblem("…", {
       status: 422,
       code: "invalid_input",
@@ -189,4 +188,18 @@ describe("starting a job", () => {
       others: ["config.modle: Extra inputs are not permitted"],
     });
   });
+});
+
+const config = { epochs: 3, data: { train_path: "/data/a.jsonl", tokenizer: { kind: "file", path: "/models/m/tokenizer.json" } }, model: { path: "/models/m", preset: null } };
+
+const given = { requestedConfig: config, datasetId: null, modelId: null, gpuType: null, hostMemory: null };
+
+it("starts a job like another one with what was set for it", () => {
+  expect(likeJob(given)).toEqual({ config });
+  expect(likeJob({ ...given, requestedConfig: { memory: "stream" }, gpuType: "H200", hostMemory: 512 })).toEqual({ config: { memory: { mode: "stream" } }, gpuType: "H200", hostMemory: 512 });
+});
+
+it("names what was given by id by its id, and no path with it", () => {
+  const like = likeJob({ ...given, datasetId: "d1", modelId: "m1" });
+  expect(like).toEqual({ config: { epochs: 3, model: { preset: null } }, datasetId: "d1", modelId: "m1" });
 });

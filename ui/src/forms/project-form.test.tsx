@@ -3,7 +3,7 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, expect, it, vi } from "vitest";
-import { queryClient } from "@/api/query-client";
+import { queryClient } from "@/api/client";
 import type { Project } from "@/api/types";
 import { serveFrom } from "@/test-server";
 import { ProjectForm } from "./project-form";
@@ -68,7 +68,7 @@ it("creates a project and hands it on", async () => {
   });
 });
 
-it("shows the server's objection beside its field and keeps what was typed", async () => {
+it("shows the server's objection at its field and keeps what was typed", async () => {
   const objection = { field: "trainingDataPath", message: "This path is outside the allowed folders." };
   serveFrom(({ method }) =>
     method === "PUT" ? { status: 422, body: { code: "invalid_input", detail: "…", errors: [objection] } } : { body: info },

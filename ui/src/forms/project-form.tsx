@@ -1,12 +1,71 @@
+/** The form of a project, and the dialogs that create and edit one. */
 import { useQuery } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
+import { Pencil, Plus } from "lucide-react";
+import { useState } from "react";
 import { serverQuery } from "@/api/account";
 import { createProject, updateProject } from "@/api/projects";
-import type { Project } from "@/api/types";
+import type { ModelArchitecture, Project, ProjectBody } from "@/api/types";
 import { Button } from "@/components/button";
-import { ApiForm } from "./api-form";
-import { emptyProject, formValuesOf, projectBody, projectRules } from "./project-rules";
-import { SelectField, TextField, TextareaField } from "./text-field";
-import { useApiForm } from "./use-api-form";
+import { Dialog } from "@/components/dialog";
+import { toast } from "@/components/toasts";
+import { ApiForm, useApiForm } from "./api-form";
+import { SelectField, TextareaField, TextField } from "./field";
+import { z } from "./zod";
+
+const textOrNull = (longest: number, message: string) =>
+  z
+    .string()
+    .trim()
+    .max(longest, message)
+    .transform((text) => (text === "" ? null : text));
+
+const billions = z
+  .string()
+  .trim()
+  .min(1, "Enter the size in billions of parameters.")
+  .transform((text, context) => {
+    // Number() also reads "", "0x10" and "1e3"; only plain decimals are meant here.
+    if (/^\d+(\.\d+)?$/.test(text)) return Number(text);
+    context.addIssue({ code: "custom", message: "Enter a plain number, such as 7 or 0.5." });
+    return z.NEVER;
+  })
+  .pipe(
+    z
+      .number()
+      .positive("The size must be more than 0.")
+      .max(10_000, "The size can be at most 10,000 billion parameters."),
+  );
+
+export const projectRules = z.object({
+  name: z.string().trim().min(1, "Give the project a name.").max(120, "A name can have at most 120 characters."),
+  description: textOrNull(2000, "A description can have at most 2,000 characters."),
+  modelArchitecture: z.enum(["transformer", "custom"]),
+  modelSize: billions,
+  // Which paths are allowed is the server's to know; it answers with a message for this field.
+  trainingDataPath: textOrNull(1024, "A path can have at most 1,024 characters."),
+});
+
+export type ProjectFormValues = z.input<typeof projectRules>;
+
+export const emptyProject: ProjectFormValues = {
+  name: "",
+  description: "",
+  modelArchitecture: "transformer",
+  modelSize: "",
+  trainingDataPath: "",
+};
+
+const formValuesOf = (project: Project): ProjectFormValues => ({
+  name: project.name,
+  description: project.description ?? "",
+  modelArchitecture: project.modelArchitecture,
+  modelSize: String(project.modelSize),
+  trainingDataPath: project.trainingDataPath ?? "",
+});
+
+/** The rules produce exactly what the server takes; this line fails to compile when they drift apart. */
+const projectBody = (values: z.output<typeof projectRules>): ProjectBody => values;
 
 const ARCHITECTURES = [
   ["transformer", "Transformer"],
@@ -56,7 +115,7 @@ export function ProjectForm({ project, onSaved, onCancel }: ProjectFormProps) {
       />
       <div className="mt-1 flex justify-end gap-2">
         <Button onClick={onCancel}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           {project ? "Save changes" : "Create project"}
         </Button>
       </div>
@@ -85,3 +144,68 @@ function DataPathHelp({ folders }: { folders: string[] }) {
     </>
   );
 }
+
+type ProjectDialogProps = {
+  open: boolean;
+  onOpenChange: (open: boolean) => void;
+  project?: Project;
+  onSaved: (project: Project) => void;
+};
+
+function ProjectDialog({ open, onOpenChange, project, onSaved }: ProjectDialogProps) {
+  return (
+    <Dialog
+      open={open}
+      onOpenChange={onOpenChange}
+      title={project ? "Edit project" : "New project"}
+      description={project ? undefined : "A project holds a model and the training runs made with it."}
+    >
+      <ProjectForm
+        project={project}
+        onCancel={() => onOpenChange(false)}
+        onSaved={(saved) => {
+          onOpenChange(false);
+          onSaved(saved);
+        }}
+      />
+    </Dialog>
+  );
+}
+
+export function CreateProjectButton({ variant = "primary" }: { variant?: "primary" | "outline" }) {
+  const [open, setOpen] = useState(false);
+  const navigate = useNavigate();
+  return (
+    <>
+      <Button variant={variant} onClick={() => setOpen(true)}>
+        <Plus aria-hidden />
+        New Project
+      </Button>
+      <ProjectDialog
+        open={open}
+        onOpenChange={setOpen}
+        onSaved={(project) => {
+          toast(`Project “${project.name}” created.`);
+          void navigate({ to: "/projects/$projectId", params: { projectId: project.id } });
+        }}
+      />
+    </>
+  );
+}
+
+export function EditProjectButton({ project }: { project: Project }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <Button onClick={() => setOpen(true)}>
+        <Pencil aria-hidden />
+        Edit
+      </Button>
+      <ProjectDialog open={open} onOpenChange={setOpen} project={project} onSaved={() => toast("Changes saved.")} />
+    </>
+  );
+}
+
+const NAMES: Record<ModelArchitecture, string> = { transformer: "Transformer", custom: "Custom" };
+
+export const architectureName = (architecture: ModelArchitecture) => NAMES[architecture];

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { emailAddress, newPassword, personName } from "./account-rules";
-import { type ProjectFormValues, emptyProject, projectRules } from "./project-rules";
+import { emailAddress, newPassword, personName } from "./rules";
+import { type ProjectFormValues, emptyProject, projectRules } from "./project-form";
 
 const filled: ProjectFormValues = { ...emptyProject, name: "Contracts", modelSize: "7" };
 const sizeMessage = (modelSize: string) =>

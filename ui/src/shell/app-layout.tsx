@@ -1,17 +1,45 @@
+/** The layout around every page of a signed-in person. */
 import { useQuery } from "@tanstack/react-query";
-import { Outlet } from "@tanstack/react-router";
-import { Suspense, lazy, useEffect, useState } from "react";
-import { authStateQuery } from "@/api/auth-state";
-import { askToSignInAgain, useSignInAsked } from "@/api/sign-in-again";
+import { Outlet, useLocation } from "@tanstack/react-router";
+import { lazy, Suspense, useEffect, useRef, useState } from "react";
+import { authStateQuery } from "@/api/auth";
+import { askToSignInAgain, useSignInRequired } from "@/api/client";
 import type { User } from "@/api/types";
 import { useUploads } from "@/uploads/upload-store";
-import { AccountCorner } from "./account-corner";
-import { Brand } from "./brand";
-import { CurrentUser } from "./current-user";
-import { NavigationList } from "./navigation-list";
-import { PhoneMenu } from "./phone-menu";
-import { SkipLink } from "./skip-link";
-import { useFocusOnNavigation } from "./use-focus-on-navigation";
+import { AccountCorner, NavigationList, PhoneMenu } from "./navigation";
+import { Brand } from "./page";
+import { CurrentUser } from "./session";
+
+/** Lets a keyboard pass over the navigation. Focus is moved by hand: a fragment in the address would confuse the router. */
+export function SkipLink() {
+  return (
+    <a
+      href="#content"
+      onClick={(event) => {
+        event.preventDefault();
+        document.getElementById("content")?.focus();
+      }}
+      className="fixed top-2 left-2 z-[70] -translate-y-20 rounded-control bg-violet px-4 py-2 font-[560] text-white focus-visible:translate-y-0"
+    >
+      Skip to content
+    </a>
+  );
+}
+
+/** After a change of page the keyboard continues in the new page, not at the link that led there. */
+export function useFocusOnNavigation() {
+  const { pathname } = useLocation();
+  const content = useRef<HTMLElement>(null);
+  const lastPath = useRef(pathname);
+
+  useEffect(() => {
+    if (lastPath.current === pathname) return;
+    lastPath.current = pathname;
+    content.current?.focus({ preventScroll: true });
+  }, [pathname]);
+
+  return content;
+}
 
 const SignInAgainDialog = lazy(() =>
   import("./sign-in-again-dialog").then((module) => ({ default: module.SignInAgainDialog })),
@@ -22,7 +50,7 @@ const UploadsStrip = lazy(() => import("@/uploads/uploads-strip").then((module) 
 /** Everything around the pages of somebody who is signed in. */
 export function AppLayout() {
   const user = useLastKnownUser();
-  const signInAsked = useSignInAsked();
+  const signInRequired = useSignInRequired();
   const content = useFocusOnNavigation();
   const uploading = useUploads().length > 0;
   if (user === null) return null;
@@ -48,7 +76,7 @@ export function AppLayout() {
           <Outlet />
         </main>
       </div>
-      {signInAsked && (
+      {signInRequired && (
         <Suspense fallback={null}>
           <SignInAgainDialog user={user} />
         </Suspense>

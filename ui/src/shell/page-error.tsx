@@ -1,10 +1,11 @@
+/** Pages for errors and for unknown addresses. */
 import { useQueryErrorResetBoundary } from "@tanstack/react-query";
-import { type ErrorComponentProps, useRouter } from "@tanstack/react-router";
-import { RefreshCw, TriangleAlert } from "lucide-react";
+import { type ErrorComponentProps, Link, useRouter } from "@tanstack/react-router";
+import { Compass, RefreshCw, TriangleAlert } from "lucide-react";
 import { sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
-import { EmptyState } from "@/components/empty-state";
-import { usePageTitle } from "./use-page-title";
+import { EmptyState } from "@/components/loaded";
+import { BarePage, usePageTitle } from "./page";
 
 // The three engines word the failure of a dynamic import differently.
 const MISSING_PART = /dynamically imported module|importing a module script|module script failed/i;
@@ -22,7 +23,7 @@ export function PageError({ error, reset }: ErrorComponentProps) {
         icon={RefreshCw}
         title="A part of this page could not be loaded."
         action={
-          <Button look="primary" onClick={() => window.location.reload()}>
+          <Button variant="primary" onClick={() => window.location.reload()}>
             Load the page again
           </Button>
         }
@@ -39,7 +40,7 @@ export function PageError({ error, reset }: ErrorComponentProps) {
       title="This page could not be shown."
       action={
         <Button
-          look="primary"
+          variant="primary"
           onClick={() => {
             resetQueries();
             reset();
@@ -52,5 +53,34 @@ export function PageError({ error, reset }: ErrorComponentProps) {
     >
       <span role="alert">{sentenceOf(error)}</span>
     </EmptyState>
+  );
+}
+
+/** For failures outside the app's own pages, or before it is known who is there. */
+export function BarePageError(failure: ErrorComponentProps) {
+  return (
+    <BarePage>
+      <PageError {...failure} />
+    </BarePage>
+  );
+}
+
+export function NotFound() {
+  usePageTitle("Page not found");
+  return (
+    <BarePage>
+      <EmptyState
+        wholePage
+        icon={Compass}
+        title="There is no page at this address."
+        action={
+          <Button asChild variant="primary">
+            <Link to="/dashboard">Open dashboard</Link>
+          </Button>
+        }
+      >
+        It may have been moved or deleted, or the link was cut short.
+      </EmptyState>
+    </BarePage>
   );
 }

@@ -1,17 +1,15 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { oauthStart, signIn } from "@/api/auth";
-import { authStateQuery, rememberSignedIn } from "@/api/auth-state";
-import { answerSignInAgain } from "@/api/sign-in-again";
+import { authStateQuery, oauthStart, setSignedIn, signIn } from "@/api/auth";
+import { answerSignInAgain } from "@/api/client";
 import type { User } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
-import { existingPassword } from "@/forms/account-rules";
-import { ApiForm } from "@/forms/api-form";
-import { PasswordField } from "@/forms/password-field";
-import { useApiForm } from "@/forms/use-api-form";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { PasswordField } from "@/forms/field";
+import { existingPassword } from "@/forms/rules";
 import { z } from "@/forms/zod";
-import { providerName } from "./oauth-provider";
+import { providerName } from "./session";
 
 const rules = z.object({ password: existingPassword });
 
@@ -19,13 +17,13 @@ const rules = z.object({ password: existingPassword });
 export function SignInAgainDialog({ user }: { user: User }) {
   const queryClient = useQueryClient();
   const providers = queryClient.getQueryData(authStateQuery.queryKey)?.oauthProviders ?? [];
-  useNoticeSignInElsewhere(user.id);
+  useDetectSignInInOtherTab(user.id);
 
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: rules,
     defaultValues: { password: "" },
     submit: async ({ password }) => {
-      rememberSignedIn(await signIn({ email: user.email, password }));
+      setSignedIn(await signIn({ email: user.email, password }));
       answerSignInAgain(true);
     },
   });
@@ -41,7 +39,7 @@ export function SignInAgainDialog({ user }: { user: User }) {
       className="max-w-sm"
     >
       <ApiForm label="Sign in again" failure={failure} onSubmit={onSubmit}>
-        {/* Password managers look for the name beside the password. */}
+        {/* Password managers expect the name next to the password. */}
         <input type="email" autoComplete="username" value={user.email} readOnly hidden />
         <p className="-mt-1">
           Signing in as <span className="font-[560] break-all">{user.email}</span>
@@ -49,7 +47,7 @@ export function SignInAgainDialog({ user }: { user: User }) {
         <PasswordField label="Password" autoComplete="current-password" {...field("password")} />
         <div className="flex flex-wrap justify-end gap-2">
           <Button onClick={() => answerSignInAgain(false)}>Not now</Button>
-          <Button type="submit" look="primary" pending={isSubmitting}>
+          <Button type="submit" variant="primary" pending={isSubmitting}>
             Sign in
           </Button>
         </div>
@@ -66,17 +64,17 @@ export function SignInAgainDialog({ user }: { user: User }) {
 }
 
 /** Somebody who signs in from another tab has answered the question too. */
-function useNoticeSignInElsewhere(userId: string) {
+function useDetectSignInInOtherTab(userId: string) {
   const queryClient = useQueryClient();
   useEffect(() => {
-    async function look() {
+    async function checkSession() {
       const state = await queryClient.fetchQuery({ ...authStateQuery, staleTime: 0 }).catch(() => null);
       if (!state?.user) return;
       if (state.user.id === userId) answerSignInAgain(true);
       // Nothing of the one person may be left on the screen of the other.
       else window.location.assign("/dashboard");
     }
-    const onFocus = () => void look();
+    const onFocus = () => void checkSession();
     window.addEventListener("focus", onFocus);
     return () => window.removeEventListener("focus", onFocus);
   }, [queryClient, userId]);

@@ -4,9 +4,8 @@ import { cleanup, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { renameMe } from "@/api/account";
+import { queryClient, useSignInRequired } from "@/api/client";
 import { ApiProblem } from "@/api/problem";
-import { queryClient } from "@/api/query-client";
-import { useSignInAsked } from "@/api/sign-in-again";
 import type { User } from "@/api/types";
 import { serveFrom } from "@/test-server";
 import { SignInAgainDialog } from "./sign-in-again-dialog";
@@ -25,7 +24,7 @@ const ada: User = {
 let signedIn = false;
 
 function Page() {
-  return useSignInAsked() ? <SignInAgainDialog user={ada} /> : <p>Page</p>;
+  return useSignInRequired() ? <SignInAgainDialog user={ada} /> : <p>Page</p>;
 }
 
 function startServer() {

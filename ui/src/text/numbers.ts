@@ -1,4 +1,4 @@
-/** How figures are written: few digits, always the same ones, never a false zero. */
+/** How figures are written: counts, metrics, bytes, money and durations; few digits, always the same ones, never a false zero. */
 
 /** A number as a run says it in JSON, which has no word for NaN and the infinities: they come as text. */
 export function numberOf(value: unknown): number {
@@ -49,5 +49,84 @@ export function parametersText(count: number): string {
   return `${value.toLocaleString("en-GB", { maximumFractionDigits: value < 10 ? 2 : value < 100 ? 1 : 0 })} ${unit}`;
 }
 
+export const percentText = (value: number) => `${Math.round(value)} %`;
+
+/** A share of one: "12.5 %". */
+export const shareText = (value: number) => `${(value * 100).toFixed(1)} %`;
+
 /** "1 step", "2 steps". */
 export const counted = (count: number, one: string, many = `${one}s`) => `${countText(count)} ${count === 1 ? one : many}`;
+
+type Range = { low: number; high: number };
+
+const CENTS_BELOW = 100;
+
+const digits = (value: number, cents: boolean) =>
+  value.toLocaleString("en-GB", cents ? { minimumFractionDigits: 2, maximumFractionDigits: 2 } : { maximumFractionDigits: 0 });
+
+/** "$0", "under $0.01", "$0.42", "$1,234". */
+export function moneyText(value: number): string {
+  if (value === 0) return "$0";
+  if (value > 0 && value < 0.005) return "under $0.01";
+  return `$${digits(value, value < CENTS_BELOW && !Number.isInteger(value))}`;
+}
+
+/** "$2.40–3.10": from the least to the most; one amount where both are written the same. */
+export function moneyRange({ low, high }: Range): string {
+  if (high < 0.005) return moneyText(high);
+  const cents = high < CENTS_BELOW;
+  const [least, most] = [digits(low, cents), digits(high, cents)];
+  return least === most ? `$${most}` : `$${least}–${most}`;
+}
+
+/** "$0.95 / h". */
+export const hourlyText = (rate: Range) => `${moneyRange(rate)} / h`;
+
+const UNITS = [
+  ["d", 86_400],
+  ["h", 3_600],
+  ["m", 60],
+  ["s", 1],
+] as const;
+
+/** "6 h 12 m": the two largest units, which is as exact as an estimate or a memory needs to be. */
+export function durationText(seconds: number): string {
+  if (!Number.isFinite(seconds)) return String(seconds);
+  let rest = Math.max(0, Math.round(seconds));
+  if (rest === 0) return seconds > 0 ? "under 1 s" : "0 s";
+  const first = UNITS.findIndex(([, length]) => rest >= length);
+  const parts: string[] = [];
+  for (const [unit, length] of UNITS.slice(first, first + 2)) {
+    const count = Math.floor(rest / length);
+    rest -= count * length;
+    if (count > 0) parts.push(`${count} ${unit}`);
+  }
+  return parts.join(" ");
+}
+
+/** "310 ms", "1.45 s": the length of a step, where fractions count. */
+export function secondsText(seconds: number): string {
+  if (seconds >= 100 || !Number.isFinite(seconds)) return durationText(seconds);
+  if (seconds >= 0.9995) return `${Number(seconds.toPrecision(3))} s`;
+  const thousandths = seconds * 1000;
+  return `${Number(thousandths.toPrecision(thousandths < 1 ? 1 : 3))} ms`;
+}
+
+const HOUR = 3600;
+
+/** Long times without their small units: nobody plans a week to the minute. */
+export function hoursText(hours: number): string {
+  const seconds = hours * HOUR;
+  if (seconds >= 48 * HOUR) return durationText(Math.round(hours) * HOUR);
+  return durationText(seconds < 60 ? seconds : Math.round(seconds / 60) * 60);
+}
+
+const number = (value: number) => value.toLocaleString("en-GB", { maximumFractionDigits: 3 });
+
+/** Sizes are stored in billions of parameters; below one billion people say millions. */
+export function modelSizeText(billions: number): string {
+  return billions < 1 ? `${number(billions * 1000)} M` : `${number(billions)} B`;
+}
+
+/** Ends a reason with a full stop, unless it brings its own end. */
+export const sentence = (text: string) => (text === "" || /[.!?]$/.test(text) ? text : `${text}.`);

@@ -1,7 +1,6 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
-import { fileMistake } from "./dataset-files";
-import { folderMistake, readFolder } from "./model-folder";
+import { fileMistake, folderMistake, readFolder } from "./chosen-files";
 
 describe("a file of examples", () => {
   it.each(["chats.jsonl", "CHATS.JSONL", "a.json", "a.csv", "a.tsv", "a.txt", "a.parquet", "../../a.csv", "日本語.jsonl"])("may be %s", (name) => {

@@ -1,7 +1,7 @@
 /**
  * Sends a file in pieces, each at its offset, until the server has all of it.
  *
- * Only the server knows how much it has: after every doubt (a lost connection, a refused offset) it is asked, and
+ * Only the server knows how much it has: after every doubt (a lost connection, a refused offset) the client asks it, and
  * sending goes on from there. What may pass by itself is waited for, as long as nobody calls it off; everything else
  * is thrown.
  */
@@ -14,7 +14,7 @@ export type Destination = {
   send: (bytes: ArrayBuffer, offset: number, signal: AbortSignal) => Promise<number>;
 };
 
-export type Watch = {
+type Watch = {
   signal: AbortSignal;
   onProgress: (sent: number) => void;
   /** Whether the connection is lost and sending waits for it. */

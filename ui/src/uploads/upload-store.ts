@@ -1,4 +1,4 @@
-/** Uploads under way. They belong to the app and not to a page: going elsewhere in it does not disturb them. */
+/** Uploads under way. They belong to the app and not to a page: they continue on every other page. */
 import { useSyncExternalStore } from "react";
 import { sentenceOf } from "@/api/problem";
 import { type Destination, sendPieces } from "./send-pieces";
@@ -29,12 +29,12 @@ type Task = {
 type Held = { upload: Upload; task: Task; control: AbortController };
 
 let held: Held[] = [];
-let shown: readonly Upload[] = [];
+let snapshot: readonly Upload[] = [];
 let lastId = 0;
 const listeners = new Set<() => void>();
 
 function announce() {
-  shown = held.map(({ upload }) => upload);
+  snapshot = held.map(({ upload }) => upload);
   listeners.forEach((listener) => listener());
   // A closed tab ends an upload; the browser asks first.
   if (held.some(({ upload }) => upload.state !== "failed")) window.addEventListener("beforeunload", holdBack);
@@ -122,7 +122,7 @@ const subscribe = (listener: () => void) => {
   return () => listeners.delete(listener);
 };
 
-export const useUploads = () => useSyncExternalStore(subscribe, () => shown);
+export const useUploads = () => useSyncExternalStore(subscribe, () => snapshot);
 
 /** The upload that fills a dataset or model, if this browser is the one that sends it. */
 export const useUploadOf = (id: string) => useUploads().find((upload) => upload.target.id === id);

@@ -3,7 +3,7 @@ import { Upload as UploadIcon } from "lucide-react";
 import { sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
 import { toast, toastFailure } from "@/components/toasts";
-import { ProgressBar } from "@/pages/jobs/progress-bar";
+import { ProgressBar } from "@/components/figures";
 import { bytesText } from "@/text/numbers";
 import { type Upload, cancelUpload, retryUpload, useUploads } from "./upload-store";
 
@@ -48,7 +48,7 @@ function UploadLine({ upload }: { upload: Upload }) {
             Try again
           </Button>
         )}
-        <Button look="ghost" size="small" aria-label={`Cancel the upload of ${upload.name}`} onClick={() => void cancel()}>
+        <Button variant="ghost" size="small" aria-label={`Cancel the upload of ${upload.name}`} onClick={() => void cancel()}>
           Cancel
         </Button>
       </div>
@@ -63,16 +63,16 @@ function UploadLine({ upload }: { upload: Upload }) {
 }
 
 function Target({ upload: { target, name } }: { upload: Upload }) {
-  const look = "underline-offset-3 hover:text-violet-soft hover:underline";
+  const linkClass = "underline-offset-3 hover:text-violet-soft hover:underline";
   if (target.kind === "model") {
     return (
-      <Link to="/models" className={look}>
+      <Link to="/models" className={linkClass}>
         {name}
       </Link>
     );
   }
   return (
-    <Link to="/datasets/$datasetId" params={{ datasetId: target.id }} className={look}>
+    <Link to="/datasets/$datasetId" params={{ datasetId: target.id }} className={linkClass}>
       {name}
     </Link>
   );

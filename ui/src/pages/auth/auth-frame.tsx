@@ -1,6 +1,10 @@
+/** The frame of the pages for signing in, and notes that several of them show. */
+import { useQuery } from "@tanstack/react-query";
+import { KeyRound } from "lucide-react";
 import type { ReactNode } from "react";
-import { BloomMark } from "@/components/bloom-mark";
-import { Brand } from "@/shell/brand";
+import { authStateQuery } from "@/api/auth";
+import { Notice } from "@/components/notice";
+import { BloomMark, Brand } from "@/shell/page";
 
 type AuthFrameProps = { title: string; children: ReactNode; footer?: ReactNode };
 
@@ -22,5 +26,45 @@ export function AuthFrame({ title, children, footer }: AuthFrameProps) {
         </div>
       </main>
     </div>
+  );
+}
+
+/** A fresh server: nobody can sign in yet, and only who can read its output may become the first administrator. */
+export function SetupPanel() {
+  return (
+    <div className="flex gap-3.5 rounded-card border border-teal-soft/30 bg-teal/10 px-4 py-3.5 text-left">
+      <KeyRound aria-hidden className="mt-0.5 size-4.5 shrink-0 text-teal-soft" />
+      <div>
+        <p className="font-[560]">This server has no account yet</p>
+        <p className="mt-0.5 text-dim">
+          Open the one-time link that the server printed when it started. It lets you create the first account, which
+          becomes the administrator.
+        </p>
+      </div>
+    </div>
+  );
+}
+
+export function IncompleteLink() {
+  return (
+    <Notice tone="attention">
+      <p className="font-[560]">This link is incomplete.</p>
+      <p className="mt-1 text-dim">
+        Open the whole link from the message again. Its secret is taken out of the address as soon as it is read, so
+        loading this page again loses it.
+      </p>
+    </Notice>
+  );
+}
+
+/** Nobody should wait for a mail that cannot come. */
+export function OutboxNote() {
+  const { data: state } = useQuery(authStateQuery);
+  if (state?.mail !== "outbox") return null;
+  return (
+    <p className="mt-2 text-sm text-dim">
+      This server has no mail server configured, so nothing will arrive in your inbox. The link is in the server's log and
+      in its outbox folder: ask whoever runs the server to pass it on.
+    </p>
   );
 }

@@ -1,21 +1,155 @@
-import { useQuery } from "@tanstack/react-query";
-import { getRouteApi, useNavigate, useRouter } from "@tanstack/react-router";
+/** Sign-in and sign-up, by password or OAuth. */
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link, useNavigate, useRouter } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
-import { authStateQuery } from "@/api/auth-state";
-import type { AuthState } from "@/api/types";
-import { Loaded } from "@/components/loaded";
+import { authStateQuery, oauthStart, resendVerification, signIn, signUp } from "@/api/auth";
+import { ApiProblem, sentenceOf } from "@/api/problem";
+import type { AuthState, OAuthProvider } from "@/api/types";
+import { Button } from "@/components/button";
+import { Loaded, SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { SkeletonRows } from "@/components/skeleton";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
-import { safeNextPath } from "@/shell/next-path";
-import { useFragment } from "@/shell/use-fragment";
-import { usePageTitle } from "@/shell/use-page-title";
-import { AuthFrame } from "./auth-frame";
-import { OAuthButtons } from "./oauth-buttons";
-import { oauthErrorSentence } from "./oauth-errors";
-import { SetupPanel } from "./setup-panel";
-import { SignInForm } from "./sign-in-form";
-import { SignUpForm } from "./sign-up-form";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { PasswordField, TextField } from "@/forms/field";
+import { emailAddress, existingPassword, newPassword, PASSWORD_HELP, personName } from "@/forms/rules";
+import { z } from "@/forms/zod";
+import { safeNextPath, useFragment } from "@/shell/address";
+import { usePageTitle } from "@/shell/page";
+import { providerName, useSignInDone } from "@/shell/session";
+import { AuthFrame, OutboxNote, SetupPanel } from "./auth-frame";
+
+export function ResendVerification({ email }: { email: string }) {
+  const resend = useMutation({ mutationFn: () => resendVerification(email) });
+  if (resend.isSuccess) {
+    return (
+      <Notice tone="good" role="status">
+        <p>{resend.data.detail}</p>
+        <OutboxNote />
+      </Notice>
+    );
+  }
+  return (
+    <div className="grid gap-2">
+      {resend.isError && (
+        <Notice tone="bad" role="alert">
+          {sentenceOf(resend.error)}
+        </Notice>
+      )}
+      <Button pending={resend.isPending} onClick={() => resend.mutate()}>
+        Send the confirmation link again
+      </Button>
+    </div>
+  );
+}
+
+const signInRules = z.object({ email: emailAddress, password: existingPassword });
+
+export function SignInForm({ next }: { next?: string }) {
+  const done = useSignInDone(next);
+  const [unverified, setUnverified] = useState<string | null>(null);
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: signInRules,
+    defaultValues: { email: "", password: "" },
+    submit: async (values) => {
+      setUnverified(null);
+      try {
+        done(await signIn(values));
+      } catch (error) {
+        if (error instanceof ApiProblem && error.code === "email_not_verified") setUnverified(values.email);
+        throw error;
+      }
+    },
+  });
+
+  return (
+    <ApiForm label="Sign in" failure={failure} onSubmit={onSubmit}>
+      {unverified && <ResendVerification email={unverified} />}
+      <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
+      <PasswordField label="Password" autoComplete="current-password" {...field("password")} />
+      <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
+        Sign in
+      </Button>
+      <Link to="/auth/forgot" className="justify-self-center text-sm text-dim underline-offset-3 hover:text-text hover:underline">
+        Forgot your password?
+      </Link>
+    </ApiForm>
+  );
+}
+
+const signUpRules = z.object({ name: personName, email: emailAddress, password: newPassword });
+
+type SignUpFormProps = { invitation: string | null; next?: string };
+
+export function SignUpForm({ invitation, next }: SignUpFormProps) {
+  const done = useSignInDone(next);
+  const [sent, setSent] = useState<{ email: string; detail: string } | null>(null);
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: signUpRules,
+    defaultValues: { name: "", email: "", password: "" },
+    submit: async (values) => {
+      const { detail, verificationRequired } = await signUp(invitation ? { ...values, invitation } : values);
+      if (verificationRequired) setSent({ email: values.email, detail });
+      // An invitation has already proved the address.
+      else done(await signIn({ email: values.email, password: values.password }));
+    },
+  });
+
+  if (sent) {
+    return (
+      <div className="grid gap-4">
+        <Notice tone="good" role="status">
+          <p className="font-[560]">One more step</p>
+          <p className="mt-1">{sent.detail}</p>
+          <OutboxNote />
+        </Notice>
+        <ResendVerification email={sent.email} />
+      </div>
+    );
+  }
+
+  return (
+    <ApiForm label="Sign up" failure={failure} onSubmit={onSubmit}>
+      {invitation && <Notice>You were invited. Use the email address that the invitation was sent to.</Notice>}
+      <TextField label="Name" autoComplete="name" {...field("name")} />
+      <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
+      <PasswordField label="Password" autoComplete="new-password" help={PASSWORD_HELP} {...field("password")} />
+      <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
+        Create account
+      </Button>
+    </ApiForm>
+  );
+}
+
+type OAuthButtonsProps = { providers: OAuthProvider[]; next: string };
+
+export function OAuthButtons({ providers, next }: OAuthButtonsProps) {
+  if (providers.length === 0) return null;
+  return (
+    <div className="mt-5 grid gap-2">
+      <div className="mb-1 flex items-center gap-3 text-xs text-faint before:h-px before:flex-1 before:bg-line after:h-px after:flex-1 after:bg-line">
+        or
+      </div>
+      {providers.map((provider) => (
+        <Button key={provider} asChild size="large">
+          <a href={oauthStart(provider, next)}>Continue with {providerName(provider)}</a>
+        </Button>
+      ))}
+    </div>
+  );
+}
+
+const SENTENCES: Record<string, string> = {
+  oauth_denied: "You cancelled signing in with the other service. Try again, or use your email address.",
+  oauth_failed: "Signing in with the other service did not work. Try again in a moment, or use your email address.",
+  oauth_email_unverified:
+    "The other service has not confirmed your email address. Confirm it there first, then try again.",
+  signup_closed: "This server does not take new accounts. Ask its administrator for an invitation.",
+};
+
+/** The server sends a code, never a sentence: nobody can put their own words on this page through the address. */
+export function oauthErrorSentence(code: string): string {
+  return SENTENCES[code] ?? "Signing in did not work. Try again.";
+}
 
 const route = getRouteApi("/auth");
 

@@ -1,22 +1,17 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { setUp } from "@/api/auth";
-import { authStateQuery } from "@/api/auth-state";
+import { authStateQuery, setUp } from "@/api/auth";
 import { Button } from "@/components/button";
-import { Loaded } from "@/components/loaded";
+import { Loaded, SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { SkeletonRows } from "@/components/skeleton";
-import { PASSWORD_HELP, emailAddress, newPassword, personName } from "@/forms/account-rules";
-import { ApiForm } from "@/forms/api-form";
-import { PasswordField } from "@/forms/password-field";
-import { TextField } from "@/forms/text-field";
-import { useApiForm } from "@/forms/use-api-form";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { PasswordField, TextField } from "@/forms/field";
+import { emailAddress, newPassword, PASSWORD_HELP, personName } from "@/forms/rules";
 import { z } from "@/forms/zod";
-import { useFragment } from "@/shell/use-fragment";
-import { usePageTitle } from "@/shell/use-page-title";
-import { useSignInDone } from "@/shell/use-sign-in-done";
-import { AuthFrame } from "./auth-frame";
-import { SetupPanel } from "./setup-panel";
+import { useFragment } from "@/shell/address";
+import { usePageTitle } from "@/shell/page";
+import { useSignInDone } from "@/shell/session";
+import { AuthFrame, SetupPanel } from "./auth-frame";
 
 const rules = z.object({ name: personName, email: emailAddress, password: newPassword });
 
@@ -55,7 +50,7 @@ function SetupForm({ token }: { token: string }) {
       <TextField label="Name" autoComplete="name" {...field("name")} />
       <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
       <PasswordField label="Password" autoComplete="new-password" help={PASSWORD_HELP} {...field("password")} />
-      <Button type="submit" look="primary" size="large" pending={isSubmitting}>
+      <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
         Create account
       </Button>
     </ApiForm>

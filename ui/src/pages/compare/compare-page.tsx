@@ -1,50 +1,47 @@
-import { type UseQueryResult, useQuery } from "@tanstack/react-query";
+/** Comparison of runs, and the list from which they are chosen. */
+import { useQuery, type UseQueryResult } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { GitCompareArrows } from "lucide-react";
-import { Suspense, lazy, useMemo } from "react";
-import { FEWEST, MOST, comparedCurvesQuery, comparisonQuery } from "@/api/compare";
-import { isResting } from "@/api/jobs";
+import { lazy, Suspense, useMemo, useState } from "react";
+import { comparedCurvesQuery, comparisonQuery, FEWEST, isResting, jobsQuery, MOST } from "@/api/jobs";
 import { ApiProblem } from "@/api/problem";
-import type { Difference, Outcome } from "@/api/task-types";
-import type { Curves, Job } from "@/api/types";
+import type { Curves, Difference, Job, Outcome } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { Skeleton } from "@/components/skeleton";
-import { PageHeader } from "@/shell/page-header";
-import { usePageTitle } from "@/shell/use-page-title";
+import { PageSteps } from "@/components/data-table";
+import { SearchBox } from "@/components/input";
+import { EmptyState, Loaded, Skeleton, SkeletonRows } from "@/components/loaded";
+import { JobTable, useSelection } from "@/pages/jobs/job-table";
+import { NewJobLink } from "@/pages/jobs/new-job-link";
+import { PageHeader, usePageTitle } from "@/shell/page";
 import { counted } from "@/text/numbers";
 import { COMPARED_SERIES, labelsOf } from "./compared";
-import { ConfigTable } from "./config-table";
-import { FiguresTable } from "./figures-table";
-import { RunLegend } from "./run-legend";
-import { RunPicker } from "./run-picker";
+import { ConfigTable, FiguresTable, RunLegend } from "./side-tables";
 
 const ComparedCharts = lazy(() => import("./compared-charts").then((module) => ({ default: module.ComparedCharts })));
 
 const route = getRouteApi("/app/compare");
 
 export function ComparePage() {
-  const { job: asked = [], pick } = route.useSearch();
+  const { job: chosen = [], pick } = route.useSearch();
   const navigate = useNavigate({ from: "/compare" });
   usePageTitle("Compare runs");
   const show = (job: string[], change: { pick?: true } = {}) => void navigate({ search: { job: job.length > 0 ? job : undefined, ...change } });
 
-  if (asked.length < FEWEST || pick) {
+  if (chosen.length < FEWEST || pick) {
     return (
       <>
         <PageHeader title="Compare runs" note={`Choose from ${FEWEST} to ${MOST} runs: their curves are laid over each other, and their configs side by side.`} />
-        <RunPicker chosen={asked} onCompare={show} />
+        <RunPicker chosen={chosen} onCompare={show} />
       </>
     );
   }
   return (
     <>
-      <PageHeader title="Compare runs" note={`${counted(asked.length, "run")} side by side.`}>
-        <Button onClick={() => show(asked, { pick: true })}>Choose runs</Button>
+      <PageHeader title="Compare runs" note={`${counted(chosen.length, "run")} side by side.`}>
+        <Button onClick={() => show(chosen, { pick: true })}>Choose runs</Button>
       </PageHeader>
-      <Compared ids={asked} onShow={show} />
+      <Compared ids={chosen} onShow={show} />
     </>
   );
 }
@@ -79,9 +76,9 @@ function SideBySide({ jobs, differences, outcomes, curves, onShow }: SideBySideP
     <div className="grid gap-3.5">
       <RunLegend jobs={jobs} labels={labels} onRemove={jobs.length > FEWEST ? (id) => onShow(jobs.map((job) => job.id).filter((other) => other !== id)) : undefined} />
       <Loaded query={curves} skeleton={<ChartsSkeleton />}>
-        {(found) => (
+        {(loaded) => (
           <Suspense fallback={<ChartsSkeleton />}>
-            <ComparedCharts labels={labels} curves={found} />
+            <ComparedCharts labels={labels} curves={loaded} />
           </Suspense>
         )}
       </Loaded>
@@ -107,3 +104,50 @@ const ChartsSkeleton = () => (
     <Skeleton className="h-80 rounded-card" />
   </div>
 );
+
+const PAGE = 20;
+
+export function RunPicker({ chosen, onCompare }: { chosen: string[]; onCompare: (ids: string[]) => void }) {
+  const selection = useSelection(chosen);
+  const [search, setSearch] = useState("");
+  const [page, setPage] = useState(1);
+  const jobs = useQuery(jobsQuery({ search, limit: PAGE, offset: (page - 1) * PAGE }));
+  const nothingYet = jobs.data?.total === 0 && search === "";
+  return (
+    <Card>
+      {!nothingYet && (
+        <div className="mb-3.5 flex flex-wrap items-center gap-2.5 [&>div]:mb-0 [&>div]:max-sm:w-full">
+          <SearchBox
+            label="Search runs"
+            text={search}
+            busy={jobs.isPlaceholderData}
+            onSearch={(text) => {
+              setSearch(text);
+              setPage(1);
+            }}
+          />
+          <span role="status" className="ml-auto text-sm text-dim">
+            {selection.chosen.length} chosen
+          </span>
+          <Button variant="primary" disabled={selection.chosen.length < FEWEST} onClick={() => onCompare([...selection.chosen])}>
+            Compare
+          </Button>
+        </div>
+      )}
+      <Loaded query={jobs} skeleton={<SkeletonRows rows={5} className="h-11" />}>
+        {({ items, total }) =>
+          nothingYet ? (
+            <EmptyState icon={GitCompareArrows} title="No runs to compare yet." action={<NewJobLink />}>
+              Train the same model twice with one thing changed, and see here what it did.
+            </EmptyState>
+          ) : (
+            <>
+              <JobTable label="Runs" jobs={items} selection={selection} />
+              <PageSteps page={page} pageSize={PAGE} total={total} onTurn={setPage} />
+            </>
+          )
+        }
+      </Loaded>
+    </Card>
+  );
+}

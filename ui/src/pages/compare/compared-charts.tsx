@@ -1,11 +1,10 @@
 import { useEffect, useMemo, useState } from "react";
 import type { Curves } from "@/api/types";
 import { ChartCard } from "@/charts/chart-card";
-import { DrawingTools, ResetZoom } from "@/charts/chart-tools";
-import { ChartsViewContext, useNewChartsView } from "@/charts/charts-view";
+import { ChartsViewContext, DrawingTools, ResetZoom, useNewChartsView } from "@/charts/charts-view";
+import { CurveStore } from "@/charts/curve-store";
 import { Card } from "@/components/card";
-import { CurveStore } from "@/curves/curve-store";
-import { type Along, comparedLooks, comparedSeries } from "./compared";
+import { type Along, comparedChartSpecs, comparedSeries } from "./compared";
 
 const NO_MARKS: never[] = [];
 
@@ -14,11 +13,11 @@ export function ComparedCharts({ labels, curves }: { labels: string[]; curves: C
   const [store] = useState(() => new CurveStore());
   const [along, setAlong] = useState<Along>("step");
   const view = useNewChartsView(store, NO_MARKS);
-  const looks = useMemo(() => comparedLooks(labels, curves, along), [labels, curves, along]);
+  const specs = useMemo(() => comparedChartSpecs(labels, curves, along), [labels, curves, along]);
   useEffect(() => store.load({ position: 0, series: comparedSeries(curves, along) }), [store, curves, along]);
   const countsTokens = curves.every(({ series }) => series.some((curve) => curve.name === "train/tokens_seen"));
 
-  if (looks.length === 0) {
+  if (specs.length === 0) {
     return (
       <Card>
         <p className="grid h-40 place-items-center text-center text-dim">None of these runs has taken a step yet.</p>
@@ -55,8 +54,8 @@ export function ComparedCharts({ labels, curves }: { labels: string[]; curves: C
           <ResetZoom />
         </div>
         <div className="grid gap-3.5 lg:grid-cols-2">
-          {looks.map((look) => (
-            <ChartCard key={`${look.title} ${along}`} look={look} />
+          {specs.map((spec) => (
+            <ChartCard key={`${spec.title} ${along}`} spec={spec} />
           ))}
         </div>
       </section>

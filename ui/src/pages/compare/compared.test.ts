@@ -1,8 +1,7 @@
 import { describe, expect, it } from "vitest";
-import type { Outcome } from "@/api/task-types";
-import type { Curve, Curves } from "@/api/types";
-import { comparedLooks, comparedSeries, figuresOf, labelsOf, valueNear } from "./compared";
-import { allFields, pathText, valueText } from "./config-rows";
+import type { Curve, Curves, Outcome } from "@/api/types";
+import { comparedChartSpecs, comparedSeries, figuresOf, labelsOf, valueNear } from "./compared";
+import { allFields, pathText, valueText } from "./side-tables";
 
 const curve = (name: string, x: number[], value: number[]): Curve => ({ name, rank: 0, axis: "step", x, value, low: value, high: value, attempt: x.map(() => 1), last: null });
 const curves = (...series: Curve[]): Curves => ({ position: 0, series });
@@ -12,7 +11,7 @@ describe("curves of several runs", () => {
   const both = [curves(curve("train/loss", [10, 20], [3, 2]), curve("train/tokens_seen", [10, 20], [1000, 2000])), curves(curve("train/loss", [10], [4]))];
 
   it("keep their run apart, and share a chart", () => {
-    const [loss] = comparedLooks(["a", "b"], both, "step");
+    const [loss] = comparedChartSpecs(["a", "b"], both, "step");
     expect(loss?.lines.map((line) => line.label)).toEqual(["a", "b"]);
     expect(new Set(loss?.lines.map((line) => line.colour)).size).toBe(2);
     const names = comparedSeries(both, "step").map((one) => one.name);
@@ -26,7 +25,7 @@ describe("curves of several runs", () => {
   });
 
   it("have charts only for what a run reports", () => {
-    expect(comparedLooks(["a", "b"], both, "step").map((look) => look.title)).toEqual(["Loss"]);
+    expect(comparedChartSpecs(["a", "b"], both, "step").map((spec) => spec.title)).toEqual(["Loss"]);
   });
 });
 
@@ -40,8 +39,8 @@ it("tells runs with one name apart", () => {
 });
 
 describe("figures", () => {
-  const found = figuresOf([outcome({ "train/loss": 2, "eval/accuracy": 0.4 }), outcome({ "train/loss": 1.5, "eval/accuracy": 0.6 }), outcome({ "train/loss": 1.5 })]);
-  const best = (name: string) => found.find((figure) => figure.name === name)?.best;
+  const figures = figuresOf([outcome({ "train/loss": 2, "eval/accuracy": 0.4 }), outcome({ "train/loss": 1.5, "eval/accuracy": 0.6 }), outcome({ "train/loss": 1.5 })]);
+  const best = (name: string) => figures.find((figure) => figure.name === name)?.best;
 
   it("mark the best where one stands out, in the direction that is better", () => {
     expect(best("Accuracy in evaluation")).toBe(1);
@@ -50,7 +49,7 @@ describe("figures", () => {
   });
 
   it("leave out what no run has", () => {
-    expect(found.some((figure) => figure.name === "Time taken")).toBe(false);
+    expect(figures.some((figure) => figure.name === "Time taken")).toBe(false);
   });
 });
 

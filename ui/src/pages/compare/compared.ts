@@ -1,61 +1,59 @@
 /** What a comparison draws and says, from the runs themselves. */
-import { measured } from "@/api/free-json";
-import type { Outcome } from "@/api/task-types";
-import type { Curve, Curves, Job } from "@/api/types";
-import type { ChartLook } from "@/charts/chart-canvas";
-import { durationText } from "@/text/duration";
-import { countText, metricText } from "@/text/numbers";
+import { measured } from "@/api/job-summary";
+import type { Curve, Curves, Job, Outcome } from "@/api/types";
+import { METRICS, type PageChartSpec } from "@/charts/chart-spec";
+import { countText, durationText, metricText } from "@/text/numbers";
 
 /** One for each run that can be compared at once; neighbours differ in hue and in lightness. */
-export const RUN_COLOURS = ["#a98bfa", "#33c2cf", "#f2b84b", "#fb8f8f", "#5be0b0", "#7f9ef0", "#f09ad1", "#cbd5e1"] as const;
+const RUN_COLOURS = ["#a98bfa", "#33c2cf", "#f2b84b", "#fb8f8f", "#5be0b0", "#7f9ef0", "#f09ad1", "#cbd5e1"] as const;
 
-export const colourOf = (place: number) => RUN_COLOURS[place % RUN_COLOURS.length] ?? RUN_COLOURS[0];
+export const colourOf = (index: number) => RUN_COLOURS[index % RUN_COLOURS.length] ?? RUN_COLOURS[0];
 
 /** Names that tell runs apart, even those that share one. */
 export function labelsOf(jobs: readonly Pick<Job, "name">[]): string[] {
-  return jobs.map(({ name }, place) => (jobs.some((other, at) => at !== place && other.name === name) ? `${name} (${place + 1})` : name));
+  return jobs.map(({ name }, index) => (jobs.some((other, at) => at !== index && other.name === name) ? `${name} (${index + 1})` : name));
 }
 
 export type Along = "step" | "tokens";
 
-const nameIn = (place: number, name: string) => `${place}:${name}`;
+const nameIn = (index: number, name: string) => `${index}:${name}`;
 
-const CHARTS: { name: string; look: Omit<ChartLook, "lines" | "axis"> }[] = [
-  { name: "train/loss", look: { title: "Loss", height: 280, format: metricText, smoothed: true, mayBeLogarithmic: true } },
-  { name: "eval/loss", look: { title: "Eval loss", height: 280, format: metricText, mayBeLogarithmic: true } },
-  { name: "train/learning_rate", look: { title: "Learning rate", height: 180, format: metricText, range: { from: 0 } } },
-  { name: "train/tokens_per_second", look: { title: "Tokens per second", height: 180, format: countText, range: { from: 0 }, smoothed: true } },
+const CHARTS: { name: string; spec: Omit<PageChartSpec, "lines" | "axis"> }[] = [
+  { name: "train/loss", spec: { ...METRICS.loss, height: 280 } },
+  { name: "eval/loss", spec: { title: "Eval loss", height: 280, format: metricText, mayBeLogarithmic: true } },
+  { name: "train/learning_rate", spec: { ...METRICS.learningRate, height: 180 } },
+  { name: "train/tokens_per_second", spec: { ...METRICS.tokensPerSecond, height: 180 } },
 ];
 
 export const COMPARED_SERIES = [...CHARTS.map(({ name }) => name), "train/tokens_seen"];
 
 /** A chart for each curve that at least one of the runs has. */
-export function comparedLooks(labels: readonly string[], curves: readonly Curves[], along: Along): ChartLook[] {
-  return CHARTS.flatMap(({ name, look }) => {
-    const lines = labels.flatMap((label, place) =>
-      curves[place]?.series.some((curve) => curve.name === name && curve.rank === 0) ? [{ name: nameIn(place, name), label, colour: colourOf(place), dots: name === "eval/loss" }] : [],
+export function comparedChartSpecs(labels: readonly string[], curves: readonly Curves[], along: Along): PageChartSpec[] {
+  return CHARTS.flatMap(({ name, spec }) => {
+    const lines = labels.flatMap((label, index) =>
+      curves[index]?.series.some((curve) => curve.name === name && curve.rank === 0) ? [{ name: nameIn(index, name), label, colour: colourOf(index), dots: name === "eval/loss" }] : [],
     );
-    return lines.length === 0 ? [] : [{ ...look, axis: "step" as const, ...(along === "tokens" ? { over: "tokens" as const } : {}), lines }];
+    return lines.length === 0 ? [] : [{ ...spec, axis: "step" as const, ...(along === "tokens" ? { over: "tokens" as const } : {}), lines }];
   });
 }
 
-/** All curves under one roof, each named by its run's place; along tokens where the run says how many it had seen. */
+/** All curves in one list, each named with the index of its run; along tokens where the run reports how many it had seen. */
 export function comparedSeries(curves: readonly Curves[], along: Along): Curve[] {
-  return curves.flatMap(({ series }, place) => {
+  return curves.flatMap(({ series }, index) => {
     const mine = series.filter((curve) => curve.rank === 0 && curve.axis === "step");
     const tokens = mine.find((curve) => curve.name === "train/tokens_seen");
     return mine.flatMap((curve) => {
       if (along === "tokens" && !tokens) return [];
-      const placeOf = (step: number) => (along === "tokens" && tokens ? Math.round(valueNear(tokens, step)) : step);
-      const last = curve.last && { ...curve.last, x: placeOf(curve.last.x) };
-      return [{ ...curve, name: nameIn(place, curve.name), x: curve.x.map(placeOf), last }];
+      const xOf = (step: number) => (along === "tokens" && tokens ? Math.round(valueNear(tokens, step)) : step);
+      const last = curve.last && { ...curve.last, x: xOf(curve.last.x) };
+      return [{ ...curve, name: nameIn(index, curve.name), x: curve.x.map(xOf), last }];
     });
   });
 }
 
 /** The value of a growing curve at a step, on the line between its neighbours. */
 export function valueNear({ x, value }: Pick<Curve, "x" | "value">, step: number): number {
-  const after = x.findIndex((place) => place >= step);
+  const after = x.findIndex((position) => position >= step);
   const last = x.length - 1;
   const [to, from] = after === -1 ? [last, last - 1] : [after, after - 1];
   const [x1, y1] = [x[to] ?? 0, value[to] ?? 0];
@@ -64,11 +62,11 @@ export function valueNear({ x, value }: Pick<Curve, "x" | "value">, step: number
   return x1 === x0 ? y1 : y0 + ((y1 - y0) * (step - x0)) / (x1 - x0);
 }
 
-export type Figure = { name: string; values: (number | null)[]; text: (value: number) => string; best: number | null };
+type Figure = { name: string; values: (number | null)[]; text: (value: number) => string; best: number | null };
 
 const percentText = (value: number) => `${(value * 100).toFixed(1)} %`;
 
-/** The figures of the runs side by side. `best` is the place of the one that did best, where better has a meaning. */
+/** The figures of the runs side by side. `best` is the index of the best run, where better has a meaning. */
 export function figuresOf(outcomes: readonly Outcome[]): Figure[] {
   const of = (read: (outcome: Outcome) => number | null | undefined) => outcomes.map((outcome) => read(outcome) ?? null);
   const final = (name: string) => of((outcome) => measured(outcome.final[name]));

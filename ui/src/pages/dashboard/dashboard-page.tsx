@@ -1,26 +1,27 @@
+/** The dashboard: running jobs, recent jobs, projects, and first steps for a new account. */
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Sparkles } from "lucide-react";
-import { totalsQuery } from "@/api/jobs";
+import type { ReactNode } from "react";
+import { progressOf, readSummary } from "@/api/job-summary";
+import { jobsQuery, totalsQuery } from "@/api/jobs";
 import { projectsQuery } from "@/api/projects";
 import { spendingQuery } from "@/api/providers";
+import type { Job, Project } from "@/api/types";
 import { Button } from "@/components/button";
-import { Loaded } from "@/components/loaded";
-import { Skeleton } from "@/components/skeleton";
-import { StatSummary } from "@/components/stat-summary";
-import { CreateProjectButton } from "@/forms/create-project-button";
-import { useCurrentUser } from "@/shell/current-user";
-import { NewJobLink } from "@/pages/jobs/new-job-link";
-import { PageHeader } from "@/shell/page-header";
-import { usePageTitle } from "@/shell/use-page-title";
-import { durationText } from "@/text/duration";
-import { moneyText } from "@/text/money";
-import { GettingStarted } from "./getting-started";
-import { ProjectCard } from "./project-card";
-import { RecentJobs } from "./recent-jobs";
-import { RunningNow } from "./running-now";
+import { Card, CardHeader } from "@/components/card";
+import { ProgressBar, StatSummary } from "@/components/figures";
+import { Loaded, Skeleton } from "@/components/loaded";
+import { Badge } from "@/components/notice";
+import { TimeAgo } from "@/components/time-ago";
+import { architectureName, CreateProjectButton } from "@/forms/project-form";
+import { JobStatusBadge, JobTable } from "@/pages/jobs/job-table";
+import { DemoButton, NewJobLink } from "@/pages/jobs/new-job-link";
+import { PageHeader, usePageTitle } from "@/shell/page";
+import { useCurrentUser } from "@/shell/session";
+import { countText, durationText, metricText, modelSizeText, moneyText } from "@/text/numbers";
 
-const RECENT = 6;
+const RECENT_PROJECTS = 6;
 
 /** A figure that could not be fetched is a dash, while the page around it goes on. */
 function figure<T>(query: { data: T | undefined; isError: boolean }, read: (data: T) => string | number) {
@@ -31,7 +32,7 @@ function figure<T>(query: { data: T | undefined; isError: boolean }, read: (data
 export function DashboardPage() {
   usePageTitle("Dashboard");
   const user = useCurrentUser();
-  const projects = useQuery(projectsQuery({ limit: RECENT }));
+  const projects = useQuery(projectsQuery({ limit: RECENT_PROJECTS }));
   const totals = useQuery(totalsQuery);
   const spending = useQuery(spendingQuery);
   const hasProjects = projects.data !== undefined && projects.data.total > 0;
@@ -41,7 +42,7 @@ export function DashboardPage() {
       <PageHeader title="Dashboard" note={`Signed in as ${user.name}.`}>
         {hasProjects && (
           <>
-            <CreateProjectButton look="outline" />
+            <CreateProjectButton variant="outline" />
             <Button asChild>
               <Link to="/finetune">
                 <Sparkles aria-hidden />
@@ -60,7 +61,7 @@ export function DashboardPage() {
           { name: "Completed", value: figure(totals, (data) => data.completed) },
           { name: "Failed", value: figure(totals, (data) => data.failed) },
           { name: "Training time", value: figure(totals, (data) => durationText(data.trainingSeconds)) },
-          // Who rents nothing is not asked to look at money.
+          // Spending is shown only to those who rent machines.
           ...(spending.data && spending.data.total > 0 ? [{ name: "Spent this month", value: moneyText(spending.data.thisMonth), unit: spending.data.hourlyNow > 0 ? `${moneyText(spending.data.hourlyNow)} an hour now` : undefined }] : []),
         ]}
       />
@@ -102,5 +103,145 @@ function CardSkeletons() {
       <Skeleton className="h-32 rounded-card" />
       <Skeleton className="h-32 rounded-card" />
     </div>
+  );
+}
+
+function Step({ number, title, children }: { number: number; title: string; children: ReactNode }) {
+  return (
+    <li className="flex min-w-0 gap-3.5">
+      <span aria-hidden className="mt-0.5 grid size-6 shrink-0 place-items-center rounded-full border border-violet-soft/40 bg-violet/15 text-xs font-[600] text-violet-soft">
+        {number}
+      </span>
+      <div className="min-w-0 flex-1">
+        <h3 className="font-[570]">{title}</h3>
+        <div className="mt-1 grid grid-cols-[minmax(0,1fr)] justify-items-start gap-2.5 text-dim [&>div]:w-full">{children}</div>
+      </div>
+    </li>
+  );
+}
+
+/** What an empty dashboard shows instead of emptiness. */
+export function GettingStarted() {
+  return (
+    <Card>
+      <CardHeader title="Getting started" />
+      <ol className="grid gap-6 pb-1 sm:grid-cols-2 2xl:grid-cols-4">
+        <Step number={1} title="See it work">
+          <p>A small model on text that every machine has. It needs no data, no GPU and a few minutes.</p>
+          <DemoButton />
+        </Step>
+        <Step number={2} title="Fine-tune a model">
+          <p>Drop a file of examples, choose a model, and see live how it learns them. Then talk to it.</p>
+          <div className="flex flex-wrap gap-2">
+            <Button asChild>
+              <Link to="/datasets">Bring examples</Link>
+            </Button>
+            <CreateProjectButton variant="outline" />
+          </div>
+        </Step>
+        <Step number={3} title="Run your own script">
+          <p>Any training folder, as it is: here or on a GPU that is rented by the minute. What it needs and costs is shown first.</p>
+          <Button asChild>
+            <Link to="/script">Run a script</Link>
+          </Button>
+        </Step>
+        <Step number={4} title="API access">
+          <p>An API token lets a script talk to this server in your name, with only the rights you give it.</p>
+          <Button asChild>
+            <Link to="/settings" search={{ tab: "tokens" }}>
+              Create an API token
+            </Link>
+          </Button>
+        </Step>
+      </ol>
+    </Card>
+  );
+}
+
+export function ProjectCard({ project }: { project: Project }) {
+  return (
+    <Link
+      to="/projects/$projectId"
+      params={{ projectId: project.id }}
+      className="flex min-w-0 flex-col rounded-card border border-line bg-card px-4 py-3.5 transition-colors duration-150 hover:border-violet-soft/40 hover:bg-[#2a3547]"
+    >
+      <div className="flex items-baseline justify-between gap-3">
+        <span className="min-w-0 truncate text-lg font-[590]">{project.name}</span>
+        <span className="shrink-0 text-lg font-[600] tracking-[-0.01em]">{modelSizeText(project.modelSize)}</span>
+      </div>
+      <p className="mt-1 line-clamp-2 min-h-10 break-words text-dim">{project.description}</p>
+      <div className="mt-3 flex items-center justify-between gap-3 text-xs text-faint">
+        <Badge>{architectureName(project.modelArchitecture)}</Badge>
+        <span>
+          Changed <TimeAgo at={project.updatedAt} />
+        </span>
+      </div>
+    </Link>
+  );
+}
+
+const RECENT_JOBS = 5;
+
+/** The newest jobs. Absent until there is one. */
+export function RecentJobs() {
+  const jobs = useQuery(jobsQuery({ limit: RECENT_JOBS }));
+  const items = jobs.data?.items ?? [];
+  if (items.length === 0) return null;
+  return (
+    <Card className="mt-5">
+      <CardHeader title="Recent jobs">
+        <Link to="/jobs" className="text-sm text-violet-soft underline-offset-3 hover:underline">
+          All training jobs
+        </Link>
+      </CardHeader>
+      <JobTable label="Recent jobs" jobs={items} />
+    </Card>
+  );
+}
+
+const MOST = 6;
+
+/** Jobs that are under way, with their progress. Absent when there are none. */
+export function RunningNow() {
+  const jobs = useQuery(jobsQuery({ status: ["running", "provisioning", "pausing", "cancelling"], limit: MOST }));
+  const items = jobs.data?.items ?? [];
+  if (items.length === 0) return null;
+  return (
+    <section aria-labelledby="running-now" className="mt-5">
+      <h2 id="running-now" className="mb-2.5 text-[13px] font-[590]">
+        Running now
+      </h2>
+      <div className="grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">
+        {items.map((job) => (
+          <RunningJob key={job.id} job={job} />
+        ))}
+      </div>
+    </section>
+  );
+}
+
+function RunningJob({ job }: { job: Job }) {
+  const { step, totalSteps, etaSeconds, values } = readSummary(job);
+  const loss = values["train/loss"];
+  return (
+    <Link
+      to="/projects/$projectId/jobs/$jobId"
+      params={{ projectId: job.projectId, jobId: job.id }}
+      className="flex min-w-0 flex-col gap-2.5 rounded-card border border-line bg-card px-4 py-3.5 transition-colors duration-150 hover:border-violet-soft/40 hover:bg-[#2a3547]"
+    >
+      <span className="flex items-baseline justify-between gap-3">
+        <span className="min-w-0">
+          <span className="block truncate text-lg font-[590]">{job.name}</span>
+          <span className="block truncate text-sm text-dim">{job.projectName}</span>
+        </span>
+        <JobStatusBadge status={job.status} />
+      </span>
+      <ProgressBar value={progressOf(job)} label={`Progress of ${job.name}`} />
+      <span className="flex flex-wrap justify-between gap-x-4 text-xs text-dim tabular-nums">
+        <span>{step === null ? "starting" : `step ${countText(step)}${totalSteps === null ? "" : ` of ${countText(totalSteps)}`}`}</span>
+        {loss !== undefined && <span>loss {metricText(loss)}</span>}
+        {etaSeconds !== null && <span>{durationText(etaSeconds)} left</span>}
+      </span>
+    </Link>
   );
 }

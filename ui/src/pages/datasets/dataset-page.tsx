@@ -1,28 +1,30 @@
+/** One dataset: its import, its report and its actions. */
 import { useQuery } from "@tanstack/react-query";
-import { Link, getRouteApi } from "@tanstack/react-router";
-import { SearchX } from "lucide-react";
-import { datasetQuery } from "@/api/datasets";
+import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
+import { Download, Pencil, SearchX, Sparkles, Trash2 } from "lucide-react";
+import { type ReactNode, useState } from "react";
+import { changeDataset, convertedAddress, datasetQuery, deleteDataset } from "@/api/datasets";
 import { ApiProblem } from "@/api/problem";
 import type { Dataset, DatasetReport } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
+import { ConfirmDialog, Dialog } from "@/components/dialog";
+import { ProgressBar, StatSummary } from "@/components/figures";
+import { ChooseFiles } from "@/uploads/file-input";
+import { EmptyState, Loaded } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { StatSummary } from "@/components/stat-summary";
-import { PageHeader } from "@/shell/page-header";
-import { PagePending } from "@/shell/page-pending";
-import { usePageTitle } from "@/shell/use-page-title";
+import { toast, toastFailure } from "@/components/toasts";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { TextField } from "@/forms/field";
+import { z } from "@/forms/zod";
+import { PageHeader, PagePending, usePageTitle } from "@/shell/page";
 import { bytesText, countText } from "@/text/numbers";
-import { Arrival } from "./arrival";
-import { ColumnsCard } from "./columns-card";
-import { DatasetActions } from "./dataset-actions";
+import { continueDataset } from "@/uploads/chosen-files";
+import { cancelUpload, useUploadOf } from "@/uploads/upload-store";
 import { DatasetStatusBadge } from "./dataset-status";
-import { DuplicatesCard } from "./duplicates-card";
 import { FormatCard } from "./format-card";
-import { LengthsCard } from "./lengths-card";
 import { PreviewCard } from "./preview-card";
-import { ProblemsCard } from "./problems-card";
+import { ColumnsCard, DuplicatesCard, LengthsCard, ProblemsCard } from "./report-cards";
 
 const route = getRouteApi("/app/datasets/$datasetId");
 
@@ -33,12 +35,12 @@ export function DatasetPage() {
   if (dataset.error instanceof ApiProblem && dataset.error.status === 404) return <DatasetMissing />;
   return (
     <Loaded query={dataset} skeleton={<PagePending />}>
-      {(found) => <DatasetFound key={found.id} dataset={found} />}
+      {(loaded) => <LoadedDataset key={loaded.id} dataset={loaded} />}
     </Loaded>
   );
 }
 
-function DatasetFound({ dataset }: { dataset: Dataset }) {
+function LoadedDataset({ dataset }: { dataset: Dataset }) {
   const report = dataset.status === "ready" ? dataset.report : null;
   return (
     <>
@@ -58,7 +60,7 @@ function DatasetFound({ dataset }: { dataset: Dataset }) {
       >
         <DatasetActions dataset={dataset} usable={report !== null && report.examples > 0} />
       </PageHeader>
-      <Arrival dataset={dataset} />
+      <ImportStatus dataset={dataset} />
       {report && <Inspected dataset={dataset} report={report} />}
     </>
   );
@@ -121,7 +123,7 @@ function DatasetMissing() {
         icon={SearchX}
         title="There is no dataset at this address."
         action={
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/datasets">Show all datasets</Link>
           </Button>
         }
@@ -129,5 +131,147 @@ function DatasetMissing() {
         It was deleted, or it belongs to somebody else.
       </EmptyState>
     </Card>
+  );
+}
+
+export function DatasetActions({ dataset, usable }: { dataset: Dataset; usable: boolean }) {
+  return (
+    <>
+      <RenameButton dataset={dataset} />
+      <DeleteDatasetButton dataset={dataset} />
+      {usable && (
+        <>
+          <Button asChild>
+            <a href={convertedAddress(dataset.id)} download title="Every usable row as messages, one JSON object per line">
+              <Download aria-hidden />
+              As messages
+            </a>
+          </Button>
+          <Button asChild variant="primary">
+            <Link to="/finetune" search={{ dataset: dataset.id }}>
+              <Sparkles aria-hidden />
+              Fine-tune with this
+            </Link>
+          </Button>
+        </>
+      )}
+    </>
+  );
+}
+
+const rules = z.object({ name: z.string().trim().min(1, "Give it a name.").max(120, "A name can have at most 120 characters.") });
+
+function RenameButton({ dataset }: { dataset: Dataset }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <Button onClick={() => setOpen(true)}>
+        <Pencil aria-hidden />
+        Rename
+      </Button>
+      <Dialog open={open} onOpenChange={setOpen} title="Rename the dataset" className="max-w-sm">
+        <RenameForm dataset={dataset} onDone={() => setOpen(false)} />
+      </Dialog>
+    </>
+  );
+}
+
+function RenameForm({ dataset, onDone }: { dataset: Dataset; onDone: () => void }) {
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: rules,
+    defaultValues: { name: dataset.name },
+    submit: async ({ name }) => {
+      await changeDataset(dataset.id, { name });
+      onDone();
+    },
+  });
+  return (
+    <ApiForm label="Rename the dataset" failure={failure} onSubmit={onSubmit}>
+      <TextField label="Name" autoComplete="off" {...field("name")} />
+      <div className="flex justify-end gap-2">
+        <Button onClick={onDone}>Cancel</Button>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
+          Rename
+        </Button>
+      </div>
+    </ApiForm>
+  );
+}
+
+function DeleteDatasetButton({ dataset }: { dataset: Dataset }) {
+  const [open, setOpen] = useState(false);
+  const navigate = useNavigate();
+  const upload = useUploadOf(dataset.id);
+
+  async function remove() {
+    // Cancelling an upload removes what has arrived of it.
+    if (upload) await cancelUpload(upload.id);
+    else await deleteDataset(dataset.id);
+    toast(`Dataset “${dataset.name}” deleted.`);
+    await navigate({ to: "/datasets" });
+  }
+
+  return (
+    <>
+      <Button onClick={() => setOpen(true)}>
+        <Trash2 aria-hidden />
+        Delete
+      </Button>
+      <ConfirmDialog open={open} onOpenChange={setOpen} title={`Delete “${dataset.name}”?`} action="Delete dataset" onConfirm={remove}>
+        The file is removed from this server for good. Jobs that were trained on it stay.
+      </ConfirmDialog>
+    </>
+  );
+}
+
+/** What stands between a dataset and its use: bytes that are missing, an inspection under way, a failure. */
+export function ImportStatus({ dataset }: { dataset: Dataset }) {
+  const upload = useUploadOf(dataset.id);
+  if (dataset.status === "ready") return null;
+  if (dataset.status === "failed") {
+    return (
+      <Notice tone="bad" role="alert" className="mb-3.5">
+        <p className="font-[560]">This cannot be used.</p>
+        <p className="mt-0.5 break-words">{dataset.problem}</p>
+      </Notice>
+    );
+  }
+  if (dataset.status === "uploading") return upload ? <Waiting text="The file is on its way. What is in it shows here once it has arrived." /> : <Stopped dataset={dataset} />;
+  const fetching = dataset.status === "fetching";
+  return (
+    <Waiting text={fetching ? "The server is fetching it." : "The rows are being looked at: columns, format, lengths, problems, duplicates. You can leave this page."}>
+      <ProgressBar value={dataset.progress} label={fetching ? "Fetched" : "Looked at"} className="mt-2.5" />
+    </Waiting>
+  );
+}
+
+function Waiting({ text, children }: { text: string; children?: ReactNode }) {
+  return (
+    <Card className="mb-3.5">
+      <p role="status" className="text-dim">
+        {text}
+      </p>
+      {children}
+    </Card>
+  );
+}
+
+/** The browser that sent it is gone; the bytes that arrived are not. */
+function Stopped({ dataset }: { dataset: Dataset }) {
+  function go([file]: File[]) {
+    if (!file) return;
+    if (file.size !== dataset.size) {
+      toastFailure(`This file has ${bytesText(file.size)}, the one that was begun ${bytesText(dataset.size)}. Choose the same file, or delete this and upload anew.`);
+      return;
+    }
+    continueDataset(dataset, file);
+  }
+  return (
+    <Notice tone="attention" className="mb-3.5 flex flex-wrap items-center justify-between gap-3">
+      <p className="min-w-0 flex-1 basis-72">
+        The upload stopped after {bytesText(dataset.received)} of {bytesText(dataset.size)}. Choose “{dataset.filename}” again to send the rest, unless it is being sent from another window.
+      </p>
+      <ChooseFiles text="Continue the upload" variant="primary" onChoose={go} />
+    </Notice>
   );
 }

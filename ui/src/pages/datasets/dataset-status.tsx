@@ -1,5 +1,5 @@
 import type { Dataset } from "@/api/types";
-import { Badge } from "@/components/badge";
+import { Badge } from "@/components/notice";
 import { useUploadOf } from "@/uploads/upload-store";
 
 const TEXTS: Record<Dataset["status"], string> = {

@@ -3,14 +3,12 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { queryClient } from "@/api/query-client";
+import { queryClient } from "@/api/client";
 import type { Dataset, DatasetReport } from "@/api/types";
 import { serveFrom } from "@/test-server";
-import { LengthsCard } from "./lengths-card";
-import { MappingForm } from "./mapping-form";
-import { mappingBody, mappingMistakes, startingMapping, withFormat } from "./mapping-rules";
-import { RowText } from "./row-text";
-import { beginning, visibleSpace } from "./visible-space";
+import { mappingBody, MappingForm, mappingMistakes, startingMapping, withFormat } from "./format-card";
+import { beginning, RowText, visibleSpace } from "./preview-card";
+import { LengthsCard } from "./report-cards";
 
 const column = (name: string) => ({ name, filled: 3, missing: 0, types: { text: 3 } });
 

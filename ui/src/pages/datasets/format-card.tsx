@@ -1,12 +1,49 @@
+/** The format of a dataset, and the form that maps its columns to the fields of the format. */
 import { useState } from "react";
-import type { Dataset, DatasetReport } from "@/api/types";
-import { Badge } from "@/components/badge";
+import { changeDataset } from "@/api/datasets";
+import { sentenceOf } from "@/api/problem";
+import type { Dataset, DatasetReport, DatasetReport as Report, Format } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { Facts } from "@/pages/jobs/facts";
-import { sentence } from "@/text/sentence";
-import { FORMAT_FIELDS, FORMAT_HELP, FORMAT_NAMES } from "./format-words";
-import { MappingForm } from "./mapping-form";
+import { Facts } from "@/components/figures";
+import { Select } from "@/components/input";
+import { Badge, Notice } from "@/components/notice";
+import { Field } from "@/forms/field";
+import { sentence } from "@/text/numbers";
+
+const FORMATS = ["text", "prompt_completion", "alpaca", "sharegpt", "messages"] as const satisfies readonly Format[];
+
+export const FORMAT_NAMES: Record<Format, string> = {
+  text: "Plain text",
+  prompt_completion: "Prompt and completion",
+  alpaca: "Alpaca",
+  sharegpt: "ShareGPT",
+  messages: "Messages",
+};
+
+type FormatField = { name: string; label: string; needed: boolean };
+
+const requiredField = (name: string, label: string): FormatField => ({ name, label, needed: true });
+const optionalField = (name: string, label: string): FormatField => ({ name, label, needed: false });
+const SYSTEM = optionalField("system", "System prompt");
+const TOOLS = optionalField("tools", "Tools");
+
+/** What a row of each format consists of; a column has to be named for what is needed. */
+const FORMAT_FIELDS: Record<Format, FormatField[]> = {
+  text: [requiredField("text", "Text")],
+  prompt_completion: [requiredField("prompt", "Prompt"), requiredField("completion", "Completion"), SYSTEM],
+  alpaca: [requiredField("instruction", "Instruction"), optionalField("input", "Input"), requiredField("output", "Output"), SYSTEM],
+  sharegpt: [requiredField("messages", "Conversation"), SYSTEM, TOOLS],
+  messages: [requiredField("messages", "Messages"), SYSTEM, TOOLS],
+};
+
+const FORMAT_HELP: Record<Format, string> = {
+  text: "Trained whole.",
+  prompt_completion: "The completion is trained.",
+  alpaca: "The output is trained; the input stands below the instruction.",
+  sharegpt: "Turns with “from” and “value”. What gpt says is trained.",
+  messages: "Turns with “role” and “content”. What the assistant says is trained.",
+};
 
 /** How the rows are read, how sure that is, and a way to say it better. */
 export function FormatCard({ dataset, report }: { dataset: Dataset; report: DatasetReport }) {
@@ -54,4 +91,153 @@ function columnFacts(mapping: NonNullable<DatasetReport["mapping"]>): [string, s
     const column = mapping.columns[name];
     return column === undefined ? [] : [[label, column] as [string, string]];
   });
+}
+
+type Encoding = NonNullable<Dataset["encoding"]>;
+
+type MappingValues = { format: Format; columns: Record<string, string>; encoding: Encoding | "" };
+
+/** What is in force, or else what was guessed, however unsure. */
+export function startingMapping(dataset: Pick<Dataset, "encoding">, report: Report): MappingValues {
+  const known = report.mapping ?? report.detection.mapping ?? { format: "prompt_completion" as const, columns: {} };
+  return { format: known.format, columns: withGuesses(known.format, known.columns, report), encoding: dataset.encoding ?? "" };
+}
+
+/** Another format, with the columns that bear the names of its fields. */
+export const withFormat = (values: MappingValues, format: Format, report: Report): MappingValues => ({
+  ...values,
+  format,
+  columns: withGuesses(format, values.columns, report),
+});
+
+function withGuesses(format: Format, columns: Record<string, string>, report: Report): Record<string, string> {
+  const names = report.columns.map((column) => column.name);
+  return Object.fromEntries(
+    FORMAT_FIELDS[format].map(({ name }) => {
+      const kept = columns[name];
+      if (kept !== undefined && names.includes(kept)) return [name, kept];
+      return [name, names.find((column) => column.toLowerCase() === name) ?? ""];
+    }),
+  );
+}
+
+/** Fields that still need a column, and columns that are used twice, each with its sentence. */
+export function mappingMistakes({ format, columns }: MappingValues): Record<string, string> {
+  const mistakes: Record<string, string> = {};
+  const seen = new Map<string, string>();
+  for (const { name, label, needed } of FORMAT_FIELDS[format]) {
+    const column = columns[name] ?? "";
+    if (column === "") {
+      if (needed) mistakes[name] = "Choose a column.";
+      continue;
+    }
+    const before = seen.get(column);
+    if (before) mistakes[name] = `This column is the ${before.toLowerCase()} already.`;
+    seen.set(column, label);
+  }
+  return mistakes;
+}
+
+export function mappingBody({ format, columns, encoding }: MappingValues) {
+  const chosen = FORMAT_FIELDS[format].flatMap(({ name }) => (columns[name] ? [[name, columns[name]] as const] : []));
+  return { format, columns: Object.fromEntries(chosen), encoding: encoding === "" ? null : encoding };
+}
+
+const ENCODINGS = [
+  ["", "Automatic"],
+  ["utf-8", "UTF-8"],
+  ["utf-16", "UTF-16"],
+  ["latin-1", "Latin-1"],
+] as const;
+
+const FORMAT_OPTIONS = FORMATS.map((format) => [format, FORMAT_NAMES[format]] as const);
+
+type MappingFormProps = { dataset: Dataset; report: DatasetReport; onDone: () => void };
+
+/** Maps columns to fields by hand. The dataset is then inspected again. */
+export function MappingForm({ dataset, report, onDone }: MappingFormProps) {
+  const [values, setValues] = useState(() => startingMapping(dataset, report));
+  const [tried, setTried] = useState(false);
+  const [pending, setPending] = useState(false);
+  const [failure, setFailure] = useState<string | null>(null);
+  const mistakes = tried ? mappingMistakes(values) : {};
+  const options = [["", "None"] as const, ...report.columns.map(({ name }) => [name, name] as const)];
+
+  async function send(body: Parameters<typeof changeDataset>[1]) {
+    setPending(true);
+    setFailure(null);
+    try {
+      await changeDataset(dataset.id, body);
+      onDone();
+    } catch (error) {
+      setFailure(sentenceOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+
+  function submit(form: HTMLFormElement) {
+    setTried(true);
+    const [first] = Object.keys(mappingMistakes(values));
+    if (first === undefined) void send(mappingBody(values));
+    else form.querySelector<HTMLSelectElement>(`select[name="${first}"]`)?.focus();
+  }
+
+  return (
+    <form
+      noValidate
+      aria-label="Which column is what"
+      className="grid gap-3.5"
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit(event.currentTarget);
+      }}
+    >
+      {failure && (
+        <Notice tone="bad" role="alert">
+          {failure}
+        </Notice>
+      )}
+      <div className="grid gap-3.5 sm:grid-cols-2">
+        <Field label="Format" help={FORMAT_HELP[values.format]}>
+          {(control) => (
+            <Select {...control} options={FORMAT_OPTIONS} value={values.format} onChange={(event) => setValues(withFormat(values, event.target.value as Format, report))} />
+          )}
+        </Field>
+        {FORMAT_FIELDS[values.format].map(({ name, label, needed }) => (
+          <Field key={`${values.format}-${name}`} label={`${label} is in column`} optional={!needed} error={mistakes[name]}>
+            {(control) => (
+              <Select
+                {...control}
+                name={name}
+                options={options}
+                value={values.columns[name] ?? ""}
+                onChange={(event) => setValues({ ...values, columns: { ...values.columns, [name]: event.target.value } })}
+              />
+            )}
+          </Field>
+        ))}
+        {report.encoding !== null && (
+          <Field label="Encoding" help={`Read as ${report.encoding}.`}>
+            {(control) => <Select {...control} options={ENCODINGS} value={values.encoding} onChange={(event) => setValues({ ...values, encoding: event.target.value as typeof values.encoding })} />}
+          </Field>
+        )}
+      </div>
+      <div className="flex flex-wrap justify-end gap-2">
+        {dataset.format !== null && (
+          <Button disabled={pending} onClick={() => void send({ format: null, columns: {}, encoding: null })}>
+            Find it out again
+          </Button>
+        )}
+        {report.mapping && (
+          <Button disabled={pending} onClick={onDone}>
+            Cancel
+          </Button>
+        )}
+        <Button type="submit" variant="primary" pending={pending}>
+          Read it like this
+        </Button>
+      </div>
+    </form>
+  );
 }

@@ -1,18 +1,15 @@
+/** Rows of a dataset as the model sees them. */
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { previewQuery } from "@/api/datasets";
 import { modelsQuery } from "@/api/models";
-import type { Dataset, DatasetReport, PreviewRow } from "@/api/types";
+import type { Dataset, DatasetReport, Piece, PreviewRow } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
-import { Loaded } from "@/components/loaded";
-import { PageSteps } from "@/components/page-steps";
-import { Select } from "@/components/select";
-import { Skeleton } from "@/components/skeleton";
+import { PageSteps } from "@/components/data-table";
+import { Select } from "@/components/input";
+import { Loaded, Skeleton, Updating } from "@/components/loaded";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
-import { Updating } from "@/components/updating";
-import { countText } from "@/text/numbers";
-import { sentence } from "@/text/sentence";
-import { RowText } from "./row-text";
+import { countText, sentence } from "@/text/numbers";
 
 const PAGE = 5;
 
@@ -30,10 +27,10 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
 
   const rows = (show: (row: PreviewRow) => ReactNode) => (
     <Loaded query={preview} skeleton={<PreviewSkeleton />}>
-      {(found) => (
+      {(loaded) => (
         <Updating pending={preview.isPlaceholderData}>
           <ol className="grid gap-3">
-            {found.rows.map((row) => (
+            {loaded.rows.map((row) => (
               <li key={row.number} className="min-w-0">
                 <RowHead row={row} />
                 {show(row)}
@@ -119,4 +116,55 @@ function PreviewSkeleton() {
       <Skeleton className="h-28 rounded-control" />
     </div>
   );
+}
+
+const AT_FIRST = 1_200;
+const AND_THEN = 20_000;
+
+/** A text in pieces; what is trained stands out. Wrapped: what scrolls sideways is out of reach for a keyboard. */
+export function RowText({ pieces, showSpace = false }: { pieces: readonly Piece[]; showSpace?: boolean }) {
+  const [most, setMost] = useState(AT_FIRST);
+  const { pieces: visible, left } = beginning(pieces, most);
+  return (
+    <>
+      <pre className="rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] break-words whitespace-pre-wrap text-[#c3cad5]">
+        {visible.map((piece, index) => {
+          const text = showSpace ? visibleSpace(piece.text) : piece.text;
+          return piece.trained ? (
+            // Pieces have no name of their own, and their order never changes.
+            // oxlint-disable-next-line react/no-array-index-key
+            <mark key={index} className="rounded-[3px] bg-teal/30 text-[#a5f3ec] decoration-teal-soft/70 underline underline-offset-4">
+              {text}
+            </mark>
+          ) : (
+            text
+          );
+        })}
+        {left > 0 && "…"}
+      </pre>
+      {left > 0 && (
+        <button type="button" onClick={() => setMost(most + AND_THEN)} className="mt-1 rounded-md text-xs text-violet-soft underline-offset-3 hover:underline">
+          Show more, {countText(left)} characters are left
+        </button>
+      )}
+    </>
+  );
+}
+
+/** Space that can be seen: dots for blanks, arrows for tabs and line ends. The line ends themselves stay. */
+export const visibleSpace = (text: string) => text.replaceAll(" ", "·").replaceAll("\t", "→\t").replaceAll("\r", "␍").replaceAll("\n", "↵\n").replaceAll("\u00a0", "⍽");
+
+type Excerpt<Part> = { pieces: Part[]; left: number };
+
+/** The beginning of a text in pieces, so that a row of megabytes does not stop the page. */
+export function beginning<Part extends { text: string }>(pieces: readonly Part[], most: number): Excerpt<Part> {
+  const excerpt: Part[] = [];
+  let remaining = most;
+  let left = 0;
+  for (const piece of pieces) {
+    if (remaining > 0) excerpt.push(piece.text.length > remaining ? { ...piece, text: piece.text.slice(0, remaining) } : piece);
+    left += Math.max(0, piece.text.length - Math.max(0, remaining));
+    remaining -= piece.text.length;
+  }
+  return { pieces: excerpt, left };
 }

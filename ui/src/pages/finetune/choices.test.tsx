@@ -3,11 +3,10 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { act, cleanup, render, screen } from "@testing-library/react";
 import { FormProvider, useForm } from "react-hook-form";
 import { afterEach, expect, it, vi } from "vitest";
+import { queryClient } from "@/api/client";
 import { datasetsQuery } from "@/api/datasets";
 import { modelsQuery } from "@/api/models";
-import { queryClient } from "@/api/query-client";
-import { DataChoice, LISTED } from "./data-choice";
-import { ModelChoice } from "./model-choice";
+import { DataChoice, LISTED, ModelChoice } from "./choices";
 
 // What leads to other pages does not matter here.
 vi.mock("@tanstack/react-router", async (original) => ({ ...(await original<object>()), Link: "a" }));

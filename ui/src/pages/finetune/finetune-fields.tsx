@@ -1,21 +1,29 @@
-import type { ReactNode } from "react";
-import { useFormContext } from "react-hook-form";
-import type { PlanRequest } from "@/api/types";
+/** Fields of the fine-tuning form: method, backend, and the learning-rate finder. */
+import { useQueries, useQuery } from "@tanstack/react-query";
+import { Search } from "lucide-react";
+import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
+import { useFormContext, useWatch } from "react-hook-form";
+import { backendsQuery, createJob, planQuery } from "@/api/jobs";
+import { sentenceOf } from "@/api/problem";
+import type { NewJob, PlanRequest } from "@/api/types";
+import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { ChoiceCards } from "@/forms/choice-cards";
+import { Select } from "@/components/input";
+import { Skeleton } from "@/components/loaded";
+import { Notice } from "@/components/notice";
+import { ChoiceCards, Field } from "@/forms/field";
 import { CONFIG_GROUPS, type ConfigField, withAdapters } from "@/forms/job-fields";
-import type { JobFormValues } from "@/forms/job-rules";
-import { ConfigFields, OneField, useConfigValues, useFieldError } from "@/pages/new-job/config-fields";
-import { Fold } from "@/pages/new-job/fold";
-import { BackendField } from "./backend-field";
-import { useMethodCards } from "./use-method-cards";
+import type { JobFormValues } from "@/forms/job-form";
+import { ConfigAccordion, ConfigFields, OneField, useConfigValues, useFieldError } from "@/pages/new-job/config-fields";
+import { settingText } from "@/text/numbers";
+import { costText, METHODS, NAMES, WHAT, withMethod } from "./finetune-rules";
 
 const [EPOCHS, RATE, BATCH] = CONFIG_GROUPS.training;
 const LENGTH: ConfigField = { ...CONFIG_GROUPS.sizes[5], label: "Longest example", help: "In tokens." };
 
 type FinetuneFieldsProps = { request: PlanRequest; complete: boolean; finder: ReactNode };
 
-/** How it is trained: what people decide is in sight, the rest is folded away. */
+/** How it is trained: usual decisions are visible, the rest is in closed accordions. */
 export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProps) {
   const { register } = useFormContext<JobFormValues>();
   const error = useFieldError();
@@ -39,21 +47,111 @@ export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProp
           </div>
         )}
       </div>
-      <Fold title="Examples: what is trained, packing, held-out share" group="examples">
+      <ConfigAccordion title="Examples: what is trained, packing, held-out share" group="examples">
         <ConfigFields group="examples" />
-      </Fold>
-      <Fold title="Optimizer and schedule" group="optimizer">
+      </ConfigAccordion>
+      <ConfigAccordion title="Optimizer and schedule" group="optimizer">
         <ConfigFields group="optimizer" />
-      </Fold>
-      <Fold title="Engine: memory, precision, processes" group="engine">
+      </ConfigAccordion>
+      <ConfigAccordion title="Engine: memory, precision, processes" group="engine">
         <ConfigFields group="engine" />
-      </Fold>
-      <Fold title="Checkpoints and evaluation" group="saving">
+      </ConfigAccordion>
+      <ConfigAccordion title="Checkpoints and evaluation" group="saving">
         <ConfigFields group="saving" />
-      </Fold>
-      <Fold title="Backend" group="backend">
+      </ConfigAccordion>
+      <ConfigAccordion title="Backend" group="backend">
         <BackendField />
-      </Fold>
+      </ConfigAccordion>
     </Card>
+  );
+}
+
+const [FIELD] = CONFIG_GROUPS.backend;
+
+/** What trains. One that cannot run here can be chosen too: then it says why not, and what to do. */
+function BackendField() {
+  const backends = useQuery(backendsQuery);
+  const { register } = useFormContext<JobFormValues>();
+  const error = useFieldError();
+  const config = useWatch<JobFormValues, "config">({ name: "config" });
+  const chosen = backends.data?.find(({ name }) => name === (config.backend || "engine"));
+  const options = FIELD.options.map(([name, text]) => {
+    const known = backends.data?.find((backend) => backend.name === name);
+    return [name, known && !known.available ? `${text}, not here` : text] as const;
+  });
+  return (
+    <Field label={FIELD.label} error={error("config.backend") ?? (chosen?.available === false ? (chosen.reason ?? undefined) : undefined)} help={chosen?.brings} className="sm:col-span-2 xl:col-span-3">
+      {(control) => <Select options={options} {...register("config.backend" as keyof JobFormValues)} {...control} />}
+    </Field>
+  );
+}
+
+const PAUSE = 600;
+
+/** The methods as cards, each with what it would cost once the typing pauses. */
+function useMethodCards(request: PlanRequest, complete: boolean) {
+  const wanted = JSON.stringify(request);
+  const [settled, setSettled] = useState(wanted);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(wanted), PAUSE);
+    return () => clearTimeout(timer);
+  }, [wanted]);
+  const answers = useQueries({
+    queries: METHODS.map((method) => ({ ...planQuery(withMethod(JSON.parse(settled) as PlanRequest, method)), enabled: complete })),
+  });
+  return METHODS.map((method, index) => {
+    const cost = complete ? costText(answers[index]?.data) : null;
+    return [method, NAMES[method], cost ? `${WHAT[method]}, ${cost}` : WHAT[method]] as const;
+  });
+}
+
+const LearningRateFinder = lazy(() => import("@/pages/job/learning-rate-finder").then((module) => ({ default: module.LearningRateFinder })));
+
+type RateFinderProps = { ready: boolean; bodyOf: (checked: JobFormValues) => NewJob };
+
+/** A short sweep over learning rates with everything else as in the form; its suggestion can be taken over. */
+export function RateFinder({ ready, bodyOf }: RateFinderProps) {
+  const { handleSubmit, setValue } = useFormContext<JobFormValues>();
+  const [jobId, setJobId] = useState<string | null>(null);
+  const [failure, setFailure] = useState<string | null>(null);
+  const [pending, setPending] = useState(false);
+
+  const find = handleSubmit(async (checked) => {
+    setPending(true);
+    setFailure(null);
+    try {
+      const job = await createJob({ ...bodyOf(checked), kind: "find_learning_rate" });
+      // A project that was made for the sweep is also the training's.
+      setValue("project", job.projectId);
+      setJobId(job.id);
+    } catch (error) {
+      setFailure(sentenceOf(error));
+    } finally {
+      setPending(false);
+    }
+  });
+
+  return (
+    <div className="grid gap-3">
+      <div className="flex flex-wrap items-center gap-x-3 gap-y-1.5">
+        <Button size="small" pending={pending} disabled={!ready} onClick={() => void find()}>
+          {!pending && <Search aria-hidden />}
+          {jobId ? "Search again" : "Find a good learning rate"}
+        </Button>
+        <span className="text-xs text-faint">A short sweep of its own; nothing of it stays in the model.</span>
+      </div>
+      {failure && (
+        <Notice tone="bad" role="alert">
+          {failure}
+        </Notice>
+      )}
+      {jobId && (
+        <section aria-label="Learning-rate finder" className="rounded-control border border-line px-3.5 py-3">
+          <Suspense fallback={<Skeleton className="h-52" />}>
+            <LearningRateFinder key={jobId} jobId={jobId} onUse={(rate) => setValue("config.learning_rate" as keyof JobFormValues, settingText(rate), { shouldDirty: true, shouldValidate: true })} />
+          </Suspense>
+        </section>
+      )}
+    </div>
   );
 }

@@ -6,17 +6,13 @@ import { modelsQuery } from "@/api/models";
 import { projectsQuery } from "@/api/projects";
 import type { Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
-import { FINETUNE_CONFIG, finetuneRules, usualName, whatIsMissing } from "@/forms/finetune-rules";
-import { type JobFormValues, NEW_PROJECT, startingValues } from "@/forms/job-rules";
-import { likeJob } from "@/forms/like-job";
+import { type JobFormValues, likeJob, NEW_PROJECT, startingValues } from "@/forms/job-form";
 import { ConfigTabs, JobCard, JobFrame } from "@/pages/new-job/job-frame";
-import { LikeAnother } from "@/pages/new-job/like-another";
-import { NewJobCrumbs } from "@/pages/new-job/new-job-crumbs";
+import { LikeAnother, NewJobCrumbs } from "@/pages/new-job/new-job-header";
 import { useJobForm } from "@/pages/new-job/use-job-form";
-import { DataChoice, LISTED } from "./data-choice";
-import { FinetuneFields } from "./finetune-fields";
-import { ModelChoice } from "./model-choice";
-import { RateFinder } from "./rate-finder";
+import { DataChoice, LISTED, ModelChoice } from "./choices";
+import { FinetuneFields, RateFinder } from "./finetune-fields";
+import { FINETUNE_CONFIG, finetuneRules, usualName, whatIsMissing } from "./finetune-rules";
 
 const route = getRouteApi("/app/finetune");
 
@@ -26,9 +22,9 @@ export function FinetunePage() {
 }
 
 function Finetune({ like }: { like?: Job }) {
-  const asked = route.useSearch();
+  const fromAddress = route.useSearch();
   const start = like ? likeJob(like) : { config: FINETUNE_CONFIG };
-  const search = { project: like?.projectId ?? asked.project, dataset: start.datasetId ?? asked.dataset, model: start.modelId ?? asked.model };
+  const search = { project: like?.projectId ?? fromAddress.project, dataset: start.datasetId ?? fromAddress.dataset, model: start.modelId ?? fromAddress.model };
   const models = useQuery(modelsQuery);
   const datasets = useQuery(datasetsQuery(LISTED));
   const find = (values: Pick<JobFormValues, "modelId" | "datasetId">) => ({

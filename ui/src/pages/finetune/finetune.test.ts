@@ -1,11 +1,9 @@
 import { describe, expect, it } from "vitest";
 import type { Dataset, Model, PlanAnswer } from "@/api/types";
-import { FINETUNE_CONFIG, finetuneRules, whatIsMissing } from "@/forms/finetune-rules";
-import { hubDatasetId, hubModelId } from "@/forms/hub-rules";
-import { configOf, valuesOf, withValue } from "@/forms/job-config";
 import type { ConfigValues } from "@/forms/job-fields";
-import { newJobBody, startingValues } from "@/forms/job-rules";
-import { costText, withMethod } from "./method-costs";
+import { configOf, newJobBody, startingValues, valuesOf, withValue } from "@/forms/job-form";
+import { hubDatasetId, hubModelId } from "@/forms/rules";
+import { costText, FINETUNE_CONFIG, finetuneRules, whatIsMissing, withMethod } from "./finetune-rules";
 
 const begin = (given: { datasetId?: string; modelId?: string } = {}) => startingValues("p1", { config: FINETUNE_CONFIG, ...given });
 

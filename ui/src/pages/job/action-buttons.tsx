@@ -1,17 +1,40 @@
+/** The buttons of a job page, and which of them a job's state allows. */
 import { Link, useNavigate } from "@tanstack/react-router";
 import { Download, MessagesSquare } from "lucide-react";
 import { type ComponentProps, type ReactNode, useState } from "react";
 import { archiveAddress, cancelJob, deleteJob, pauseJob, resumeJob, saveJob } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
-import type { Job } from "@/api/types";
+import type { Job, JobStatus } from "@/api/types";
 import { Button } from "@/components/button";
-import { ConfirmDialog } from "@/components/confirm-dialog";
+import { ConfirmDialog } from "@/components/dialog";
 import { toast, toastFailure } from "@/components/toasts";
-import { ExtendDialog } from "./extend-dialog";
-import { type JobAction, actionsFor } from "./job-actions";
+import { ExtendDialog, SettingsDialog, ShareDialog } from "./job-dialogs";
 import { MoveDialog } from "./move-dialog";
-import { SettingsDialog } from "./settings-dialog";
-import { ShareDialog } from "./share-dialog";
+
+type JobAction = "save" | "settings" | "pause" | "resume" | "cancel" | "extend" | "delete" | "download" | "share" | "playground" | "move" | "again";
+
+/** The actions that each state of a job allows. The server has the same table and decides. */
+const ACTIONS: Record<JobStatus, JobAction[]> = {
+  queued: ["pause", "cancel", "share", "move"],
+  provisioning: ["pause", "cancel", "share"],
+  running: ["save", "settings", "pause", "cancel", "share"],
+  pausing: ["cancel", "share"],
+  paused: ["delete", "cancel", "share", "settings", "move", "resume"],
+  cancelling: ["share"],
+  cancelled: ["delete", "share", "again", "move", "resume"],
+  completed: ["delete", "share", "again", "extend", "download", "playground"],
+  failed: ["delete", "share", "move", "resume", "again"],
+};
+
+/** A person's own script takes no commands but to stop, and its result is not a model for the playground. */
+const NOT_OF_SCRIPTS: readonly JobAction[] = ["save", "settings", "extend", "playground", "again"];
+
+export function actionsFor(job: Pick<Job, "status" | "hasModel" | "kind" | "config">): JobAction[] {
+  const possible = ACTIONS[job.status].filter((action) => job.hasModel || (action !== "download" && action !== "playground"));
+  if (job.kind !== "script") return possible;
+  // One that does not go on from a checkpoint would lose everything by a pause; the server refuses it.
+  return possible.filter((action) => !NOT_OF_SCRIPTS.includes(action) && (action !== "pause" || job.config.resumes !== false));
+}
 
 const TEXTS: Record<JobAction, string> = {
   save: "Save now",
@@ -23,7 +46,7 @@ const TEXTS: Record<JobAction, string> = {
   delete: "Delete",
   download: "Download model",
   share: "Share",
-  talk: "Talk to it",
+  playground: "Talk to it",
   move: "Go on elsewhere",
   again: "Change and start again",
 };
@@ -74,8 +97,8 @@ export function ActionButtons({ job }: { job: Job }) {
               {TEXTS[action]}
             </a>
           </Button>
-        ) : action === "talk" ? (
-          <Button key={action} asChild look="primary">
+        ) : action === "playground" ? (
+          <Button key={action} asChild variant="primary">
             <Link to="/playground" search={{ job: job.id }}>
               <MessagesSquare aria-hidden />
               {TEXTS[action]}
@@ -88,7 +111,7 @@ export function ActionButtons({ job }: { job: Job }) {
         ) : (
           <Button
             key={action}
-            look={action === "resume" ? "primary" : "outline"}
+            variant={action === "resume" ? "primary" : "outline"}
             pending={pending === action}
             onClick={() => (isDirect(action) ? void run(action) : setOpen(action))}
           >

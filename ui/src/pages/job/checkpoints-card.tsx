@@ -1,18 +1,94 @@
+/** The checkpoints of a job and what can be done with one. */
 import { useQuery } from "@tanstack/react-query";
-import { Save } from "lucide-react";
+import { Link, useNavigate } from "@tanstack/react-router";
+import { EllipsisVertical, MessagesSquare, Save } from "lucide-react";
+import { DropdownMenu } from "radix-ui";
+import { useState } from "react";
+import { measured } from "@/api/job-summary";
 import { checkpointsQuery } from "@/api/jobs";
 import type { Checkpoint, Job } from "@/api/types";
-import { Badge } from "@/components/badge";
+import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { type Column, DataTable } from "@/components/data-table";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { SkeletonRows } from "@/components/skeleton";
+import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
+import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
-import { bytesText, countText, counted } from "@/text/numbers";
-import { CheckpointActions } from "./checkpoint-actions";
-import { evalLossText } from "./checkpoint-words";
-import { methodOf } from "./tuning";
+import { bytesText, counted, countText, metricText } from "@/text/numbers";
+import { EvaluateDialog } from "./evaluation-card";
+import { ExportDialog } from "./export-card";
+import { methodOf } from "./tuning-card";
+
+export function evalLossText({ metrics }: Pick<Checkpoint, "metrics">): string | null {
+  const value = measured(metrics["eval/loss"] ?? metrics.eval_loss);
+  return value === null ? null : metricText(value);
+}
+
+type MenuItem = { text: string; onChoose: () => void };
+
+/** What can be done with a row, behind one button: arrow keys move, Enter chooses. */
+function Menu({ label, items }: { label: string; items: MenuItem[] }) {
+  return (
+    <DropdownMenu.Root>
+      <DropdownMenu.Trigger asChild>
+        <Button variant="ghost" size="icon" aria-label={label} className="size-7 max-sm:size-9">
+          <EllipsisVertical aria-hidden />
+        </Button>
+      </DropdownMenu.Trigger>
+      <DropdownMenu.Portal>
+        <DropdownMenu.Content align="end" sideOffset={4} className="z-50 min-w-40 animate-fade rounded-card border border-line-strong bg-raised p-1 shadow-xl shadow-black/40">
+          {items.map(({ text, onChoose }) => (
+            <DropdownMenu.Item key={text} onSelect={onChoose} className="cursor-pointer rounded-md px-2.5 py-1.5 text-sm outline-none data-[highlighted]:bg-violet/25 max-sm:py-2.5">
+              {text}
+            </DropdownMenu.Item>
+          ))}
+        </DropdownMenu.Content>
+      </DropdownMenu.Portal>
+    </DropdownMenu.Root>
+  );
+}
+
+export type Subject = {
+  jobId: string;
+  projectId: string;
+  /** Full fine-tuning has no adapter to export. */
+  method: string | null;
+  /** Null for the finished model. */
+  checkpoint: { id: string; step: number } | null;
+};
+
+/** What can be done with a checkpoint, in a row of a table. */
+export function CheckpointActions({ subject, onPage }: { subject: Subject; onPage: boolean }) {
+  const [open, setOpen] = useState<"evaluate" | "export" | null>(null);
+  const navigate = useNavigate();
+  const { jobId, projectId, checkpoint } = subject;
+  const name = checkpoint ? `step ${countText(checkpoint.step)}` : "the finished model";
+  const close = () => setOpen(null);
+  // From another page, what was started is shown where it belongs.
+  const started = () => {
+    close();
+    if (!onPage) void navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId }, hash: open === "export" ? "export" : "evaluation" });
+  };
+  return (
+    <span className="inline-flex items-center gap-1">
+      <Button asChild variant="ghost" size="small">
+        <Link to="/playground" search={{ job: jobId, checkpoint: checkpoint?.id }} aria-label={`Talk to ${name}`}>
+          <MessagesSquare aria-hidden />
+          Talk
+        </Link>
+      </Button>
+      <Menu
+        label={`More for ${name}`}
+        items={[
+          { text: "Evaluate", onChoose: () => setOpen("evaluate") },
+          { text: "Export", onChoose: () => setOpen("export") },
+          { text: "Compare its run", onChoose: () => void navigate({ to: "/compare", search: { job: [jobId], pick: true } }) },
+        ]}
+      />
+      {open === "evaluate" && <EvaluateDialog subject={subject} onClose={close} onStarted={started} />}
+      {open === "export" && <ExportDialog subject={subject} onClose={close} onStarted={started} />}
+    </span>
+  );
+}
 
 const columns = (job: Job): Column<Checkpoint>[] => (job.kind === "script" ? FACTS : [...FACTS, actions(job)]);
 
@@ -73,9 +149,9 @@ function NoCheckpoint({ ended }: { ended: boolean }) {
 
 /** "every epoch, and every 50 steps", from the config and what was changed since. */
 function rhythm({ config, settings }: Job): string | null {
-  const asked = config.checkpoint as { every_epochs?: number; every_steps?: number | null } | undefined;
-  const steps = (settings.save_every_steps as number | undefined) ?? asked?.every_steps;
-  const epochs = asked?.every_epochs;
+  const configured = config.checkpoint as { every_epochs?: number; every_steps?: number | null } | undefined;
+  const steps = (settings.save_every_steps as number | undefined) ?? configured?.every_steps;
+  const epochs = configured?.every_epochs;
   const parts: string[] = [];
   if (epochs) parts.push(epochs === 1 ? "every epoch" : `every ${epochs} epochs`);
   if (steps) parts.push(`every ${counted(steps, "step")}`);

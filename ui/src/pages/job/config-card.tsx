@@ -1,8 +1,13 @@
+/** The config and the script of a job. */
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { text } from "@/api/job-summary";
+import { scriptQuery } from "@/api/jobs";
 import type { Job } from "@/api/types";
+import { CopyButton } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { CopyButton } from "@/components/copy-button";
-import { Facts } from "@/pages/jobs/facts";
+import { Facts } from "@/components/figures";
+import { Loaded, SkeletonRows } from "@/components/loaded";
 
 type Json = Record<string, unknown>;
 const isGroup = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value);
@@ -14,12 +19,12 @@ const valueText = (value: unknown) => {
 };
 
 /** Defaults that a config always carries say nothing where they do not apply. */
-export function speaking(config: Json): Json {
+export function effectiveConfig(config: Json): Json {
   const { lora, ...others } = config;
-  const shown: Json = config.method === "full" || lora === undefined ? others : { ...others, lora };
-  if (!isGroup(config.model)) return shown;
+  const visible: Json = config.method === "full" || lora === undefined ? others : { ...others, lora };
+  if (!isGroup(config.model)) return visible;
   const { preset, path, random_weights, ...sizes } = config.model;
-  return { ...shown, model: path ? { path, random_weights, ...sizes } : { preset, ...sizes } };
+  return { ...visible, model: path ? { path, random_weights, ...sizes } : { preset, ...sizes } };
 }
 
 /** What was set, by group. What was left to the defaults of a preset says nothing and is left out. */
@@ -34,7 +39,7 @@ function factsOf(group: Json, prefix = ""): [string, string][] {
 export function ConfigCard({ config }: { config: Job["config"] }) {
   const [asJson, setAsJson] = useState(false);
   const json = JSON.stringify(config, null, 2);
-  const entries = Object.entries(speaking(config));
+  const entries = Object.entries(effectiveConfig(config));
   const groups = entries.filter(([, value]) => isGroup(value) && Object.keys(value).length > 0) as [string, Json][];
   const general = Object.fromEntries(entries.filter(([, value]) => !isGroup(value)));
   return (
@@ -58,6 +63,34 @@ export function ConfigCard({ config }: { config: Job["config"] }) {
             </section>
           ))}
         </div>
+      )}
+    </Card>
+  );
+}
+
+/** The script that the job runs, to read or to run by hand. Fetched when somebody opens it. */
+export function ScriptCard({ job }: { job: Job }) {
+  const [open, setOpen] = useState(false);
+  const script = useQuery({ ...scriptQuery(job.id), enabled: open });
+  const name = (job.kind === "script" && text(job.config.entry)) || "train.py";
+  return (
+    <Card>
+      <CardHeader title="Script">
+        <div className="flex items-center gap-2">
+          <button type="button" aria-expanded={open} onClick={() => setOpen(!open)} className="rounded-md px-2 py-1 text-xs text-violet-soft underline-offset-3 hover:underline">
+            {open ? `Hide ${name}` : `Show ${name}`}
+          </button>
+          {script.data && <CopyButton text={script.data.script} label={`Copy ${name}`} />}
+        </div>
+      </CardHeader>
+      <p className="text-sm text-dim">{job.kind === "script" ? "The job runs this script as it was sent, in a folder of its own." : "The job runs this script beside its config.json. By hand it gives the same result."}</p>
+      {open && (
+        <Loaded query={script} skeleton={<SkeletonRows rows={6} />}>
+          {({ script: source }) => (
+            // Wrapped: what scrolls sideways is out of reach for a keyboard.
+            <pre className="mt-3 rounded-control border border-line bg-rail p-3 font-mono text-xs break-words whitespace-pre-wrap text-[#c3cad5]">{source}</pre>
+          )}
+        </Loaded>
       )}
     </Card>
   );

@@ -1,9 +1,50 @@
-import { PackageOpen } from "lucide-react";
-import type { Job } from "@/api/types";
-import { ExportDialog } from "./export-dialog";
-import { ExportResult } from "./export-result";
+/** Exports of a job: the form, and the result with its files and its replay check. */
+import { useQuery } from "@tanstack/react-query";
+import { Download, ExternalLink, PackageOpen } from "lucide-react";
+import { useWatch } from "react-hook-form";
+import { archiveAddress, modelFileAddress, modelFilesQuery } from "@/api/jobs";
+import { hubTokenQuery } from "@/api/models";
+import { type Exported, readExport, type Replayed, startExport } from "@/api/tasks";
+import type { Job, NewExport } from "@/api/types";
+import { Button } from "@/components/button";
+import { DataTable } from "@/components/data-table";
+import { Dialog } from "@/components/dialog";
+import { Loaded, SkeletonRows } from "@/components/loaded";
+import { Notice } from "@/components/notice";
+import { toast } from "@/components/toasts";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { ChoiceCards, SelectField, TextareaField, TextField } from "@/forms/field";
+import { z } from "@/forms/zod";
+import { bytesText, countText, metricText } from "@/text/numbers";
+import type { Subject } from "./checkpoints-card";
+import { linesOf, Marked } from "./evaluation-card";
 import { TaskCard } from "./task-card";
-import { methodOf } from "./tuning";
+import { methodOf } from "./tuning-card";
+
+const REPOSITORY = /^[\w.-]+\/[\w.-]+$/;
+
+const exportRules = z
+  .object({
+    form: z.enum(["adapter", "merged", "gguf"]),
+    dtype: z.enum(["bf16", "fp16", "fp32"]),
+    prompts: z.string(),
+    push: z.boolean(),
+    repository: z.string().trim(),
+    isPrivate: z.boolean(),
+  })
+  .superRefine(({ push, repository }, context) => {
+    if (push && !REPOSITORY.test(repository)) context.addIssue({ code: "custom", path: ["repository"], message: "Write it as owner/name." });
+  });
+
+type ExportValues = z.output<typeof exportRules>;
+
+const exportBody = (values: ExportValues, checkpointId: string | null): NewExport => ({
+  checkpointId,
+  form: values.form,
+  dtype: values.dtype,
+  prompts: linesOf(values.prompts),
+  hub: values.push ? { repository: values.repository, private: values.isPrivate } : null,
+});
 
 /** The model in the forms that others read. */
 export function ExportCard({ job }: { job: Job }) {
@@ -21,5 +62,203 @@ export function ExportCard({ job }: { job: Job }) {
     >
       {(task) => <ExportResult task={task} />}
     </TaskCard>
+  );
+}
+
+type ExportDialogProps = { subject: Subject; onClose: () => void; onStarted?: () => void };
+
+const FORM_CHOICES = [
+  ["merged", "Merged", "a whole model, for transformers and vLLM"],
+  ["adapter", "Adapter", "only what was learned, for PEFT"],
+  ["gguf", "GGUF", "one file, for llama.cpp and Ollama"],
+] as const;
+
+const DTYPES = [
+  ["bf16", "bf16"],
+  ["fp16", "fp16"],
+  ["fp32", "fp32"],
+] as const;
+
+export function ExportDialog({ subject, onClose, onStarted = onClose }: ExportDialogProps) {
+  const { checkpoint } = subject;
+  return (
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={checkpoint ? `Export step ${countText(checkpoint.step)}` : "Export the model"}
+      description="When it is written, prompts are answered by the model before and after, and differences are shown."
+    >
+      <ExportForm subject={subject} onClose={onClose} onStarted={onStarted} />
+    </Dialog>
+  );
+}
+
+function ExportForm({ subject, onClose, onStarted }: Required<ExportDialogProps>) {
+  const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: exportRules,
+    defaultValues: { form: "merged" as const, dtype: "bf16" as const, prompts: "", push: false, repository: "", isPrivate: true },
+    submit: async (values) => {
+      await startExport(subject.jobId, exportBody(values, subject.checkpoint?.id ?? null));
+      toast("The export is queued.");
+      onStarted();
+    },
+  });
+  const push = useWatch({ control: form.control, name: "push" });
+  const forms = subject.method === "full" ? FORM_CHOICES.filter(([name]) => name !== "adapter") : FORM_CHOICES;
+  return (
+    <ApiForm label="Export" failure={failure} onSubmit={onSubmit}>
+      <ChoiceCards label="Form" options={forms} {...field("form")} />
+      <SelectField label="Numbers" options={DTYPES} help="fp32 keeps every digit and needs twice the room." {...field("dtype")} />
+      <TextareaField label="Prompts to replay" optional rows={2} help="One on each line; without any, some of the data’s own are taken." {...field("prompts")} />
+      <div className="grid gap-3">
+        <label className="flex items-center gap-2">
+          <input type="checkbox" {...form.register("push")} className="size-4 accent-violet" />
+          Push to the Hugging Face Hub
+        </label>
+        {push && (
+          <>
+            <TextField label="Repository" placeholder="owner/name" autoComplete="off" help={<TokenNote />} {...field("repository")} />
+            <label className="flex items-center gap-2 text-dim">
+              <input type="checkbox" {...form.register("isPrivate")} className="size-4 accent-violet" />
+              Only I can see it
+            </label>
+          </>
+        )}
+      </div>
+      <div className="flex justify-end gap-2">
+        <Button onClick={onClose}>Cancel</Button>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
+          Export
+        </Button>
+      </div>
+    </ApiForm>
+  );
+}
+
+function TokenNote() {
+  const token = useQuery(hubTokenQuery);
+  if (token.data?.present === false) return "There is no token for the hub yet. Store one under Settings, API tokens, first.";
+  return "It is pushed when it is written and checked, with the token you stored.";
+}
+
+const FORM_NAMES: Record<string, string> = { merged: "Merged model", adapter: "Adapter", gguf: "GGUF" };
+
+/** What an export wrote, whether it still answers the same, and where to get it. */
+export function ExportResult({ task }: { task: Job }) {
+  const exported = readExport(task.result);
+  if (exported === null) return null;
+  return (
+    <div className="grid gap-3.5">
+      <p>
+        <b className="font-[570]">{FORM_NAMES[exported.form] ?? exported.form}</b>
+        <span className="text-dim">
+          {exported.dtype && `, ${exported.dtype}`}
+          {exported.bytes !== null && `, ${bytesText(exported.bytes)}`}
+        </span>
+        {exported.hub && <HubLink hub={exported.hub} />}
+      </p>
+      <ReplayCheck exported={exported} />
+      <Files task={task} />
+      {exported.notes.map((note) => (
+        <p key={note} className="text-xs text-dim">
+          {note}
+        </p>
+      ))}
+    </div>
+  );
+}
+
+function HubLink({ hub: { repository, url } }: { hub: NonNullable<Exported["hub"]> }) {
+  if (url === null) return <span className="text-dim">, pushed to {repository}</span>;
+  return (
+    <a href={url} target="_blank" rel="noreferrer" className="ml-3 inline-flex items-center gap-1 text-sm text-violet-soft underline-offset-3 hover:underline">
+      {repository}
+      <ExternalLink aria-hidden className="size-3.5" />
+    </a>
+  );
+}
+
+function ReplayCheck({ exported: { same, of, replay, largestDifference } }: { exported: Exported }) {
+  if (of === 0) return <Notice tone="attention">No prompt was replayed, so nothing says whether it answers as before.</Notice>;
+  const changed = replay.filter((one) => !one.same);
+  const logits = largestDifference === null ? "" : ` The largest difference of a logit is ${metricText(largestDifference)}.`;
+  if (same === of) {
+    return (
+      <Notice tone="good">
+        <b className="mr-2 font-[570]">Answers as before.</b>
+        <span className="text-dim">
+          {same} of {of} replayed prompts gave the same answer.{logits}
+        </span>
+      </Notice>
+    );
+  }
+  return (
+    <div className="grid gap-2.5">
+      <Notice tone="attention" role="alert">
+        <b className="mr-2 font-[570]">Answers differ.</b>
+        <span className="text-dim">
+          {same} of {of} replayed prompts gave the same answer.{logits} Rounding to fewer digits can do this; fp32 rounds least. Read the differences before you use it.
+        </span>
+      </Notice>
+      <ol className="grid gap-2">
+        {changed.map((one, index) => (
+          // Two prompts may read the same.
+          // oxlint-disable-next-line react/no-array-index-key
+          <Changed key={index} replayed={one} />
+        ))}
+      </ol>
+    </div>
+  );
+}
+
+function Changed({ replayed: { prompt, before, after } }: { replayed: Replayed }) {
+  return (
+    <li className="rounded-card border border-line px-3.5 py-2.5 text-sm">
+      <p className="mb-1.5 font-[540] break-words whitespace-pre-wrap">{prompt}</p>
+      <p className="break-words whitespace-pre-wrap text-dim">
+        <span className="mr-2 text-2xs text-faint">before</span>
+        {before}
+      </p>
+      <p className="break-words whitespace-pre-wrap">
+        <span className="mr-2 text-2xs text-faint">after</span>
+        <Marked before={before} after={after} />
+      </p>
+    </li>
+  );
+}
+
+function Files({ task }: { task: Job }) {
+  const files = useQuery({ ...modelFilesQuery(task.id), enabled: task.hasModel });
+  if (!task.hasModel) return <p className="text-dim">Its files are no longer on this server.</p>;
+  return (
+    <Loaded query={files} skeleton={<SkeletonRows rows={2} />}>
+      {({ items, archiveSize }) => (
+        <div>
+          <DataTable
+            label="Exported files"
+            rows={items}
+            rowKey={(file) => file.path}
+            columns={[
+              {
+                header: "File",
+                lead: true,
+                cell: (file) => (
+                  <a href={modelFileAddress(task.id, file.path)} download className="font-mono text-xs break-all underline-offset-3 hover:text-violet-soft hover:underline">
+                    {file.path}
+                  </a>
+                ),
+              },
+              { header: "Size", end: true, cell: (file) => bytesText(file.size) },
+            ]}
+          />
+          <Button asChild className="mt-3" variant="primary">
+            <a href={archiveAddress(task.id)} download>
+              <Download aria-hidden />
+              Download the export, {bytesText(archiveSize)}
+            </a>
+          </Button>
+        </div>
+      )}
+    </Loaded>
   );
 }

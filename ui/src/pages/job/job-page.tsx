@@ -1,64 +1,55 @@
+/** The page of a training job. */
 import { useQuery } from "@tanstack/react-query";
-import { Link, getRouteApi } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
 import { SearchX } from "lucide-react";
-import { Suspense, lazy, useCallback, useMemo } from "react";
+import { lazy, Suspense, useCallback, useMemo } from "react";
 import { progressOf, readSummary } from "@/api/job-summary";
 import { fetchCurves, isResting, jobQuery } from "@/api/jobs";
 import { ApiProblem } from "@/api/problem";
 import type { Job } from "@/api/types";
 import type { FetchRange } from "@/charts/charts-view";
+import { chartMarks } from "@/charts/plot-data";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { Skeleton } from "@/components/skeleton";
-import { chartMarks } from "@/curves/chart-marks";
-import { JobStatusBadge, statusText } from "@/pages/jobs/job-status";
-import { ProgressBar } from "@/pages/jobs/progress-bar";
-import { RowsUsed } from "@/pages/jobs/rows-used";
-import { PageHeader } from "@/shell/page-header";
-import { usePageTitle } from "@/shell/use-page-title";
+import { cn } from "@/components/class-names";
+import { ProgressBar } from "@/components/figures";
+import { EmptyState, Loaded, Skeleton } from "@/components/loaded";
+import { JobStatusBadge, RowsUsed, statusText } from "@/pages/jobs/job-table";
+import { PageHeader, usePageTitle } from "@/shell/page";
 import { ActionButtons } from "./action-buttons";
-import { ArtifactsCard } from "./artifacts-card";
 import { CheckpointsCard } from "./checkpoints-card";
-import { ConfigCard } from "./config-card";
-import { CostCard } from "./cost-card";
+import { ConfigCard, ScriptCard } from "./config-card";
 import { EvaluationCard } from "./evaluation-card";
 import { ExportCard } from "./export-card";
-import { FindingsStrip } from "./findings-strip";
-import { JobStats } from "./job-stats";
-import { LiveDot } from "./live-dot";
+import { FindingsStrip, RunWarnings } from "./findings";
+import { CostCard, JobStats } from "./job-stats";
 import { MemoryCard } from "./memory-card";
-import { ModelCard } from "./model-card";
 import { OutputCard } from "./output-card";
-import { ResultCard } from "./result-card";
-import { RunWarnings } from "./run-warnings";
-import { ScriptCard } from "./script-card";
+import { ArtifactsCard, ModelCard, ResultCard } from "./result-cards";
 import { TaskPage } from "./task-page";
-import { isTuning } from "./tuning";
-import { TuningCard } from "./tuning-card";
-import { useJobLive } from "./use-job-live";
+import { isTuning, TuningCard } from "./tuning-card";
+import { type Connection, useJobLive } from "./use-job-live";
 
 const JobCharts = lazy(() => import("@/charts/job-charts").then((module) => ({ default: module.JobCharts })));
 
 const route = getRouteApi("/app/projects/$projectId/jobs/$jobId");
-const LOOK_AGAIN = 15_000;
+const RESTING_POLL_MS = 15_000;
 
 export function JobPage() {
   const { jobId } = route.useParams();
-  // A job at rest has no stream; somebody may resume it from elsewhere.
-  const job = useQuery({ ...jobQuery(jobId), refetchInterval: (query) => (query.state.data && isResting(query.state.data.status) ? LOOK_AGAIN : false) });
+  // A job at rest has no stream; somebody may resume it on another page.
+  const job = useQuery({ ...jobQuery(jobId), refetchInterval: (query) => (query.state.data && isResting(query.state.data.status) ? RESTING_POLL_MS : false) });
   usePageTitle(job.data ? `${job.data.name}, ${statusText(job.data.status).toLowerCase()}` : "Training job");
 
   if (job.error instanceof ApiProblem && job.error.status === 404) return <JobMissing />;
   return (
     <Loaded query={job} skeleton={<JobSkeleton />}>
-      {(found) => (found.kind === "train" || found.kind === "script" ? <JobFound key={found.id} job={found} /> : <TaskPage key={found.id} task={found} />)}
+      {(loaded) => (loaded.kind === "train" || loaded.kind === "script" ? <LoadedJob key={loaded.id} job={loaded} /> : <TaskPage key={loaded.id} task={loaded} />)}
     </Loaded>
   );
 }
 
-function JobFound({ job }: { job: Job }) {
+function LoadedJob({ job }: { job: Job }) {
   const { store, connection } = useJobLive(job.id, job.status);
   const marksText = JSON.stringify(readSummary(job).marks);
   // The summary is new with every step; the marks in it seldom are.
@@ -99,7 +90,7 @@ function JobFound({ job }: { job: Job }) {
         </div>
       )}
       <Suspense fallback={<ChartsSkeleton />}>
-        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} beside={job.kind === "script" ? <ArtifactsCard job={job} /> : <MemoryCard job={job} store={store} />} />
+        <JobCharts store={store} marks={marks} fetchRange={fetchRange} waiting={waitingText(job)} aside={job.kind === "script" ? <ArtifactsCard job={job} /> : <MemoryCard job={job} store={store} />} />
       </Suspense>
       <div className="mt-6 grid gap-3.5 lg:grid-cols-12">
         {isTuning(job) && (
@@ -140,18 +131,18 @@ function waitingText({ status }: Job): string {
 }
 
 function Crumbs({ job }: { job: Job }) {
-  const look = "underline-offset-3 hover:text-text hover:underline";
+  const linkClass = "underline-offset-3 hover:text-text hover:underline";
   return (
     <>
-      <Link to="/projects" className={look}>
+      <Link to="/projects" className={linkClass}>
         Projects
       </Link>{" "}
       /{" "}
-      <Link to="/projects/$projectId" params={{ projectId: job.projectId }} className={`${look} text-text`}>
+      <Link to="/projects/$projectId" params={{ projectId: job.projectId }} className={`${linkClass} text-text`}>
         {job.projectName}
       </Link>{" "}
       /{" "}
-      <Link to="/jobs" search={{ project: job.projectId }} className={look}>
+      <Link to="/jobs" search={{ project: job.projectId }} className={linkClass}>
         Jobs
       </Link>
     </>
@@ -166,7 +157,7 @@ function JobMissing() {
         icon={SearchX}
         title="There is no training job at this address."
         action={
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/jobs">Show all training jobs</Link>
           </Button>
         }
@@ -194,5 +185,23 @@ function ChartsSkeleton() {
       <Skeleton className="h-80 rounded-card lg:col-span-8" />
       <Skeleton className="h-80 rounded-card lg:col-span-4" />
     </div>
+  );
+}
+
+const STATES: Record<Exclude<Connection, "resting">, { text: string; className: string }> = {
+  connecting: { text: "connecting", className: "bg-faint" },
+  live: { text: "live", className: "bg-success" },
+  lost: { text: "connection lost", className: "bg-warning" },
+};
+
+/** Whether what is shown is what happens now. */
+export function LiveDot({ connection }: { connection: Connection }) {
+  if (connection === "resting") return null;
+  const { text, className } = STATES[connection];
+  return (
+    <span className="inline-flex items-center gap-1.5 text-xs font-[450] tracking-normal text-dim">
+      <span aria-hidden className={cn("size-1.5 rounded-full", className)} />
+      {text}
+    </span>
   );
 }

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 import type { Job, JobStatus } from "@/api/types";
 import { findingsOf } from "./findings";
-import { actionsFor } from "./job-actions";
-import { countWrong, groupLines } from "./log-groups";
+import { actionsFor } from "./action-buttons";
+import { countWrong, groupLines } from "@/text/log-groups";
 
 const job = (change: Partial<Job>): Job =>
   ({ target: "local", status: "running", hasModel: false, summary: {}, plan: {}, config: {}, settings: {}, queuePosition: null, errorCode: null, errorMessage: null, ...change }) as Job;
@@ -19,7 +19,7 @@ describe("the output of a run", () => {
   });
 });
 
-describe("what can be asked of a job", () => {
+describe("the actions of a job", () => {
   const possible: Record<string, JobStatus[]> = {
     pause: ["queued", "provisioning", "running"],
     resume: ["paused", "failed", "cancelled"],
@@ -36,16 +36,16 @@ describe("what can be asked of a job", () => {
     expect(offered.toSorted()).toEqual(states.toSorted());
   });
 
-  it.each(["download", "talk"] as const)("%s is offered only when there is a model", (action) => {
+  it.each(["download", "playground"] as const)("%s is offered only when there is a model", (action) => {
     expect(actionsFor({ status: "completed", hasModel: true, kind: "train", config: {} })).toContain(action);
     expect(actionsFor({ status: "completed", hasModel: false, kind: "train", config: {} })).not.toContain(action);
   });
 
-  const asked = (config: Job["config"]) => [...new Set(all.flatMap((status) => actionsFor({ status, hasModel: true, kind: "script", config })))].toSorted();
+  const allActions = (config: Job["config"]) => [...new Set(all.flatMap((status) => actionsFor({ status, hasModel: true, kind: "script", config })))].toSorted();
 
-  it("a script is asked for nothing that it could not hear", () => {
-    expect(asked({ resumes: true })).toEqual(["cancel", "delete", "download", "move", "pause", "resume", "share"]);
-    expect(asked({ resumes: false })).not.toContain("pause");
+  it("a script gets no command that it cannot receive", () => {
+    expect(allActions({ resumes: true })).toEqual(["cancel", "delete", "download", "move", "pause", "resume", "share"]);
+    expect(allActions({ resumes: false })).not.toContain("pause");
   });
 
   it("sharing is always possible", () => {
@@ -53,7 +53,7 @@ describe("what can be asked of a job", () => {
   });
 });
 
-const keys = (found: ReturnType<typeof findingsOf>) => found.map((finding) => finding.key);
+const keys = (result: ReturnType<typeof findingsOf>) => result.map((finding) => finding.key);
 
 describe("findings", () => {
   it("say nothing about a run that goes well", () => {
@@ -61,14 +61,14 @@ describe("findings", () => {
   });
 
   it("put a failure first, with its reason and what to do", () => {
-    const found = findingsOf(
+    const result = findingsOf(
       job({ status: "failed", errorCode: "too_many_attempts", errorMessage: "Killed by signal 9.", summary: { restartCount: 2, resumedFromStep: 8000 } }),
       true,
     );
-    expect(keys(found)).toEqual(["failed", "resumed"]);
-    expect(found[0]?.text).toMatch(/^Killed by signal 9\. .*Resume/);
-    expect(found[1]?.title).toBe("Resumed twice.");
-    expect(found[1]?.text).toContain("8,000");
+    expect(keys(result)).toEqual(["failed", "resumed"]);
+    expect(result[0]?.text).toMatch(/^Killed by signal 9\. .*Resume/);
+    expect(result[1]?.title).toBe("Resumed twice.");
+    expect(result[1]?.text).toContain("8,000");
   });
 
   it("show what was found wrong with the run, with its own sentences", () => {
@@ -76,8 +76,8 @@ describe("findings", () => {
       { kind: "degraded", severity: "critical", sentence: "Rank 3 on node1 is dead.", evidence: { rank: 3 }, since: 1 },
       { kind: "throttled", severity: "warning", sentence: "GPU 1 is slowed down by heat.", evidence: {}, since: null },
     ];
-    const found = findingsOf(job({ summary: { findings } }), true);
-    expect(found.map(({ tone, title, text }) => [tone, title, text])).toEqual([
+    const result = findingsOf(job({ summary: { findings } }), true);
+    expect(result.map(({ tone, title, text }) => [tone, title, text])).toEqual([
       ["bad", "Degraded.", "Rank 3 on node1 is dead."],
       ["attention", "Slowed down.", "GPU 1 is slowed down by heat."],
     ]);
@@ -95,14 +95,14 @@ describe("findings", () => {
       damagedLines: 1,
       marks: [{ kind: "applied", step: 3, refused: "learning_rate must be above 0" }],
     };
-    const found = findingsOf(job({ summary }), true);
-    expect(keys(found)).toEqual(["refused", "dropped", "damaged"]);
-    expect(found[1]?.text).toContain("812 metric events");
+    const result = findingsOf(job({ summary }), true);
+    expect(keys(result)).toEqual(["refused", "dropped", "damaged"]);
+    expect(result[1]?.text).toContain("812 metric events");
   });
 });
 
 describe("output", () => {
-  it("folds a traceback behind the line that names the exception", () => {
+  it("collapses a traceback behind the line that names the exception", () => {
     const pieces = groupLines(["step 1", "Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "    main()", "ValueError: no data", "bye"]);
     expect(pieces).toEqual([
       { kind: "line", text: "step 1", wrong: false },
@@ -118,7 +118,7 @@ describe("output", () => {
     ]);
   });
 
-  it("marks lines that speak of an error, and not those that only contain the letters", () => {
+  it("marks lines that name an error, and not those that only contain its characters", () => {
     expect(groupLines(["CUDA error: out of memory", "terrors of the deep"]).map((piece) => piece.kind === "line" && piece.wrong)).toEqual([true, false]);
   });
 });

@@ -1,14 +1,85 @@
-import { type Summary, readSummary } from "@/api/job-summary";
-import { type Plan, readPlan } from "@/api/plan";
+/** Memory and step time of a job, planned and measured. */
+import { number, readSummary, type Summary } from "@/api/job-summary";
+import { type MemoryUse, type Plan, readPlan } from "@/api/plan";
 import type { Job } from "@/api/types";
+import { ENGINE_MEMORY, STEP_PARTS } from "@/charts/chart-spec";
+import { type CurveStore, useRecent } from "@/charts/curve-store";
 import { Card, CardHeader } from "@/components/card";
-import type { CurveStore } from "@/curves/curve-store";
-import { useRecent } from "@/curves/recent";
-import { Facts } from "@/pages/jobs/facts";
+import { Facts } from "@/components/figures";
 import { MemoryBars } from "@/pages/jobs/memory-bars";
-import { countText, parametersText } from "@/text/numbers";
-import { MeasuredStep } from "./measured-step";
-import { type Prediction, differenceText, predictionsOf } from "./predictions";
+import { bytesText, countText, parametersText, secondsText } from "@/text/numbers";
+
+type Prediction = { name: string; planned: number; measured: number | null; text: (value: number) => string };
+
+/** The run plans again where it happens, on what it measures there; its own figures go before the job's. */
+export function predictionsOf(plan: Plan, summary: Summary, tokensPerSecond: number | null): Prediction[] {
+  const { facts } = summary;
+  const predictions: Prediction[] = plan.memories.map((memory) => memoryPrediction(plan, memory, summary));
+  const stepTokens = number(facts.tokens_per_step) ?? plan.tokensPerStep;
+  const seconds = number(facts.planned_step_seconds) ?? plan.stepSeconds;
+  if (seconds !== null) predictions.push({ name: "Step", planned: seconds, measured: stepTokens && tokensPerSecond ? stepTokens / tokensPerSecond : null, text: secondsText });
+  const speed = seconds !== null && stepTokens !== null ? stepTokens / seconds : plan.tokensPerSecond;
+  if (speed !== null) predictions.push({ name: "Tokens per second", planned: speed, measured: tokensPerSecond, text: countText });
+  return predictions;
+}
+
+function memoryPrediction(plan: Plan, memory: MemoryUse, { facts, values, system }: Summary): Prediction {
+  const row = { name: `${memory.name} memory`, text: bytesText };
+  const reported = values[ENGINE_MEMORY[memory.name]];
+  if (memory.name === "Host") {
+    return { ...row, planned: number(facts.planned_host_bytes) ?? memory.total, measured: reported ?? system["process/ram"] ?? null };
+  }
+  const reserved = number(facts.planned_gpu_bytes) ?? plan.gpuReserved;
+  if (reported !== undefined && reserved !== null) return { ...row, planned: reserved, measured: reported };
+  // Without the engine's own figure: the whole card's, which has the driver's share in it.
+  return { ...row, planned: memory.total, measured: system["gpu/0/memory_used"] ?? null };
+}
+
+/** "+3 %": how far the measured value lies from the planned. */
+export function differenceText({ planned, measured }: Prediction): string {
+  if (measured === null || planned <= 0) return "";
+  const percent = Math.round((measured / planned - 1) * 100);
+  return percent === 0 ? "as planned" : `${percent > 0 ? "+" : "−"}${countText(Math.abs(percent))} %`;
+}
+
+const PARTS = [
+  { key: "computing", name: "computing", colour: "#0694a2" },
+  { key: "weights", name: "waiting for weights", colour: "#f2b84b" },
+  { key: "optimizer", name: "waiting for the optimizer", colour: "#8b4ff0" },
+] as const;
+
+/** What the newest steps spent their time on. Nothing where the engine does not say: there is nothing to wait for. */
+function MeasuredStep({ store }: { store: CurveStore }) {
+  const seconds = {
+    computing: useRecent(store, STEP_PARTS.computing),
+    weights: useRecent(store, STEP_PARTS.weights),
+    optimizer: useRecent(store, STEP_PARTS.optimizer),
+  };
+  const total = PARTS.reduce((sum, { key }) => sum + (seconds[key] ?? 0), 0);
+  if (total <= 0) return null;
+  const share = (key: keyof typeof seconds) => ((seconds[key] ?? 0) / total) * 100;
+  return (
+    <div>
+      <div className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
+        One step
+        <span className="font-[520] text-text tabular-nums">{secondsText(total)}</span>
+      </div>
+      <div aria-hidden className="flex h-2.5 overflow-hidden rounded-full bg-white/6">
+        {PARTS.map(({ key, colour }) => (
+          <div key={key} className="h-full transition-[width] duration-200" style={{ width: `${share(key)}%`, background: colour }} />
+        ))}
+      </div>
+      <ul className="mt-1.5 flex flex-wrap gap-x-3.5 gap-y-1 text-xs text-dim">
+        {PARTS.map(({ key, name, colour }) => (
+          <li key={key} className="flex items-center gap-1.5 tabular-nums">
+            <span aria-hidden className="h-[3px] w-2.5 rounded-full" style={{ background: colour }} />
+            {name} {Math.round(share(key))} %
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
 
 /** Where the run's memory goes, and how well it was predicted. */
 export function MemoryCard({ job, store }: { job: Job; store: CurveStore }) {
@@ -80,13 +151,13 @@ function PredictionTable({ rows }: { rows: readonly Prediction[] }) {
 }
 
 function factsOf(job: Job, plan: Plan, { facts }: Summary): [string, string][] {
-  const found: [string, string][] = [
+  const rows: [string, string][] = [
     ["Device", plan.device === "cpu" ? "CPU" : (job.gpuType ?? "GPU")],
     ["Precision", plan.precision],
   ];
-  if (plan.parameters !== null) found.unshift(["Parameters", parametersText(plan.parameters)]);
-  if (plan.tokensPerStep !== null) found.push(["Tokens per step", countText(plan.tokensPerStep)]);
-  if (typeof facts.compiled === "boolean") found.push(["Compiled layers", facts.compiled ? "yes" : "no"]);
-  if (typeof facts.host_optimizer === "string") found.push(["Host optimizer", facts.host_optimizer]);
-  return found;
+  if (plan.parameters !== null) rows.unshift(["Parameters", parametersText(plan.parameters)]);
+  if (plan.tokensPerStep !== null) rows.push(["Tokens per step", countText(plan.tokensPerStep)]);
+  if (typeof facts.compiled === "boolean") rows.push(["Compiled layers", facts.compiled ? "yes" : "no"]);
+  if (typeof facts.host_optimizer === "string") rows.push(["Host optimizer", facts.host_optimizer]);
+  return rows;
 }

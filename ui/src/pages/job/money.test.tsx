@@ -3,21 +3,20 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, configure, render, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { readCost } from "@/api/job-cost";
-import { queryClient } from "@/api/query-client";
+import { queryClient } from "@/api/client";
+import { readCost } from "@/api/job-summary";
 import type { Requirements } from "@/api/scripts";
 import type { Job } from "@/api/types";
 import { serveFrom } from "@/test-server";
-import { CostCard } from "./cost-card";
 import { findingsOf } from "./findings";
-import { MoveDialog } from "./move-dialog";
-import { moveNeeds } from "./move-needs";
+import { CostCard } from "./job-stats";
+import { MoveDialog, moveNeeds } from "./move-dialog";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
 configure({ asyncUtilTimeout: 10_000 });
 
 const cost = { so_far: 8.25, hourly: 1.1, estimated: { low: 9, likely: 12, high: 18 }, limit: 10, provider: "lambda", gpu: "A10", gpus: 2, region: "us-east-1", kind: "on_demand", billed_seconds: 27_000, running: true, detail: null, page: "https://cloud.example/1", warnings: [50, 80] };
-const job = (change: Partial<Job>): Job => ({ id: "j", kind: "script", target: "local", budget: null, maxHours: null, status: "running", hasModel: false, summary: {}, plan: {}, place: null, config: {}, errorCode: null, errorMessage: null, queuePosition: null, ...change }) as Job;
+const job = (change: Partial<Job>): Job => ({ id: "j", kind: "script", target: "local", budget: null, maxHours: null, status: "running", hasModel: false, summary: {}, plan: {}, offer: null, config: {}, errorCode: null, errorMessage: null, queuePosition: null, ...change }) as Job;
 const serveNothing = () => serveFrom(({ path }) => ({ body: path === "/api/machines" ? { items: [] } : path === "/api/providers" ? { items: [], storage: { ready: true, reason: null } } : { need: {}, offers: [], excluded: [], archetype: null, usual: null } }));
 const within = (element: React.ReactNode) => render(<QueryClientProvider client={queryClient}>{element}</QueryClientProvider>);
 
@@ -45,34 +44,34 @@ const mark = (percent: number, scope: string) => ({ kind: "budget", attempt: 1, 
 
 describe("findings about money", () => {
   it("are the last warning of each budget", () => {
-    const found = findingsOf(job({ summary: { marks: [mark(50, "job"), mark(80, "job"), mark(50, "user")] } }), true);
-    expect(found.map(({ tone, text }) => [tone, text])).toEqual([
+    const result = findingsOf(job({ summary: { marks: [mark(50, "job"), mark(80, "job"), mark(50, "user")] } }), true);
+    expect(result.map(({ tone, text }) => [tone, text])).toEqual([
       ["attention", "80 % of the job's budget"],
       ["plain", "50 % of the user's budget"],
     ]);
   });
 
   it("say that a limit paused the job, and nothing else about it", () => {
-    const found = findingsOf(job({ status: "paused", errorCode: "budget", errorMessage: "The budget of $10 is spent. Allow more.", summary: { marks: [mark(100, "job")] } }), true);
-    expect(found.map(({ tone, title, text }) => [tone, title, text])).toEqual([["bad", "Paused: the budget is spent.", "The budget of $10 is spent. Allow more."]]);
+    const result = findingsOf(job({ status: "paused", errorCode: "budget", errorMessage: "The budget of $10 is spent. Allow more.", summary: { marks: [mark(100, "job")] } }), true);
+    expect(result.map(({ tone, title, text }) => [tone, title, text])).toEqual([["bad", "Paused: the budget is spent.", "The budget of $10 is spent. Allow more."]]);
   });
 
-  it("tell why nothing runs yet instead of a place in the queue", () => {
-    const found = findingsOf(job({ status: "queued", queuePosition: 1, summary: { waiting: "Lambda has no A10 to give; asked again in a minute." } }), true);
-    expect(found.map(({ text }) => text)).toEqual(["Lambda has no A10 to give; asked again in a minute."]);
+  it("tell why nothing runs yet instead of a position in the queue", () => {
+    const result = findingsOf(job({ status: "queued", queuePosition: 1, summary: { waiting: "Lambda has no A10 to give; asked again in a minute." } }), true);
+    expect(result.map(({ text }) => text)).toEqual(["Lambda has no A10 to give; asked again in a minute."]);
   });
 });
 
-describe("going on elsewhere", () => {
+describe("moving to another machine", () => {
   it("begins with what the job is known to need, and with the time that is left", () => {
-    const found = { gpuMemoryGb: { value: 10.5 }, durationHours: { value: 4 } } as Requirements;
-    expect(moveNeeds(job({ summary: { step: 50, totalSteps: 100 } }), found)).toEqual({ memoryGb: 10.5, hours: 2 });
+    const requirements = { gpuMemoryGb: { value: 10.5 }, durationHours: { value: 4 } } as Requirements;
+    expect(moveNeeds(job({ summary: { step: 50, totalSteps: 100 } }), requirements)).toEqual({ memoryGb: 10.5, hours: 2 });
     const planned = { device: "cuda", memory_total_bytes: 8 * 2 ** 30, memory_limit_bytes: 1e10, memory: { weights: 8 * 2 ** 30 }, seconds: 7200 };
     expect(moveNeeds(job({ kind: "train", plan: planned }), undefined)).toEqual({ memoryGb: 8, hours: 2 });
-    expect(moveNeeds(job({ place: { memory_gb: 24 } }), undefined)).toEqual({ memoryGb: 24, hours: null });
+    expect(moveNeeds(job({ offer: { memory_gb: 24 } }), undefined)).toEqual({ memoryGb: 24, hours: null });
   });
 
-  it("sends the place and the limits, and closes", async () => {
+  it("sends the offer and the limits, and closes", async () => {
     const sent = serveNothing();
     const onClose = vi.fn();
     within(<MoveDialog job={job({ kind: "train", status: "paused", budget: 10 })} onClose={onClose} />);

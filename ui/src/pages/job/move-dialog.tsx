@@ -1,15 +1,43 @@
+/** The dialog that moves a job to another machine, and what the job needs there. */
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { moveJob } from "@/api/jobs";
+import { number, progressOf, record, texts } from "@/api/job-summary";
+import { moveJob, scriptQuery } from "@/api/jobs";
+import { readPlan } from "@/api/plan";
 import { sentenceOf } from "@/api/problem";
+import { type Requirements, requirementsQuery } from "@/api/scripts";
 import type { Job } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Notice } from "@/components/notice";
 import { toast } from "@/components/toasts";
-import { RentedPlaceFields } from "@/pages/offers/rented-place-fields";
-import { missingConnection } from "@/pages/offers/use-places";
-import { useRentedPlace, written } from "@/pages/offers/use-rented-place";
-import { useMoveNeeds } from "./move-needs";
+import { missingConnection } from "@/pages/offers/offer-selection";
+import { type KnownNeeds, RentalFields, useRentalForm, written } from "@/pages/offers/rental-form";
+
+const GIB = 2 ** 30;
+const HOUR = 3600;
+/** A rented machine always has a GPU, so a script without one accepts any. */
+const LEAST_GB = 1;
+
+const left = (hours: number, job: Pick<Job, "summary" | "status">) => Math.max(0.01, Number((hours * (1 - (progressOf(job) ?? 0))).toPrecision(2)));
+
+/** Of a training from its plan, of a script from what is found in it; hours are those that are left. */
+export function moveNeeds(job: Pick<Job, "plan" | "offer" | "summary" | "status">, requirements: Requirements | undefined): KnownNeeds {
+  const plan = readPlan(job.plan);
+  if (plan !== null) {
+    const [memory] = plan.memories;
+    return { memoryGb: memory ? Math.ceil((memory.total / GIB) * 10) / 10 : null, hours: plan.seconds === null ? null : left(plan.seconds / HOUR, job) };
+  }
+  if (requirements) return { memoryGb: Math.max(LEAST_GB, requirements.gpuMemoryGb.value), hours: left(requirements.durationHours.value, job) };
+  return { memoryGb: number(record(job.offer).memory_gb), hours: null };
+}
+
+function useMoveNeeds(job: Job): KnownNeeds {
+  const script = useQuery({ ...scriptQuery(job.id), enabled: job.kind === "script" });
+  const request = script.data ? { script: script.data.script, files: {}, arguments: texts(job.config.arguments) } : null;
+  const requirements = useQuery(requirementsQuery(request));
+  return moveNeeds(job, requirements.data);
+}
 
 export function MoveDialog({ job, onClose }: { job: Job; onClose: () => void }) {
   return (
@@ -26,18 +54,18 @@ export function MoveDialog({ job, onClose }: { job: Job; onClose: () => void }) 
 }
 
 function MoveForm({ job, onClose }: { job: Job; onClose: () => void }) {
-  const place = useRentedPlace(useMoveNeeds(job), { budget: written(job.budget), maxHours: written(job.maxHours) });
+  const rental = useRentalForm(useMoveNeeds(job), { budget: written(job.budget), maxHours: written(job.maxHours) });
   const [failure, setFailure] = useState<string | null>(null);
   const [pending, setPending] = useState(false);
 
   async function move() {
-    if (place.wrong) return;
-    const missing = missingConnection(place.places);
+    if (rental.wrong) return;
+    const missing = missingConnection(rental.selection);
     if (missing) return setFailure(missing);
     setPending(true);
     setFailure(null);
     try {
-      await moveJob(job.id, place.taken);
+      await moveJob(job.id, rental.choice);
       toast("The job is queued and goes on there.");
       onClose();
     } catch (error) {
@@ -62,10 +90,10 @@ function MoveForm({ job, onClose }: { job: Job; onClose: () => void }) {
           {failure}
         </Notice>
       )}
-      <RentedPlaceFields place={place} hoursLabel="Hours that are left" />
+      <RentalFields rental={rental} hoursLabel="Hours that are left" />
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button type="submit" look="primary" pending={pending}>
+        <Button type="submit" variant="primary" pending={pending}>
           Go on there
         </Button>
       </div>

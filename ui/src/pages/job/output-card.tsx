@@ -1,21 +1,59 @@
+/** The log of a job: live lines, older lines, search. */
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { useLayoutEffect, useMemo, useRef, useState } from "react";
-import { isResting } from "@/api/jobs";
-import { logSearchQuery } from "@/api/logs";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { isResting, logSearchQuery, readLogs } from "@/api/jobs";
 import type { Job } from "@/api/types";
-import { cn } from "@/components/class-names";
 import { Card } from "@/components/card";
-import { SearchBox } from "@/pages/projects/search-box";
+import { cn } from "@/components/class-names";
+import { SearchBox } from "@/components/input";
+import { countWrong, groupLines, type LogPiece } from "@/text/log-groups";
 import { counted } from "@/text/numbers";
-import { type LogPiece, countWrong, groupLines } from "./log-groups";
-import { useOutput } from "./use-output";
+
+const EVERY = 2_000;
+const MOST_LINES = 2_000;
+
+type Output = { lines: string[]; end: number | undefined; loaded: boolean };
+
+/** The end of a job's output, growing while it runs. */
+function useOutput(id: string, following: boolean) {
+  const [output, setOutput] = useState<Output>({ lines: [], end: undefined, loaded: false });
+
+  useEffect(() => {
+    const request = new AbortController();
+    let timer: ReturnType<typeof setTimeout>;
+    let end: number | undefined;
+    async function read() {
+      try {
+        const part = await readLogs(id, end, request.signal);
+        // The agent moves a full file aside and begins a new one: then so does this.
+        const anew = end === undefined || part.start < end;
+        end = part.end;
+        setOutput((kept) => ({
+          lines: anew ? part.lines : part.lines.length === 0 ? kept.lines : [...kept.lines, ...part.lines].slice(-MOST_LINES),
+          end,
+          loaded: true,
+        }));
+      } catch {
+        // The next poll tries again; the header says that the connection is lost.
+      }
+      if (following && !request.signal.aborted) timer = setTimeout(() => void read(), EVERY);
+    }
+    void read();
+    return () => {
+      request.abort();
+      clearTimeout(timer);
+    };
+  }, [id, following]);
+
+  return output;
+}
 
 export function OutputCard({ job }: { job: Job }) {
   const output = useOutput(job.id, !isResting(job.status));
   const [wanted, setWanted] = useState("");
   const [following, setFollowing] = useState(true);
-  const found = useQuery({ ...logSearchQuery(job.id, wanted), placeholderData: keepPreviousData });
-  const lines = wanted === "" ? output.lines : found.data?.lines;
+  const matches = useQuery({ ...logSearchQuery(job.id, wanted), placeholderData: keepPreviousData });
+  const lines = wanted === "" ? output.lines : matches.data?.lines;
   const pieces = useMemo(() => groupLines(lines ?? []), [lines]);
   const wrong = countWrong(pieces);
 
@@ -28,13 +66,13 @@ export function OutputCard({ job }: { job: Job }) {
           <input type="checkbox" checked={following} onChange={(event) => setFollowing(event.target.checked)} className="size-3.5 accent-violet" />
           follow
         </label>
-        <SearchBox label="Search the output" text={wanted} onSearch={setWanted} busy={wanted !== "" && found.isFetching} />
+        <SearchBox label="Search the output" text={wanted} onSearch={setWanted} busy={wanted !== "" && matches.isFetching} />
       </div>
       <LogText pieces={pieces} following={following && wanted === ""} onScrollAway={() => setFollowing(false)} />
       {pieces.length === 0 && (
         <p className="-mt-16 mb-8 text-center text-sm text-dim">{wanted ? "No line contains this." : output.loaded ? "Nothing was printed yet." : "Loading"}</p>
       )}
-      {found.data?.more && wanted && <p className="mt-2 text-xs text-faint">Only the newest lines that match are shown.</p>}
+      {matches.data?.more && wanted && <p className="mt-2 text-xs text-faint">Only the newest lines that match are shown.</p>}
     </Card>
   );
 }

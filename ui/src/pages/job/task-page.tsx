@@ -1,24 +1,23 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
-import { record } from "@/api/free-json";
+import { record } from "@/api/job-summary";
 import { deleteJob, isResting, jobQuery } from "@/api/jobs";
-import type { JobKind } from "@/api/task-types";
 import { forgetTasks } from "@/api/tasks";
-import type { Job } from "@/api/types";
+import type { Job, JobKind } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { ConfirmDialog } from "@/components/confirm-dialog";
+import { ConfirmDialog } from "@/components/dialog";
 import { toast } from "@/components/toasts";
-import { JobStatusBadge } from "@/pages/jobs/job-status";
-import { PageHeader } from "@/shell/page-header";
+import { JobStatusBadge } from "@/pages/jobs/job-table";
+import { PageHeader } from "@/shell/page";
 import { ConfigCard } from "./config-card";
-import { EvaluationResult } from "./evaluation-result";
-import { ExportResult } from "./export-result";
+import { EvaluationResult } from "./evaluation-card";
+import { ExportResult } from "./export-card";
+import { RunWarnings } from "./findings";
 import { LearningRateFinder } from "./learning-rate-finder";
 import { OutputCard } from "./output-card";
-import { RunWarnings } from "./run-warnings";
-import { StopButton, TaskProgress } from "./task-progress";
+import { StopButton, TaskProgress } from "./task-card";
 
 const KINDS: Record<Exclude<JobKind, "train" | "script">, string> = {
   serve: "Playground",
@@ -47,7 +46,7 @@ export function TaskPage({ task }: { task: Job }) {
         <StopButton task={task} />
         {isResting(task.status) && <DeleteButton task={task} kind={kind} />}
         {task.kind === "serve" && (
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/playground" search={task.parentId ? { job: task.parentId, checkpoint: task.checkpointId ?? undefined } : { model: task.modelId ?? undefined }}>
               Open the playground
             </Link>
@@ -102,17 +101,17 @@ function DeleteButton({ task, kind }: { task: Job; kind: string }) {
 }
 
 function Crumbs({ task, parentName }: { task: Job; parentName: string | null }) {
-  const look = "underline-offset-3 hover:text-text hover:underline";
+  const linkClass = "underline-offset-3 hover:text-text hover:underline";
   return (
     <>
-      <Link to="/projects/$projectId" params={{ projectId: task.projectId }} className={look}>
+      <Link to="/projects/$projectId" params={{ projectId: task.projectId }} className={linkClass}>
         {task.projectName}
       </Link>
       {task.parentId && (
         <>
           {" "}
           /{" "}
-          <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: task.projectId, jobId: task.parentId }} className={`${look} text-text`}>
+          <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: task.projectId, jobId: task.parentId }} className={`${linkClass} text-text`}>
             {parentName ?? "Run"}
           </Link>
         </>

@@ -2,7 +2,7 @@
 import { act, cleanup, renderHook, waitFor } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { jobQuery } from "@/api/jobs";
-import { queryClient } from "@/api/query-client";
+import { queryClient } from "@/api/client";
 import type { Job } from "@/api/types";
 import { serveFrom } from "@/test-server";
 import { useJobLive } from "./use-job-live";

@@ -7,13 +7,13 @@
  */
 import { useEffect, useState } from "react";
 import { checkpointsQuery, fetchCurves, isResting, jobQuery } from "@/api/jobs";
-import { queryClient } from "@/api/query-client";
+import { queryClient } from "@/api/client";
 import type { Job, JobStatus } from "@/api/types";
-import { CurveStore, type LiveSeries } from "@/curves/curve-store";
+import { CurveStore, type LiveSeries } from "@/charts/curve-store";
 
 export type Connection = "resting" | "connecting" | "live" | "lost";
 
-export type JobUpdate = {
+type JobUpdate = {
   series?: LiveSeries[];
   reload?: boolean;
   checkpoints?: boolean;
@@ -106,7 +106,7 @@ class Follower {
     const key = jobQuery(this.id).queryKey;
     const before = queryClient.getQueryData(key);
     queryClient.setQueryData(key, (job) => (job ? { ...job, ...change } : job));
-    // Its place in the queue and whether there is a model are not in the stream.
+    // Its position in the queue and whether there is a model are not in the stream.
     if (before?.status !== change.status) void queryClient.invalidateQueries({ queryKey: key });
   }
 

@@ -1,18 +1,57 @@
+/** The table of jobs: status badges, rows used, and selection for a comparison. */
 import { Link } from "@tanstack/react-router";
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 import { progressOf, readSummary } from "@/api/job-summary";
-import { isResting } from "@/api/jobs";
-import type { Job } from "@/api/types";
+import { isResting, MOST } from "@/api/jobs";
+import type { Job, JobStatus } from "@/api/types";
+import { cn } from "@/components/class-names";
 import { type Column, DataTable } from "@/components/data-table";
+import { ProgressBar } from "@/components/figures";
+import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
-import { durationText } from "@/text/duration";
-import { countText, metricText } from "@/text/numbers";
-import { JobStatusBadge } from "./job-status";
-import { ProgressBar } from "./progress-bar";
-import { RowsUsed } from "./rows-used";
+import { countText, durationText, metricText } from "@/text/numbers";
+
+type Tone = "neutral" | "violet" | "teal" | "good" | "bad";
+
+const BADGES: Record<JobStatus, { text: string; tone: Tone; moving?: boolean }> = {
+  queued: { text: "Queued", tone: "neutral" },
+  provisioning: { text: "Starting", tone: "teal", moving: true },
+  running: { text: "Running", tone: "good", moving: true },
+  pausing: { text: "Pausing", tone: "teal", moving: true },
+  paused: { text: "Paused", tone: "violet" },
+  cancelling: { text: "Cancelling", tone: "teal", moving: true },
+  cancelled: { text: "Cancelled", tone: "neutral" },
+  completed: { text: "Completed", tone: "violet" },
+  failed: { text: "Failed", tone: "bad" },
+};
+
+export const statusText = (status: JobStatus) => BADGES[status].text;
+
+/** The states in the order in which a job meets them. */
+export const STATUSES = Object.keys(BADGES) as JobStatus[];
+
+export function JobStatusBadge({ status, className }: { status: JobStatus; className?: string }) {
+  const { text, tone, moving } = BADGES[status];
+  return (
+    <Badge tone={tone} className={className}>
+      <span aria-hidden className={cn("size-1.75 rounded-full bg-current", moving && "shadow-[0_0_0_3px_color-mix(in_srgb,currentColor_25%,transparent)]")} />
+      {text}
+    </Badge>
+  );
+}
+
+/** Of a run that uses only some rows of its data: how many. */
+export function RowsUsed({ job: { rowsUsed, rowsTotal } }: { job: Pick<Job, "rowsUsed" | "rowsTotal"> }) {
+  if (rowsUsed === null || rowsTotal === null || rowsUsed >= rowsTotal) return null;
+  return (
+    <span className="text-sm font-normal tracking-normal text-warning">
+      {countText(rowsUsed)} of {countText(rowsTotal)} rows used
+    </span>
+  );
+}
 
 /** Runs that somebody picks out of a table. */
-export type Selection = { chosen: readonly string[]; toggle: (id: string) => void; full: boolean };
+type Selection = { chosen: readonly string[]; toggle: (id: string) => void; full: boolean };
 
 type JobNameProps = { job: Job; withProject: boolean };
 
@@ -100,6 +139,20 @@ const columns = (withProject: boolean, selection?: Selection): Column<Job>[] => 
 type JobTableProps = { jobs: Job[]; label: string; withProject?: boolean; selection?: Selection };
 
 export function JobTable({ jobs, label, withProject = true, selection }: JobTableProps) {
-  const shown = useMemo(() => columns(withProject, selection), [withProject, selection]);
-  return <DataTable label={label} columns={shown} rows={jobs} rowKey={(job) => job.id} />;
+  const visibleColumns = useMemo(() => columns(withProject, selection), [withProject, selection]);
+  return <DataTable label={label} columns={visibleColumns} rows={jobs} rowKey={(job) => job.id} />;
+}
+
+/** Runs picked out of a table, in the order in which they were picked. */
+export function useSelection(initial: readonly string[] = []): Selection & { clear: () => void } {
+  const [chosen, setChosen] = useState<readonly string[]>(initial);
+  return useMemo(
+    () => ({
+      chosen,
+      full: chosen.length >= MOST,
+      toggle: (id) => setChosen((kept) => (kept.includes(id) ? kept.filter((other) => other !== id) : [...kept, id].slice(0, MOST))),
+      clear: () => setChosen([]),
+    }),
+    [chosen],
+  );
 }

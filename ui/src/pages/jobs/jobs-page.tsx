@@ -1,26 +1,18 @@
 import { useQuery } from "@tanstack/react-query";
-import { Link, getRouteApi, useNavigate } from "@tanstack/react-router";
+import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { Activity, SearchX } from "lucide-react";
-import { FEWEST } from "@/api/compare";
-import { isResting, jobsQuery } from "@/api/jobs";
+import { FEWEST, isResting, jobsQuery } from "@/api/jobs";
 import { projectsQuery } from "@/api/projects";
 import type { JobStatus } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { PageSteps } from "@/components/page-steps";
-import { Select } from "@/components/select";
-import { SkeletonRows } from "@/components/skeleton";
-import { useSelection } from "@/pages/compare/use-selection";
-import { SearchBox } from "@/pages/projects/search-box";
-import { PageHeader } from "@/shell/page-header";
-import type { JobsSearch } from "@/shell/search-params";
-import { usePageTitle } from "@/shell/use-page-title";
-import { DemoButton } from "./demo-button";
-import { STATUSES, statusText } from "./job-status";
-import { JobTable } from "./job-table";
-import { NewJobLink } from "./new-job-link";
+import { PageSteps } from "@/components/data-table";
+import { SearchBox, Select } from "@/components/input";
+import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
+import type { JobsSearch } from "@/shell/address";
+import { PageHeader, usePageTitle } from "@/shell/page";
+import { JobTable, STATUSES, statusText, useSelection } from "./job-table";
+import { DemoButton, NewJobLink } from "./new-job-link";
 
 const route = getRouteApi("/app/jobs");
 const PAGE = 20;
@@ -75,7 +67,7 @@ export function JobsPage() {
                   action={
                     <div className="flex flex-wrap justify-center gap-2">
                       <NewJobLink />
-                      <DemoButton look="outline" />
+                      <DemoButton variant="outline" />
                     </div>
                   }
                 >
@@ -111,7 +103,7 @@ function CompareButton({ selection }: { selection: ReturnType<typeof useSelectio
   const text = enough ? `Compare ${selection.chosen.length} runs` : "Choose another to compare";
   return (
     <>
-      <Button look="ghost" onClick={selection.clear}>
+      <Button variant="ghost" onClick={selection.clear}>
         Clear choice
       </Button>
       {enough ? (

@@ -1,7 +1,7 @@
 import { MEMORY_KINDS, type MemoryKind, type MemoryUse } from "@/api/plan";
 import { bytesText } from "@/text/numbers";
 
-const LOOKS: Record<MemoryKind, { name: string; colour: string }> = {
+const LEGEND: Record<MemoryKind, { name: string; colour: string }> = {
   weights: { name: "weights", colour: "#4a6cd0" },
   gradients: { name: "gradients", colour: "#2f4fa8" },
   optimizer: { name: "optimizer", colour: "#7f9ef0" },
@@ -43,7 +43,7 @@ function Bar({ name, memory, scale, note, mark }: BarProps) {
       <div aria-hidden className="relative">
         <div className="flex h-5 overflow-hidden rounded-md bg-white/6">
           {MEMORY_KINDS.map((kind) => (
-            <div key={kind} className="h-full transition-[width] duration-200" style={{ width: `${(memory.kinds[kind] / scale) * 100}%`, background: LOOKS[kind].colour }} />
+            <div key={kind} className="h-full transition-[width] duration-200" style={{ width: `${(memory.kinds[kind] / scale) * 100}%`, background: LEGEND[kind].colour }} />
           ))}
         </div>
         {mark !== undefined && <div className="absolute -top-0.5 -bottom-0.5 w-0.5 -translate-x-1/2 rounded-full bg-white shadow-[0_0_0_1.5px_var(--color-card)]" style={{ left: `${Math.min(100, (mark / scale) * 100)}%` }} />}
@@ -53,7 +53,7 @@ function Bar({ name, memory, scale, note, mark }: BarProps) {
 }
 
 function Swatch({ kind }: { kind: MemoryKind }) {
-  return <span aria-hidden className="inline-block h-[3px] w-2.5 rounded-full align-middle" style={{ background: LOOKS[kind].colour }} />;
+  return <span aria-hidden className="inline-block h-[3px] w-2.5 rounded-full align-middle" style={{ background: LEGEND[kind].colour }} />;
 }
 
 function KindList({ memory }: { memory: MemoryUse }) {
@@ -62,7 +62,7 @@ function KindList({ memory }: { memory: MemoryUse }) {
       {MEMORY_KINDS.map((kind) => (
         <li key={kind} className="flex items-center gap-1.5 tabular-nums">
           <Swatch kind={kind} />
-          {LOOKS[kind].name} {bytesText(memory.kinds[kind])}
+          {LEGEND[kind].name} {bytesText(memory.kinds[kind])}
         </li>
       ))}
     </ul>
@@ -89,7 +89,7 @@ function KindTable({ memories }: { memories: readonly MemoryUse[] }) {
         {MEMORY_KINDS.map((kind) => (
           <tr key={kind}>
             <th scope="row" className="py-px text-left font-[450]">
-              <Swatch kind={kind} /> <span className="ml-0.5">{LOOKS[kind].name}</span>
+              <Swatch kind={kind} /> <span className="ml-0.5">{LEGEND[kind].name}</span>
             </th>
             {memories.map((memory) => (
               <td key={memory.name} className="py-px text-right text-text">

@@ -1,6 +1,11 @@
-import { Link } from "@tanstack/react-router";
-import { Plus } from "lucide-react";
+/** Buttons that start a job: a new one, or the demo. */
+import { Link, useNavigate } from "@tanstack/react-router";
+import { Plus, Sprout } from "lucide-react";
+import { useState } from "react";
+import { createJob } from "@/api/jobs";
+import { sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
+import { toast, toastFailure } from "@/components/toasts";
 
 /** Leads to the form for a new job, with the project already chosen where there is one. */
 export function NewJobLink({ projectId }: { projectId?: string }) {
@@ -11,7 +16,7 @@ export function NewJobLink({ projectId }: { projectId?: string }) {
     </>
   );
   return (
-    <Button asChild look="primary">
+    <Button asChild variant="primary">
       {projectId ? (
         <Link to="/projects/$projectId/jobs/new" params={{ projectId }}>
           {content}
@@ -19,6 +24,39 @@ export function NewJobLink({ projectId }: { projectId?: string }) {
       ) : (
         <Link to="/jobs/new">{content}</Link>
       )}
+    </Button>
+  );
+}
+
+/** Without a model and a dataset, the server trains its demo: a small model on text that every machine has. */
+const DEMO = {
+  name: "Demo run",
+  project: { name: "Demo", description: "A small model, trained on text that every machine has.", modelArchitecture: "transformer" as const, modelSize: 0.001, trainingDataPath: null },
+  config: {},
+  kind: "train" as const,
+  maxAttempts: 5,
+};
+
+export function DemoButton({ variant = "primary" }: { variant?: "primary" | "outline" }) {
+  const navigate = useNavigate();
+  const [pending, setPending] = useState(false);
+
+  async function start() {
+    setPending(true);
+    try {
+      const job = await createJob(DEMO);
+      toast("The demo run is queued.");
+      await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.projectId, jobId: job.id } });
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+      setPending(false);
+    }
+  }
+
+  return (
+    <Button variant={variant} pending={pending} onClick={() => void start()}>
+      {!pending && <Sprout aria-hidden />}
+      Start a demo run
     </Button>
   );
 }

@@ -1,10 +1,13 @@
-import { Brand } from "@/shell/brand";
-import { usePageTitle } from "@/shell/use-page-title";
-import { EntryActions } from "./entry-actions";
-import { HowItWorks } from "./how-it-works";
-import { MemoryArithmetic } from "./memory-arithmetic";
+/** The landing page. */
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { ArrowRight } from "lucide-react";
+import { authStateQuery } from "@/api/auth";
+import { Button, CopyButton } from "@/components/button";
+import { Skeleton } from "@/components/loaded";
+import { SetupPanel } from "@/pages/auth/auth-frame";
+import { Brand, usePageTitle } from "@/shell/page";
 import { StreamPicture } from "./stream-picture";
-import { TerminalSample } from "./terminal-sample";
 
 export function LandingPage() {
   usePageTitle("GPU Bloom");
@@ -13,7 +16,7 @@ export function LandingPage() {
       <div className="mx-auto max-w-[1120px] px-5 sm:px-8">
         <header className="flex items-center justify-between py-5">
           <Brand to="/" />
-          <EntryActions place="header" />
+          <EntryActions position="header" />
         </header>
         <main>
           <section className="pt-10 pb-10 sm:pt-14 lg:pb-9">
@@ -25,7 +28,7 @@ export function LandingPage() {
               Face files. It runs on your own machine, and nothing leaves it.
             </p>
             <div className="mt-8">
-              <EntryActions place="hero" />
+              <EntryActions position="hero" />
             </div>
           </section>
           <HowItWorks />
@@ -48,5 +51,176 @@ export function LandingPage() {
         </footer>
       </div>
     </div>
+  );
+}
+
+/** The way in, which depends on the visitor: somebody signed in, somebody new, or the owner of a fresh server. */
+export function EntryActions({ position }: { position: "header" | "hero" }) {
+  const { data: state, isPending } = useQuery(authStateQuery);
+  const size = position === "hero" ? "large" : "normal";
+  if (isPending) return <Skeleton className={position === "hero" ? "h-10 w-44 rounded-control" : "h-8.5 w-20 rounded-control"} />;
+
+  if (state?.user) {
+    return (
+      <Button asChild variant="primary" size={size}>
+        <Link to="/dashboard">
+          Open dashboard
+          <ArrowRight aria-hidden />
+        </Link>
+      </Button>
+    );
+  }
+  if (state?.setupRequired) {
+    return position === "hero" ? (
+      <div className="max-w-xl">
+        <SetupPanel />
+      </div>
+    ) : null;
+  }
+  const signUp = position === "hero" && state?.signup === "open";
+  return (
+    <div className="flex flex-wrap gap-3">
+      {signUp && (
+        <Button asChild variant="primary" size={size}>
+          <Link to="/auth" search={{ tab: "sign-up" }}>
+            Create an account
+            <ArrowRight aria-hidden />
+          </Link>
+        </Button>
+      )}
+      <Button asChild variant={position === "hero" && !signUp ? "primary" : "outline"} size={size}>
+        <Link to="/auth">Sign in</Link>
+      </Button>
+    </div>
+  );
+}
+
+const STEPS = [
+  {
+    title: "Nothing is lost",
+    text: "A run is a folder of plain files. Whatever dies, trainer, worker or server, it goes on from its last checkpoint, and every step keeps its value.",
+  },
+  {
+    title: "You stay in charge",
+    text: "Pause frees the device and resume continues exactly there. Learning rate, intervals and checkpoints can change while it trains.",
+  },
+  {
+    title: "Know before you start",
+    text: "A plan says whether a model fits, how much memory of which kind it takes and how long it may run. What does not fit is refused with what would.",
+  },
+];
+
+export function HowItWorks() {
+  return (
+    <section aria-labelledby="how" className="mt-16">
+      <h2 id="how" className="sr-only">
+        How it works
+      </h2>
+      <ol className="grid gap-8 md:grid-cols-3">
+        {STEPS.map(({ title, text }, index) => (
+          <li key={title} className="border-t border-line-strong pt-4">
+            <span aria-hidden className="text-sm font-[600] text-violet-soft">
+              {index + 1}
+            </span>
+            <h3 className="mt-1 text-[17px] font-[620] tracking-[-0.01em] text-white">{title}</h3>
+            <p className="mt-1.5 text-[14.5px] leading-relaxed text-[#b3bbc8]">{text}</p>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+/** BF16 weights and gradients, FP32 master and two FP32 moments: what full precision takes for each parameter. */
+const PARTS = [
+  { name: "weights, BF16", bytes: 2, className: "bg-[#6d5bd0]" },
+  { name: "master copy, FP32", bytes: 4, className: "bg-[#3f5fb8]" },
+  { name: "Adam moments, FP32", bytes: 8, className: "bg-[#31498f]" },
+  { name: "gradient, BF16", bytes: 2, className: "bg-[#12707c]" },
+];
+
+const EXAMPLES = [7, 14, 70];
+const TOTAL = PARTS.reduce((sum, part) => sum + part.bytes, 0);
+
+export function MemoryArithmetic() {
+  return (
+    <section aria-labelledby="arithmetic" className="mt-20 rounded-2xl border border-line bg-card/70 p-6 sm:p-8">
+      <h2 id="arithmetic" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
+        What that asks of your machine
+      </h2>
+      <p className="mt-2 max-w-2xl text-[14.5px] leading-relaxed text-[#b3bbc8]">
+        Memory, and plenty of it. Training every weight at full precision takes {TOTAL} bytes for each parameter, spread over
+        host and GPU. Host memory decides how large the model can be; the GPU, and its link to that memory, decide how fast
+        it trains.
+      </p>
+      <div aria-hidden className="mt-6 flex h-9 gap-1 overflow-hidden rounded-lg">
+        {PARTS.map(({ name, bytes, className }) => (
+          <div
+            key={name}
+            style={{ flexGrow: bytes }}
+            className={`grid basis-0 place-items-center text-sm font-[600] text-white ${className}`}
+          >
+            {bytes}
+          </div>
+        ))}
+      </div>
+      <ul className="mt-3 flex flex-wrap gap-x-6 gap-y-1.5 text-sm text-dim">
+        {PARTS.map(({ name, bytes, className }) => (
+          <li key={name} className="flex items-center gap-2">
+            <span aria-hidden className={`h-1.5 w-3.5 rounded-full ${className}`} />
+            {name}: {bytes} bytes
+          </li>
+        ))}
+      </ul>
+      <dl className="mt-7 grid gap-px overflow-hidden rounded-card border border-line sm:grid-cols-3">
+        {EXAMPLES.map((billions) => (
+          <div key={billions} className="bg-white/3 px-4 py-3">
+            <dt className="text-xs text-dim">{billions} billion parameters</dt>
+            <dd className="text-[19px] font-[620] tracking-[-0.02em]">
+              {(billions * TOTAL).toLocaleString("en-GB")} GB
+              <small className="ml-2 text-xs font-[450] tracking-normal text-dim">and room for activations</small>
+            </dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}
+
+/** A command to type into a terminal. */
+export function CommandLine({ command }: { command: string }) {
+  return (
+    <div className="flex items-center gap-3 rounded-control border border-line bg-rail py-1.5 pr-1.5 pl-3 text-left">
+      <code className="min-w-0 flex-1 font-mono text-xs break-words text-[#c3cad5]">
+        <span aria-hidden className="text-teal-soft select-none">
+          ${" "}
+        </span>
+        {command}
+      </code>
+      <CopyButton text={command} label={`Copy the command ${command}`} />
+    </div>
+  );
+}
+
+/** The command that every page names when it says how to train; the same as in docs/training.md. */
+export const TRAIN_COMMAND = "bloom train --train-path my-text.txt";
+
+export function TerminalSample() {
+  return (
+    <section aria-labelledby="terminal" className="mt-20 grid grid-cols-[minmax(0,1fr)] items-center gap-x-12 gap-y-6 md:grid-cols-2">
+      <div>
+        <h2 id="terminal" className="text-[24px] font-[650] tracking-[-0.02em] text-white">
+          One package, two commands
+        </h2>
+        <p className="mt-2 text-[14.5px] leading-relaxed text-[#b3bbc8]">
+          The first trains on the machine you type it on. The second serves this web app, where projects and the people who
+          work on them are kept. Neither needs a cloud account.
+        </p>
+      </div>
+      <div className="grid min-w-0 grid-cols-[minmax(0,1fr)] gap-2.5">
+        <CommandLine command={TRAIN_COMMAND} />
+        <CommandLine command="bloom up" />
+      </div>
+    </section>
   );
 }

@@ -1,27 +1,68 @@
+/** Adding a model: from Hugging Face, from a folder on the server, or by upload. */
 import { useQuery } from "@tanstack/react-query";
-import { Plus } from "lucide-react";
-import { useState } from "react";
+import { Link } from "@tanstack/react-router";
+import { FolderUp, Plus } from "lucide-react";
+import { useRef, useState } from "react";
 import { serverQuery } from "@/api/account";
-import { addModel } from "@/api/models";
+import { addModel, hubTokenQuery } from "@/api/models";
 import type { Model } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Notice } from "@/components/notice";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { toast } from "@/components/toasts";
-import { ApiForm } from "@/forms/api-form";
-import { hubModelId, shortText } from "@/forms/hub-rules";
-import { TextField } from "@/forms/text-field";
-import { useApiForm } from "@/forms/use-api-form";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { TextField } from "@/forms/field";
+import { hubModelId, shortText } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { bytesText, counted } from "@/text/numbers";
-import { type Folder, folderMistake, sendModel } from "@/uploads/model-folder";
-import { ChooseFolder } from "./choose-folder";
-import { HubTokenNote } from "./hub-token-note";
+import { type Folder, folderMistake, readFolder, sendModel } from "@/uploads/chosen-files";
 
-type AddModelButtonProps = { look?: "primary" | "outline"; onAdded?: (model: Model) => void };
+/** React knows no `webkitdirectory`; every browser does. */
+const WHOLE_FOLDER = { webkitdirectory: "" } as object;
 
-export function AddModelButton({ look = "primary", onAdded }: AddModelButtonProps) {
+type ChooseFolderProps = { onChoose: (folder: Folder) => void; text: string; size?: "small" };
+
+export function ChooseFolder({ onChoose, text, size }: ChooseFolderProps) {
+  const input = useRef<HTMLInputElement>(null);
+  return (
+    <>
+      <input
+        ref={input}
+        type="file"
+        aria-label={text}
+        hidden
+        {...WHOLE_FOLDER}
+        onChange={(event) => {
+          onChoose(readFolder([...(event.target.files ?? [])]));
+          event.target.value = "";
+        }}
+      />
+      <Button size={size} onClick={() => input.current?.click()}>
+        <FolderUp aria-hidden />
+        {text}
+      </Button>
+    </>
+  );
+}
+
+/** Says whether what is private or gated can be fetched. */
+export function HubTokenNote() {
+  const token = useQuery(hubTokenQuery);
+  if (!token.data) return null;
+  return (
+    <p className="text-xs text-faint">
+      {token.data.present ? "Your Hub token is used for it. " : "What is private or asks to accept terms needs your Hub token. "}
+      <Link to="/settings" search={{ tab: "tokens" }} className="text-violet-soft underline underline-offset-2">
+        {token.data.present ? "Change it in the settings" : "Add it in the settings"}
+      </Link>
+    </p>
+  );
+}
+
+type AddModelButtonProps = { variant?: "primary" | "outline"; onAdded?: (model: Model) => void };
+
+export function AddModelButton({ variant = "primary", onAdded }: AddModelButtonProps) {
   const [open, setOpen] = useState(false);
   const done = (model: Model) => {
     setOpen(false);
@@ -29,7 +70,7 @@ export function AddModelButton({ look = "primary", onAdded }: AddModelButtonProp
   };
   return (
     <>
-      <Button look={look} onClick={() => setOpen(true)}>
+      <Button variant={variant} onClick={() => setOpen(true)}>
         <Plus aria-hidden />
         Add a model
       </Button>
@@ -74,7 +115,7 @@ function HubForm({ onDone }: FormProps) {
       <TextField label="Id of the model" placeholder="Qwen/Qwen2.5-0.5B-Instruct" autoComplete="off" spellCheck={false} {...field("repository")} />
       <TextField label="Revision" optional placeholder="main" autoComplete="off" spellCheck={false} {...field("revision")} />
       <HubTokenNote />
-      <Button type="submit" look="primary" pending={isSubmitting} className="justify-self-end">
+      <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
         Fetch it
       </Button>
     </ApiForm>
@@ -107,7 +148,7 @@ function FolderForm({ onDone }: FormProps) {
         {...field("path")}
       />
       <TextField label="Name" optional placeholder="the folder’s name" autoComplete="off" {...field("name")} />
-      <Button type="submit" look="primary" pending={isSubmitting} className="justify-self-end">
+      <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
         Add it
       </Button>
     </ApiForm>
@@ -150,7 +191,7 @@ function UploadForm({ onDone }: FormProps) {
         </Notice>
       )}
       <TextField label="Name" autoComplete="off" {...field("name")} />
-      <Button type="submit" look="primary" pending={isSubmitting} disabled={!folder || mistake !== null} className="justify-self-end">
+      <Button type="submit" variant="primary" pending={isSubmitting} disabled={!folder || mistake !== null} className="justify-self-end">
         Upload it
       </Button>
     </ApiForm>

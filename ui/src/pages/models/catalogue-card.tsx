@@ -1,22 +1,46 @@
+/** The catalogue of models: filters, and which models this machine can train. */
 import { useQuery } from "@tanstack/react-query";
 import { Check, Plus, SearchX } from "lucide-react";
 import { useState } from "react";
 import { machinesQuery } from "@/api/jobs";
 import { addModel, catalogueQuery } from "@/api/models";
 import { sentenceOf } from "@/api/problem";
-import type { Catalogue, Method, Model } from "@/api/types";
-import { Badge } from "@/components/badge";
+import type { Catalogue, CatalogueModel, Machine, Method, Model } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { type Column, DataTable } from "@/components/data-table";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { Select } from "@/components/select";
-import { SkeletonRows } from "@/components/skeleton";
+import { SearchBox, Select } from "@/components/input";
+import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
+import { Badge } from "@/components/notice";
 import { toast, toastFailure } from "@/components/toasts";
-import { SearchBox } from "@/pages/projects/search-box";
 import { bytesText, countText, parametersText } from "@/text/numbers";
-import { type Listed, METHOD_NAMES, narrowed, roomOf } from "./fits";
+
+const METHOD_NAMES: Record<Method, string> = { lora: "LoRA", qlora: "QLoRA", full: "full" };
+
+/** The largest memory that a model could lie in: a GPU's, or the host's where there is none. */
+export function availableMemory(machines: readonly Machine[]): { bytes: number; where: "GPU" | "host" } | null {
+  const gpus = machines.flatMap((machine) => machine.gpuMemoryBytes);
+  if (gpus.length > 0) return { bytes: Math.max(...gpus), where: "GPU" };
+  if (machines.length === 0) return null;
+  return { bytes: Math.max(...machines.map((machine) => machine.hostMemoryBytes)), where: "host" };
+}
+
+type Narrowing = { text: string; family: string; fits: Method | ""; available: number | null };
+
+type Listed = CatalogueModel & { family: string };
+
+/** Models that match, in the catalogue's order. */
+export function narrowed(catalogue: Catalogue, { text, family, fits, available }: Narrowing): Listed[] {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return catalogue.families
+    .flatMap(({ name, models }) => models.map((model) => ({ ...model, family: name })))
+    .filter((model) => {
+      const haystack = `${model.id} ${model.family} ${model.licence}`.toLowerCase();
+      if (!words.every((word) => haystack.includes(word))) return false;
+      if (family !== "" && model.family !== family) return false;
+      return fits === "" || available === null || (model.memory[fits] ?? Infinity) <= available;
+    });
+}
 
 const FITS = [
   ["", "Any size"],
@@ -34,7 +58,7 @@ export function CatalogueCard({ own }: { own: readonly Model[] }) {
     <Card aria-label="Catalogue">
       <CardHeader title="Catalogue" note="models that people usually start from" />
       <Loaded query={catalogue} skeleton={<SkeletonRows rows={8} className="h-11" />}>
-        {(found) => <CatalogueList catalogue={found} own={own} />}
+        {(loaded) => <CatalogueList catalogue={loaded} own={own} />}
       </Loaded>
     </Card>
   );
@@ -46,9 +70,9 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
   const [family, setFamily] = useState("");
   const [fits, setFits] = useState<Method | "">("");
   const [all, setAll] = useState(false);
-  const room = roomOf(machines.data?.items ?? []);
-  const models = narrowed(catalogue, { text, family, fits, room: room?.bytes ?? null });
-  const shown = all ? models : models.slice(0, AT_FIRST);
+  const available = availableMemory(machines.data?.items ?? []);
+  const models = narrowed(catalogue, { text, family, fits, available: available?.bytes ?? null });
+  const visible = all ? models : models.slice(0, AT_FIRST);
   const families = [["", "Every family"] as const, ...catalogue.families.map(({ name }) => [name, name] as const)];
 
   return (
@@ -56,7 +80,7 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
       <div className="mb-3.5 flex flex-wrap gap-2.5 [&>div]:mb-0 [&>div]:max-sm:w-full">
         <SearchBox label="Search the catalogue" text={text} onSearch={setText} />
         <Select aria-label="Family" options={families} value={family} onChange={(event) => setFamily(event.target.value)} className="sm:w-40" />
-        {room && <Select aria-label="Size" options={FITS} value={fits} onChange={(event) => setFits(event.target.value as Method | "")} className="sm:w-64" />}
+        {available && <Select aria-label="Size" options={FITS} value={fits} onChange={(event) => setFits(event.target.value as Method | "")} className="sm:w-64" />}
       </div>
       {models.length === 0 ? (
         <EmptyState
@@ -77,28 +101,28 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
           Any other model can be added by its id, too.
         </EmptyState>
       ) : (
-        <DataTable label="Catalogue" columns={columns(room?.bytes ?? null, own)} rows={shown} rowKey={({ id }) => id} />
+        <DataTable label="Catalogue" columns={columns(available?.bytes ?? null, own)} rows={visible} rowKey={({ id }) => id} />
       )}
-      {shown.length < models.length && (
+      {visible.length < models.length && (
         <Button className="mt-3" onClick={() => setAll(true)}>
           Show all {models.length} models
         </Button>
       )}
       <p className="mt-3 text-xs text-faint">
-        Memory: the least of a GPU, for {catalogue.setting}.{room && ` This machine has ${bytesText(room.bytes)} of ${room.where} memory.`} The engine can also train what is larger, with layers in host memory.
+        Memory: the least of a GPU, for {catalogue.setting}.{available && ` This machine has ${bytesText(available.bytes)} of ${available.where} memory.`} The engine can also train what is larger, with layers in host memory.
       </p>
     </>
   );
 }
 
-const columns = (room: number | null, own: readonly Model[]): Column<Listed>[] => [
+const columns = (available: number | null, own: readonly Model[]): Column<Listed>[] => [
   { header: "Model", lead: true, cell: (model) => <NameCell model={model} /> },
   { header: "Parameters", end: true, cell: (model) => <span className="font-[540]">{parametersText(model.parameters)}</span> },
   { header: "Context", end: true, cell: (model) => countText(model.contextLength) },
   ...(["qlora", "lora", "full"] as const).map((method) => ({
     header: METHOD_NAMES[method] === "full" ? "Full" : METHOD_NAMES[method],
     end: true,
-    cell: (model: Listed) => <Need bytes={model.memory[method]} room={room} />,
+    cell: (model: Listed) => <Need bytes={model.memory[method]} available={available} />,
   })),
   { header: "Action", end: true, quiet: true, cell: (model) => <AddButton model={model} own={own} /> },
 ];
@@ -121,9 +145,9 @@ function NameCell({ model }: { model: Listed }) {
   );
 }
 
-function Need({ bytes, room }: { bytes: number | undefined; room: number | null }) {
+function Need({ bytes, available }: { bytes: number | undefined; available: number | null }) {
   if (bytes === undefined) return "–";
-  const tooMuch = room !== null && bytes > room;
+  const tooMuch = available !== null && bytes > available;
   return (
     <span className={tooMuch ? "text-faint" : undefined} title={tooMuch ? "More than this machine has" : undefined}>
       {bytesText(bytes)}

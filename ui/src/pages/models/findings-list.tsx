@@ -3,7 +3,7 @@ import type { Finding } from "@/api/types";
 
 type Severity = Finding["severity"];
 
-const LOOKS: Record<Severity, { icon: typeof Info; colour: string; word: string }> = {
+const SEVERITIES: Record<Severity, { icon: typeof Info; colour: string; word: string }> = {
   error: { icon: CircleX, colour: "text-danger-soft", word: "Problem" },
   warning: { icon: TriangleAlert, colour: "text-warning", word: "Warning" },
   note: { icon: Info, colour: "text-dim", word: "Note" },
@@ -17,7 +17,7 @@ export function FindingsList({ findings }: { findings: readonly Finding[] }) {
   return (
     <ul className="grid gap-1.5 text-sm">
       {sorted.map(({ code, severity, sentence }) => {
-        const { icon: Icon, colour, word } = LOOKS[severity];
+        const { icon: Icon, colour, word } = SEVERITIES[severity];
         return (
           <li key={`${code} ${sentence}`} className="flex gap-2">
             <Icon aria-hidden className={`mt-0.5 size-4 shrink-0 ${colour}`} />

@@ -1,12 +1,25 @@
+/** The models page: own models and the catalogue. */
 import { useQuery } from "@tanstack/react-query";
-import { modelsQuery } from "@/api/models";
-import { Loaded } from "@/components/loaded";
-import { Skeleton } from "@/components/skeleton";
-import { PageHeader } from "@/shell/page-header";
-import { usePageTitle } from "@/shell/use-page-title";
-import { AddModelButton } from "./add-model-dialog";
+import { Link } from "@tanstack/react-router";
+import { Package, RefreshCw, Sparkles, Trash2 } from "lucide-react";
+import { useState } from "react";
+import { checkModel, deleteModel, modelsQuery } from "@/api/models";
+import { sentenceOf } from "@/api/problem";
+import type { Model, ModelCheck } from "@/api/types";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { ConfirmDialog } from "@/components/dialog";
+import { ProgressBar } from "@/components/figures";
+import { EmptyState, Loaded, Skeleton } from "@/components/loaded";
+import { Badge } from "@/components/notice";
+import { toast, toastFailure } from "@/components/toasts";
+import { PageHeader, usePageTitle } from "@/shell/page";
+import { bytesText, countText, parametersText } from "@/text/numbers";
+import { continueModel, type Folder } from "@/uploads/chosen-files";
+import { cancelUpload, useUploadOf } from "@/uploads/upload-store";
+import { AddModelButton, ChooseFolder } from "./add-model-dialog";
 import { CatalogueCard } from "./catalogue-card";
-import { OwnModels } from "./own-models";
+import { FindingsList } from "./findings-list";
 
 export function ModelsPage() {
   usePageTitle("Models");
@@ -22,6 +35,154 @@ export function ModelsPage() {
         </Loaded>
         <CatalogueCard own={own} />
       </div>
+    </>
+  );
+}
+
+export function OwnModels({ models }: { models: readonly Model[] }) {
+  return (
+    <Card aria-label="Your models">
+      <CardHeader title="Your models" />
+      {models.length === 0 ? (
+        <EmptyState icon={Package} title="No models yet." action={<AddModelButton />}>
+          Add one from the catalogue below, any other by its id on the Hub, or one of your own.
+        </EmptyState>
+      ) : (
+        <ul className="grid gap-3">
+          {models.map((model) => (
+            <li key={model.id}>
+              <ModelRow model={model} />
+            </li>
+          ))}
+        </ul>
+      )}
+    </Card>
+  );
+}
+
+function ModelRow({ model }: { model: Model }) {
+  const { check } = model;
+  const usable = model.status === "ready" && (check?.ok ?? true);
+  const moving = model.status === "fetching" && model.progress !== null;
+  return (
+    <article aria-label={model.name} className="rounded-control border border-line px-3.5 py-3">
+      <div className="flex flex-wrap items-start justify-between gap-x-4 gap-y-2.5">
+        <div className="min-w-0 flex-1 basis-64">
+          <h3 className="flex flex-wrap items-center gap-x-2.5 gap-y-1 font-[590]">
+            <span className="min-w-0 break-words">{model.name}</span>
+            <ModelStatus model={model} check={check} />
+          </h3>
+          <p className="mt-0.5 text-sm break-words text-dim">{facts(model, check).join(" · ")}</p>
+        </div>
+        <div className="flex flex-wrap gap-2">
+          {model.status === "ready" && <CheckButton model={model} />}
+          <DeleteButton model={model} />
+          {usable && (
+            <Button asChild size="small" variant="primary">
+              <Link to="/finetune" search={{ model: model.id }} aria-label={`Fine-tune ${model.name}`}>
+                <Sparkles aria-hidden />
+                Fine-tune
+              </Link>
+            </Button>
+          )}
+        </div>
+      </div>
+      {moving && <ProgressBar value={model.progress} label={`Fetching ${model.name}`} className="mt-2.5" />}
+      {model.problem && <p className="mt-2 text-sm break-words text-danger-soft">{model.problem}</p>}
+      <Unfinished model={model} />
+      {check && check.findings.length > 0 && (
+        <div className="mt-2.5 border-t border-line pt-2.5">
+          <FindingsList findings={check.findings} />
+        </div>
+      )}
+    </article>
+  );
+}
+
+function ModelStatus({ model: { id, status }, check }: { model: Model; check: ModelCheck | null }) {
+  const upload = useUploadOf(id);
+  if (status === "fetching") return <Badge tone="teal">fetching</Badge>;
+  if (status === "uploading") return <Badge tone={upload ? "teal" : "bad"}>{upload ? "uploading" : "upload stopped"}</Badge>;
+  if (status === "failed") return <Badge tone="bad">failed</Badge>;
+  if (check === null) return <Badge>ready</Badge>;
+  return check.ok ? <Badge tone="good">checked</Badge> : <Badge tone="bad">cannot be trained</Badge>;
+}
+
+const SOURCES: Record<Model["source"], string> = { hub: "from the Hub", folder: "a folder of the server", upload: "uploaded" };
+
+function facts(model: Model, check: ModelCheck | null): string[] {
+  return [
+    check?.parameters && `${parametersText(check.parameters)} parameters`,
+    check?.family,
+    check?.contextLength && `${countText(check.contextLength)} tokens of context`,
+    check?.chatTemplate && "chat template",
+    model.size > 0 && bytesText(model.size),
+    SOURCES[model.source],
+    model.repository !== model.name && model.repository,
+    model.revision && `revision ${model.revision.slice(0, 12)}`,
+  ].filter((fact): fact is string => typeof fact === "string" && fact !== "");
+}
+
+/** The browser that sent it is gone; the files that arrived are not. */
+function Unfinished({ model }: { model: Model }) {
+  const upload = useUploadOf(model.id);
+  if (model.status !== "uploading" || upload) return null;
+
+  function go(folder: Folder) {
+    if (folder.size === model.size) continueModel(model, folder);
+    else toastFailure("This is not the folder that was begun: its files have other sizes. Choose the same folder, or delete this and upload anew.");
+  }
+
+  return (
+    <div className="mt-2.5 flex flex-wrap items-center gap-3 text-sm text-dim">
+      The upload stopped after {bytesText(model.received)} of {bytesText(model.size)}. Choose the same folder to send the rest.
+      <ChooseFolder text="Continue the upload" size="small" onChoose={go} />
+    </div>
+  );
+}
+
+function CheckButton({ model }: { model: Model }) {
+  const [pending, setPending] = useState(false);
+
+  async function check() {
+    setPending(true);
+    try {
+      await checkModel(model.id);
+      toast(`“${model.name}” was checked again.`);
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+
+  return (
+    <Button size="small" pending={pending} aria-label={`Check ${model.name} again`} onClick={() => void check()}>
+      {!pending && <RefreshCw aria-hidden />}
+      Check
+    </Button>
+  );
+}
+
+function DeleteButton({ model }: { model: Model }) {
+  const [open, setOpen] = useState(false);
+  const upload = useUploadOf(model.id);
+
+  async function remove() {
+    if (upload) await cancelUpload(upload.id);
+    else await deleteModel(model.id);
+    toast(`“${model.name}” was removed.`);
+  }
+
+  return (
+    <>
+      <Button size="small" aria-label={`Remove ${model.name}`} onClick={() => setOpen(true)}>
+        <Trash2 aria-hidden />
+        Remove
+      </Button>
+      <ConfirmDialog open={open} onOpenChange={setOpen} title={`Remove “${model.name}”?`} action="Remove model" onConfirm={remove}>
+        {model.source === "folder" ? "It disappears from this list; the folder stays as it is." : "Its files are removed from this server. Jobs that were trained on it stay, but cannot be continued."}
+      </ConfirmDialog>
     </>
   );
 }

@@ -1,12 +1,13 @@
-import { type ReactNode, createContext, useContext } from "react";
+/** Fields of a training config, and the accordion for rarely changed ones. */
+import { ChevronRight } from "lucide-react";
+import { createContext, type ReactNode, useContext, useState } from "react";
 import { type FieldError, get, useFormContext, useFormState, useWatch } from "react-hook-form";
-import { ChoiceCards } from "@/forms/choice-cards";
-import { type ConfigField, type ConfigGroup, type Json, fieldsOf, valueAt } from "@/forms/job-fields";
-import type { JobFormValues } from "@/forms/job-rules";
-import { SelectField, TextField } from "@/forms/text-field";
+import { ChoiceCards, SelectField, TextField } from "@/forms/field";
+import { type ConfigField, type ConfigGroup, fieldsOf, isSet, type Json, valueAt } from "@/forms/job-fields";
+import type { JobFormValues } from "@/forms/job-form";
 import { settingText } from "@/text/numbers";
 
-/** What the server would use for fields that are left empty; null until it has said so. */
+/** What the server would use for fields that are left empty; null until it has answered. */
 export const ConfigDefaults = createContext<Json | null>(null);
 
 function useDefault({ path, kind, fallback }: ConfigField): string | undefined {
@@ -24,7 +25,7 @@ export function useFieldError() {
 
 export const useConfigValues = () => useWatch<JobFormValues, "config">({ name: "config" });
 
-/** The fields of a group that apply beside what is chosen elsewhere. */
+/** The fields of a group that apply to the other chosen values. */
 export function ConfigFields({ group }: { group: ConfigGroup }) {
   const values = useConfigValues();
   return fieldsOf(group, values).map((field) => <OneField key={field.path} field={field} />);
@@ -37,7 +38,7 @@ export function OneField({ field, help, placeholder, fieldClassName }: OneFieldP
   const usual = useDefault(field);
   const described = { ...bound, help: help ?? field.help, fieldClassName };
   if (field.options) return <SelectField {...described} options={field.options.map(([value, text]) => [value, text] as const)} />;
-  // A keyboard of digits has no letters.
+  // A numeric keyboard cannot type a word.
   const inputMode = field.word ? undefined : field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
   return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? usual} />;
 }
@@ -52,4 +53,24 @@ function useBound(field: ConfigField) {
   const error = useFieldError();
   const path = `config.${field.path}`;
   return { registration: register(path as keyof JobFormValues), label: field.label, error: error(path) };
+}
+
+/** Fields that most people leave as they are. Opens by itself when one of them has a mistake. */
+export function ConfigAccordion({ title, group, children }: { title: string; group: ConfigGroup; children: ReactNode }) {
+  const [open, setOpen] = useState(false);
+  const error = useFieldError();
+  const values = useConfigValues();
+  const fields = fieldsOf(group, values);
+  const wrong = fields.some((field) => error(`config.${field.path}`));
+  const changed = fields.filter((field) => isSet(field, values)).length;
+  return (
+    <details open={open || wrong} onToggle={(event) => setOpen(event.currentTarget.open)} className="group mt-4 border-t border-line pt-3">
+      <summary className="flex cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
+        <ChevronRight aria-hidden className="size-3.5 shrink-0 transition-transform duration-150 group-open:rotate-90" />
+        {title}
+        <span className="ml-auto shrink-0 text-right text-faint">{changed === 0 ? "as recommended" : `${changed} changed`}</span>
+      </summary>
+      <div className="mt-3 grid gap-3.5 sm:grid-cols-2 xl:grid-cols-3">{children}</div>
+    </details>
+  );
 }

@@ -1,15 +1,17 @@
+/** The form for training from scratch. */
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
+import { serverQuery } from "@/api/account";
 import { projectQuery } from "@/api/projects";
 import type { Job, Project } from "@/api/types";
+import { Card, CardHeader } from "@/components/card";
 import { Loaded } from "@/components/loaded";
-import { NEW_PROJECT, jobRules, startingValues } from "@/forms/job-rules";
-import { likeJob } from "@/forms/like-job";
-import { PagePending } from "@/shell/page-pending";
+import { applies, CONFIG_GROUPS, ofFolder, valueAt, withAdapters } from "@/forms/job-fields";
+import { jobRules, likeJob, NEW_PROJECT, startingValues } from "@/forms/job-form";
+import { PagePending } from "@/shell/page";
+import { CardsField, ConfigAccordion, ConfigFields, OneField, useConfigValues } from "./config-fields";
 import { ConfigTabs, JobCard, JobFrame } from "./job-frame";
-import { LikeAnother } from "./like-another";
-import { NewJobCrumbs } from "./new-job-crumbs";
-import { StructuredConfig } from "./structured-config";
+import { LikeAnother, NewJobCrumbs } from "./new-job-header";
 import { useJobForm } from "./use-job-form";
 
 const route = getRouteApi("/app/projects/$projectId/jobs/new");
@@ -20,7 +22,7 @@ export function NewJobInProjectPage() {
   const project = useQuery(projectQuery(projectId));
   return (
     <Loaded query={project} skeleton={<PagePending />}>
-      {(found) => <LikeAnother id={like}>{(job) => <NewJob project={found} like={job} />}</LikeAnother>}
+      {(loaded) => <LikeAnother id={like}>{(job) => <NewJob project={loaded} like={job} />}</LikeAnother>}
     </Loaded>
   );
 }
@@ -39,5 +41,123 @@ function NewJob({ project, like }: { project?: Project; like?: Job }) {
         <StructuredConfig projectPath={(project ?? other.data)?.trainingDataPath ?? null} />
       </ConfigTabs>
     </JobFrame>
+  );
+}
+
+/** The config as a form: usual decisions are visible, the rest is in closed accordions. */
+export function StructuredConfig({ projectPath }: { projectPath: string | null }) {
+  return (
+    <>
+      <Card>
+        <CardHeader title="Model and data" />
+        <div className="grid gap-3.5 sm:grid-cols-2">
+          <ModelDataFields projectPath={projectPath} />
+        </div>
+        <ConfigAccordion title="Sizes that differ from the model above" group="sizes">
+          <ConfigFields group="sizes" />
+        </ConfigAccordion>
+      </Card>
+      <Card>
+        <CardHeader title="Training" />
+        <div className="grid gap-3.5">
+          <MethodFields />
+          <div className="grid grid-cols-2 gap-3.5 sm:grid-cols-4">
+            <ConfigFields group="training" />
+          </div>
+        </div>
+        <ConfigAccordion title="Optimizer and schedule" group="optimizer">
+          <ConfigFields group="optimizer" />
+        </ConfigAccordion>
+        <ConfigAccordion title="Engine: memory, precision, processes" group="engine">
+          <ConfigFields group="engine" />
+        </ConfigAccordion>
+        <ConfigAccordion title="Checkpoints and evaluation" group="saving">
+          <ConfigFields group="saving" />
+        </ConfigAccordion>
+      </Card>
+    </>
+  );
+}
+
+function MethodFields() {
+  const values = useConfigValues();
+  const [method] = CONFIG_GROUPS.method;
+  const adapters = withAdapters(values);
+  const frozenNoise = adapters && !ofFolder(values);
+  return (
+    <>
+      <CardsField field={method} help={frozenNoise ? "A preset begins with random weights, and adapters leave them as they are: choose a model folder that has learned something." : undefined} />
+      {adapters && (
+        <div className="grid gap-3.5 sm:grid-cols-3">
+          <ConfigFields group="adapters" />
+        </div>
+      )}
+    </>
+  );
+}
+
+/** Where the text lies, and the model. Without a path, the project's own data is used, or else the text of the demo. */
+export function ModelDataFields({ projectPath }: { projectPath: string | null }) {
+  const values = useConfigValues();
+  const [data] = CONFIG_GROUPS.data;
+  const [model, tokenizer] = CONFIG_GROUPS.model;
+  const [folder, firstWeights, tokenizerFile] = CONFIG_GROUPS.folder;
+  const hasLearned = ofFolder(values) && valueAt(values, "model.random_weights") !== "true";
+  const automatic = valueAt(values, "data.tokenizer.kind") === "";
+  return (
+    <>
+      <OneField
+        field={data}
+        fieldClassName="sm:col-span-2"
+        placeholder={projectPath ?? "text that every machine has, as in the demo"}
+        help={
+          <>
+            {projectPath && "Empty: the project’s data. "}A file, a folder or a pattern
+            <Folders />.
+          </>
+        }
+      />
+      <OneField field={model} />
+      <OneField field={tokenizer} help={tokenizerHelp(automatic, hasLearned)} />
+      {applies(folder, values) && (
+        <>
+          <OneField
+            field={folder}
+            placeholder="models/my-model"
+            help={
+              <>
+                As Hugging Face lays it out
+                <Folders />.
+              </>
+            }
+          />
+          <OneField field={firstWeights} />
+        </>
+      )}
+      {applies(tokenizerFile, values) && <OneField field={tokenizerFile} fieldClassName="sm:col-span-2" placeholder="models/my-model/tokenizer.json" />}
+    </>
+  );
+}
+
+function tokenizerHelp(automatic: boolean, hasLearned: boolean): string | undefined {
+  if (automatic) return hasLearned ? "The one in the model’s folder." : "Bytes.";
+  return hasLearned ? "The model’s weights know the tokens of its own tokenizer only." : undefined;
+}
+
+/** Where this server may read. */
+function Folders() {
+  const server = useQuery(serverQuery);
+  const folders = server.data ? [server.data.uploadsFolder, ...server.data.dataRoots] : [];
+  if (folders.length === 0) return null;
+  return (
+    <>
+      , inside{" "}
+      {folders.map((folder, index) => (
+        <span key={folder}>
+          {index > 0 && " or "}
+          <code className="font-mono text-[11px] break-all text-dim">{folder}</code>
+        </span>
+      ))}
+    </>
   );
 }

@@ -3,9 +3,7 @@ import { cleanup, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, expect, it, vi } from "vitest";
 import type { PlanAnswer } from "@/api/types";
-import { changeFacts } from "./change-facts";
-import { PlanCard } from "./plan-card";
-import type { usePlan } from "./use-plan";
+import { changeFacts, PlanCard, type usePlan } from "./plan-card";
 
 const memory = { weights: 2e9, gradients: 0, optimizer: 4e9, activations: 1e9, overhead: 1e9, limit_bytes: 10e9 };
 const plan = {
@@ -29,9 +27,9 @@ const plan = {
   tokens_per_second: 4096,
 };
 
-function show(found: Partial<PlanAnswer>, given: { behind?: boolean; missing?: string } = {}) {
+function show(answer: Partial<PlanAnswer>, given: { behind?: boolean; missing?: string } = {}) {
   const onTake = vi.fn();
-  const data = { fits: true, reason: null, plan, machine: "box", nearest: null, ...found };
+  const data = { fits: true, reason: null, plan, machine: "box", nearest: null, ...answer };
   const planned = { answer: { data, error: null, isFetching: false }, behind: given.behind ?? false } as unknown as ReturnType<typeof usePlan>;
   render(<PlanCard planned={planned} missing={given.missing ?? null} onTake={onTake} />);
   return onTake;

@@ -1,17 +1,41 @@
-import { useRef } from "react";
-import { readPlan } from "@/api/plan";
-import type { PlanAnswer } from "@/api/types";
+/** The plan of a job: whether it fits, memory, the timeline of a step, and the nearest change that fits. */
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
+import { planQuery } from "@/api/jobs";
+import { type Phase, type Plan, readPlan } from "@/api/plan";
+import type { PlanAnswer, PlanRequest } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
-import { Loaded } from "@/components/loaded";
-import { Skeleton } from "@/components/skeleton";
-import { Updating } from "@/components/updating";
-import type { Json } from "@/forms/job-fields";
-import { Facts } from "@/pages/jobs/facts";
-import { changeFacts } from "./change-facts";
-import { PlanFigures } from "./plan-figures";
-import type { usePlan } from "./use-plan";
+import { Facts } from "@/components/figures";
+import { Loaded, Skeleton, Updating } from "@/components/loaded";
+import { CONFIG_FIELDS, type Json } from "@/forms/job-fields";
+import { MemoryBars } from "@/pages/jobs/memory-bars";
+import { countText, durationText, parametersText, secondsText, settingText } from "@/text/numbers";
+
+const PAUSE = 400;
+
+/** The plan for what is in the form, once the typing pauses. */
+export function usePlan(request: PlanRequest, complete: boolean) {
+  const wanted = JSON.stringify(request);
+  const [settled, setSettled] = useState(wanted);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(wanted), PAUSE);
+    return () => clearTimeout(timer);
+  }, [wanted]);
+  const answer = useQuery({ ...planQuery(JSON.parse(settled) as PlanRequest), placeholderData: keepPreviousData, enabled: complete });
+  return { answer, behind: settled !== wanted || answer.isPlaceholderData };
+}
+
+/** A change of the config in the words of the form. */
+export function changeFacts(changes: Json): [string, string][] {
+  return Object.entries(changes).map(([path, value]) => {
+    const field = CONFIG_FIELDS.find((known) => known.path === path);
+    const option = field?.options?.find(([known]) => known === String(value))?.[1];
+    const text = option ?? (typeof value === "number" ? settingText(value) : String(value));
+    return [field?.label.replace(", at most … GB", ", in GB") ?? path, text];
+  });
+}
 
 type PlanCardProps = {
   planned: ReturnType<typeof usePlan>;
@@ -41,13 +65,13 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
   return (
     <Card aria-label="Plan" className="lg:sticky lg:top-5">
       <Loaded query={answer} skeleton={<PlanSkeleton />}>
-        {(found) => (
+        {(loaded) => (
           <Updating pending={behind} aria-live="polite">
             <h2 ref={heading} tabIndex={-1} className="flex items-center gap-2.5 text-lg font-[600] focus:outline-none">
-              <span aria-hidden className={cn("size-2.25 rounded-full", found.fits ? "bg-success shadow-[0_0_0_4px_rgb(16_185_129/0.18)]" : "bg-danger shadow-[0_0_0_4px_rgb(239_68_68/0.18)]")} />
-              {found.fits ? "It fits" : "It cannot run like this"}
+              <span aria-hidden className={cn("size-2.25 rounded-full", loaded.fits ? "bg-success shadow-[0_0_0_4px_rgb(16_185_129/0.18)]" : "bg-danger shadow-[0_0_0_4px_rgb(239_68_68/0.18)]")} />
+              {loaded.fits ? "It fits" : "It cannot run like this"}
             </h2>
-            {found.fits ? <Fitting found={found} /> : <Refused found={found} pending={behind} onTake={take} />}
+            {loaded.fits ? <Fitting answer={loaded} /> : <NotFitting answer={loaded} pending={behind} onTake={take} />}
           </Updating>
         )}
       </Loaded>
@@ -55,21 +79,21 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
   );
 }
 
-function Fitting({ found }: { found: PlanAnswer }) {
-  const plan = readPlan(found.plan);
+function Fitting({ answer }: { answer: PlanAnswer }) {
+  const plan = readPlan(answer.plan);
   return (
     <>
       <p className="mt-0.5 text-xs break-words text-faint">
-        On {found.machine ?? "this server"}. {plan?.placementText}
+        On {answer.machine ?? "this server"}. {plan?.placementText}
       </p>
       {plan && <PlanFigures plan={plan} />}
     </>
   );
 }
 
-type RefusedProps = { found: PlanAnswer; pending: boolean; onTake: (changes: Json) => void };
+type NotFittingProps = { answer: PlanAnswer; pending: boolean; onTake: (changes: Json) => void };
 
-function Refused({ found: { reason, nearest }, pending, onTake }: RefusedProps) {
+function NotFitting({ answer: { reason, nearest }, pending, onTake }: NotFittingProps) {
   const plan = readPlan(nearest?.plan);
   return (
     <>
@@ -78,7 +102,7 @@ function Refused({ found: { reason, nearest }, pending, onTake }: RefusedProps) 
         <div className="mt-4 border-t border-line pt-3">
           <h3 className="mb-1.5 text-xs text-dim">What would fit</h3>
           <Facts facts={changeFacts(nearest.changes)} />
-          <Button look="primary" className="mt-3 w-full" disabled={pending} onClick={() => onTake(nearest.changes)}>
+          <Button variant="primary" className="mt-3 w-full" disabled={pending} onClick={() => onTake(nearest.changes)}>
             Apply this change
           </Button>
           {plan && (
@@ -103,4 +127,104 @@ function PlanSkeleton() {
       <Skeleton className="h-24" />
     </div>
   );
+}
+
+/** What a plan predicts: memory, a step, what limits it, and the figures that follow. */
+function PlanFigures({ plan }: { plan: Plan }) {
+  return (
+    <div className="mt-4 grid gap-4">
+      <MemoryBars memories={plan.memories} />
+      <StepTimeline plan={plan} />
+      {plan.limitedBy && (
+        <p className="text-xs text-dim">
+          <span className="font-[560] text-text">Limited by {plan.limitedBy}.</span> {plan.limits.join(" ")}
+        </p>
+      )}
+      <Facts facts={factsOf(plan)} />
+      <p className="text-xs text-faint">
+        {plan.precisionReason}.{plan.assumptions.length > 0 && ` Assumes ${plan.assumptions.join("; ")}.`}
+      </p>
+    </div>
+  );
+}
+
+function factsOf(plan: Plan): [string, string][] {
+  const facts: [string, string][] = [];
+  if (plan.tokensPerSecond !== null) facts.push(["Tokens per second", `about ${countText(plan.tokensPerSecond)}`]);
+  if (plan.seconds !== null) facts.push(["Time", `about ${durationText(plan.seconds)}`]);
+  facts.push(["Steps", plan.steps === null ? "known once it starts" : countText(plan.steps)]);
+  if (plan.tokensPerStep !== null) facts.push(["Tokens per step", countText(plan.tokensPerStep)]);
+  if (plan.parameters !== null) facts.push(["Parameters", parametersText(plan.parameters)]);
+  if (plan.trainedParameters !== null && plan.trainedParameters !== plan.parameters) facts.push(["Trained", parametersText(plan.trainedParameters)]);
+  facts.push(["Precision", plan.precision]);
+  return facts;
+}
+
+type Lane = { key: "compute" | "link" | "host"; name: string; colour: string };
+
+const MIN_LABEL_WIDTH = 0.16;
+
+/** A step from left to right: how long its phases last, and which parts of the machine are busy in them. */
+function StepTimeline({ plan }: { plan: Plan }) {
+  const { phases, stepSeconds } = plan;
+  if (phases.length === 0 || stepSeconds === null) return null;
+  const lanes = lanesOf(plan);
+  const share = (phase: Phase) => phase.seconds / stepSeconds;
+  return (
+    <div>
+      <div className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
+        One step
+        <span className="font-[520] text-text tabular-nums">{secondsText(stepSeconds)}</span>
+      </div>
+      <div role="img" aria-label={describePhases(phases, lanes)} className="grid grid-cols-[2.25rem_minmax(0,1fr)] gap-y-1 text-2xs text-faint">
+        <span />
+        <div className="flex">
+          {phases.map((phase) => (
+            <span key={phase.name} title={`${phase.name} ${secondsText(phase.seconds)}`} className="min-w-0 truncate border-l border-line-strong pl-1 first:border-l-0 first:pl-0" style={{ width: `${share(phase) * 100}%` }}>
+              {share(phase) >= MIN_LABEL_WIDTH && phase.name}
+            </span>
+          ))}
+        </div>
+        {lanes.map((lane) => (
+          <LaneRow key={lane.key} lane={lane} phases={phases} share={share} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+function LaneRow({ lane, phases, share }: { lane: Lane; phases: readonly Phase[]; share: (phase: Phase) => number }) {
+  return (
+    <>
+      <span className="leading-3">{lane.name}</span>
+      <div className="flex h-3 overflow-hidden rounded-sm bg-white/6">
+        {phases.map((phase) => (
+          <div key={phase.name} className="h-full border-l border-line-strong first:border-l-0" style={{ width: `${share(phase) * 100}%` }}>
+            <div className="h-full rounded-r-xs" style={{ width: `${busy(phase, lane) * 100}%`, background: lane.colour }} />
+          </div>
+        ))}
+      </div>
+    </>
+  );
+}
+
+const busy = (phase: Phase, { key }: Lane) => (phase.seconds > 0 ? Math.min(1, phase[key] / phase.seconds) : 0);
+
+/** The parts of the machine that have something to do; a model that stays on its device needs no link. */
+function lanesOf({ device, phases }: Plan): Lane[] {
+  const lanes: Lane[] = [
+    { key: "compute", name: device === "cpu" ? "CPU" : "GPU", colour: "#0694a2" },
+    { key: "link", name: "link", colour: "#f2b84b" },
+    { key: "host", name: "host", colour: "#7f9ef0" },
+  ];
+  return lanes.filter((lane) => phases.some((phase) => phase[lane.key] > 0));
+}
+
+function describePhases(phases: readonly Phase[], lanes: readonly Lane[]): string {
+  return phases
+    .map((phase) => {
+      const parts = lanes.filter((lane) => phase[lane.key] > 0).map((lane) => `${lane.name} ${secondsText(phase[lane.key])}`);
+      return `${phase.name} ${secondsText(phase.seconds)}${parts.length > 0 ? `, busy: ${parts.join(", ")}` : ""}.`;
+    })
+    .join(" ");
 }

@@ -2,17 +2,16 @@ import { zodResolver } from "@hookform/resolvers/zod";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { useForm, useWatch } from "react-hook-form";
-import { readPlan } from "@/api/plan";
 import { createJob } from "@/api/jobs";
-import { toast } from "@/components/toasts";
-import { configOf, parseConfig, valuesOf, withValue } from "@/forms/job-config";
-import { type Json, missingIn } from "@/forms/job-fields";
-import { type JobFormValues, NEW_PROJECT, gpuTypeOf, idsOf, jobFailure, newJobBody } from "@/forms/job-rules";
-import { parseNumber } from "@/forms/number-rules";
-import type { z } from "@/forms/zod";
+import { readPlan } from "@/api/plan";
 import type { PlanRequest } from "@/api/types";
-import type { Taken } from "./rent-fold";
-import { usePlan } from "./use-plan";
+import { toast } from "@/components/toasts";
+import { type Json, missingIn } from "@/forms/job-fields";
+import { configOf, gpuTypeOf, idsOf, jobFailure, type JobFormValues, NEW_PROJECT, newJobBody, parseConfig, valuesOf, withValue } from "@/forms/job-form";
+import { parseNumber } from "@/forms/rules";
+import type { z } from "@/forms/zod";
+import { usePlan } from "./plan-card";
+import type { RentalChoice } from "./where-card";
 
 export type Mode = "form" | "json";
 
@@ -34,7 +33,7 @@ export function useJobForm(begin: JobFormStart) {
   const [base, setBase] = useState(begin.config);
   const [json, setJson] = useState("");
   const [failures, setFailures] = useState<string[]>([]);
-  const [taken, setTaken] = useState<Taken | null>(null);
+  const [rental, setRental] = useState<RentalChoice | null>(null);
   const form = useForm<JobFormValues>({
     resolver: zodResolver(begin.rules as never) as never,
     defaultValues: begin.values,
@@ -87,7 +86,7 @@ export function useJobForm(begin: JobFormStart) {
       if (mistake !== null) return;
       setFailures([]);
       try {
-        const job = await createJob({ ...bodyOf(checked), ...taken });
+        const job = await createJob({ ...bodyOf(checked), ...rental });
         toast(`Job “${job.name}” is queued.`);
         await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.projectId, jobId: job.id } });
       } catch (error) {
@@ -109,11 +108,11 @@ export function useJobForm(begin: JobFormStart) {
   function show({ fields, others }: ReturnType<typeof jobFailure>) {
     const hidden = mode === "json" ? fields.filter(({ path }) => path.startsWith("config.")) : [];
     setFailures([...others, ...hidden.map(({ path, message }) => `${path}: ${message}`)]);
-    const shown = fields.filter((field) => !hidden.includes(field));
-    shown.forEach(({ path, message }, index) =>
+    const visible = fields.filter((field) => !hidden.includes(field));
+    visible.forEach(({ path, message }, index) =>
       form.setError(path as keyof JobFormValues, { type: "server", message }, { shouldFocus: index === 0 }),
     );
   }
 
-  return { form, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, setTaken, start, bodyOf, show };
+  return { form, values, config, request, mode, switchTo, json, typeJson, mistake, failures, planned, missing, take, setRental, start, bodyOf, show };
 }

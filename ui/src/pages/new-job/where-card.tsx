@@ -1,15 +1,19 @@
+/** Where a training job runs: a machine of this server, or a rented one. */
 import { useQuery } from "@tanstack/react-query";
+import { ChevronRight } from "lucide-react";
+import { useEffect, useState } from "react";
 import { useFormContext, useWatch } from "react-hook-form";
 import { machinesQuery } from "@/api/jobs";
+import { readPlan } from "@/api/plan";
 import type { PlanAnswer } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
-import { type JobFormValues, OTHER_GPU } from "@/forms/job-rules";
-import { SelectField, TextField } from "@/forms/text-field";
+import { SelectField, TextField } from "@/forms/field";
+import { type JobFormValues, OTHER_GPU } from "@/forms/job-form";
+import { type KnownNeeds, RentalFields, type RentalForm, useRentalForm } from "@/pages/offers/rental-form";
 import { bytesText } from "@/text/numbers";
 import { useFieldError } from "./config-fields";
-import { RentFold, type Taken } from "./rent-fold";
 
-type WhereCardProps = { answer: PlanAnswer | undefined; onTake: (taken: Taken | null) => void };
+type WhereCardProps = { answer: PlanAnswer | undefined; onTake: (choice: RentalChoice | null) => void };
 
 /** The device and the memory the job asks for, or a machine that is rented for it. */
 export function WhereCard(rent: WhereCardProps) {
@@ -44,7 +48,58 @@ export function WhereCard(rent: WhereCardProps) {
           help={largest > 0 ? `The largest machine here has ${bytesText(largest)}.` : undefined}
         />
       </div>
-      <RentFold {...rent} />
+      <RentAccordion {...rent} />
     </Card>
+  );
+}
+
+export type RentalChoice = RentalForm["choice"];
+
+const GIB = 2 ** 30;
+/** For every parameter and token: two forward, four back. */
+const OPERATIONS = 6;
+
+/** What a plan says of any machine: memory, and how much is computed. What it says of time holds for its own machine only. */
+export function plannedNeeds(answer: PlanAnswer | undefined): KnownNeeds {
+  const plan = readPlan(answer?.plan) ?? readPlan(answer?.nearest?.plan);
+  if (plan === null) return { memoryGb: null, hours: null };
+  const [memory] = plan.memories;
+  const { parameters, tokensPerStep, steps } = plan;
+  return {
+    memoryGb: memory ? Math.ceil((memory.total / GIB) * 10) / 10 : null,
+    hours: null,
+    operations: parameters && tokensPerStep && steps ? OPERATIONS * parameters * tokensPerStep * steps : null,
+  };
+}
+
+type RentAccordionProps = { answer: PlanAnswer | undefined; onTake: (choice: RentalChoice | null) => void };
+
+/** Rented machines, for those who ask for them; closed, the job runs on a machine of this server. */
+export function RentAccordion(props: RentAccordionProps) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)} className="group mt-4 border-t border-line pt-3">
+      <summary className="flex cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
+        <ChevronRight aria-hidden className="size-3.5 shrink-0 transition-transform duration-150 group-open:rotate-90" />
+        Rent a machine
+        <span className="ml-auto text-right text-faint">{open ? "closed again, it runs here" : "runs here"}</span>
+      </summary>
+      {open && <Rent {...props} />}
+    </details>
+  );
+}
+
+function Rent({ answer, onTake }: RentAccordionProps) {
+  const rental = useRentalForm(plannedNeeds(answer), { preferLocal: true });
+  const choice = rental.wrong ? null : JSON.stringify(rental.choice);
+  useEffect(() => {
+    onTake(choice === null ? null : (JSON.parse(choice) as RentalChoice));
+    return () => onTake(null);
+  }, [choice, onTake]);
+  return (
+    <div className="mt-3">
+      <RentalFields rental={rental} fitsHere={answer?.fits} />
+      {rental.choice.offer && <p className="mt-3 text-xs text-dim">The plan beside is for a machine of this server. When the job starts, it is planned anew for the one you chose, and refused if it does not fit there.</p>}
+    </div>
   );
 }

@@ -1,20 +1,17 @@
 // @vitest-environment jsdom
 import { QueryClientProvider } from "@tanstack/react-query";
-import { RouterProvider, createMemoryHistory, createRootRoute, createRoute, createRouter } from "@tanstack/react-router";
+import { createMemoryHistory, createRootRoute, createRoute, createRouter, RouterProvider } from "@tanstack/react-router";
 import { cleanup, configure, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { afterEach, describe, expect, it } from "vitest";
+import { queryClient } from "@/api/client";
 import type { Provider } from "@/api/providers";
-import { queryClient } from "@/api/query-client";
 import type { Offer } from "@/api/scripts";
 import type { Machine } from "@/api/types";
 import { serveFrom } from "@/test-server";
-import { byReason } from "./excluded-list";
-import { localCautions } from "./local-card";
-import { LOCAL, bestOfEach, keyOf, offerLine } from "./offer-words";
-import { PlacePicker } from "./place-picker";
-import { resolve, usePlaces } from "./use-places";
+import { byReason, localCautions, OfferPicker } from "./offer-picker";
+import { bestOfEach, keyOf, LOCAL, offerLine, resolve, useOfferSelection } from "./offer-selection";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
 configure({ asyncUtilTimeout: 10_000 });
@@ -59,7 +56,7 @@ const modal = offer({ provider: "modal", title: "Modal", recommended: true, reas
 const a10 = offer({});
 const h100 = offer({ gpu: "H100", cost: { ...cost, total: span(9) } });
 
-describe("the place that is taken", () => {
+describe("the selected offer", () => {
   const offers = [modal, a10, h100];
 
   it("is the recommended one where it is connected, and this machine otherwise", () => {
@@ -113,7 +110,7 @@ describe("the cards", () => {
   const needs = { memoryGb: 12, hours: 3, gpus: 1, multiNode: false, interactive: false, bf16: false, resumes: true, diskGb: 50, dataGb: 1 };
   const Picker = () => {
     const [picked, pick] = useState<string | null>(null);
-    return <PlacePicker places={usePlaces({ needs }, { picked, made: null }, pick)} memoryGb={12} back="/script" waiting="" />;
+    return <OfferPicker selection={useOfferSelection({ needs }, { picked, preferred: null }, pick)} memoryGb={12} back="/script" waiting="" />;
   };
 
   function show(connected: string[]) {

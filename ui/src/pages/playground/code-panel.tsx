@@ -1,7 +1,29 @@
+/** The last prompt as a curl command and as a Python program. */
 import { Link } from "@tanstack/react-router";
-import { CopyButton } from "@/components/copy-button";
+import { CopyButton } from "@/components/button";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
-import { curlSnippet, pythonSnippet } from "./snippets";
+
+const curlSnippet = (address: string, model: string) => `curl ${address}/chat/completions \\
+  -H "Authorization: Bearer $BLOOM_TOKEN" \\
+  -H "Content-Type: application/json" \\
+  -d '{
+    "model": "${model}",
+    "messages": [{"role": "user", "content": "Hello"}],
+    "stream": true
+  }'`;
+
+const pythonSnippet = (address: string, model: string) => `import os
+
+from openai import OpenAI
+
+client = OpenAI(base_url="${address}", api_key=os.environ["BLOOM_TOKEN"])
+answer = client.chat.completions.create(
+    model="${model}",
+    messages=[{"role": "user", "content": "Hello"}],
+    stream=True,
+)
+for piece in answer:
+    print(piece.choices[0].delta.content or "", end="")`;
 
 /** The same model for programs. */
 export function CodePanel({ model }: { model: string }) {

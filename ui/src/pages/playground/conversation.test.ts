@@ -1,11 +1,11 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
 import { readPiece } from "@/api/playground";
-import { type Turn, changed, isWriting, questionFor, recall, remember, tokensPerSecond } from "./conversation";
+import { type Turn, changed, isWriting, questionFor, loadTurns, saveTurns, tokensPerSecond } from "./conversation";
 import { STARTING, mistakesIn, sampledBy } from "./sampling";
 
 const answer = (text: string) => ({ text, state: "done" as const, cut: false, tokens: 3, seconds: 1, problem: null });
-const turn = (asked: string, answers: Record<string, string>): Turn => ({ mode: "chat", asked, answers: Object.fromEntries(Object.entries(answers).map(([model, text]) => [model, answer(text)])) });
+const turn = (prompt: string, answers: Record<string, string>): Turn => ({ mode: "chat", prompt, answers: Object.fromEntries(Object.entries(answers).map(([model, text]) => [model, answer(text)])) });
 
 describe("a conversation", () => {
   it("gives each model its own memory", () => {
@@ -26,12 +26,12 @@ describe("a conversation", () => {
   });
 
   it("continues a text as it is, without what was said before", () => {
-    const turns: Turn[] = [turn("One", { tuned: "1" }), { mode: "complete", asked: "Once upon", answers: {} }];
+    const turns: Turn[] = [turn("One", { tuned: "1" }), { mode: "complete", prompt: "Once upon", answers: {} }];
     expect(questionFor(turns, 1, "tuned", "system")).toEqual({ prompt: "Once upon" });
   });
 
   it("writes, is asked again, and is cleared", () => {
-    let turns = changed([], { kind: "ask", mode: "chat", asked: "Hi", models: ["tuned"] });
+    let turns = changed([], { kind: "ask", mode: "chat", prompt: "Hi", models: ["tuned"] });
     expect(isWriting(turns)).toBe(true);
     turns = changed(turns, { kind: "answer", turn: 0, model: "tuned", change: { text: "Hello", state: "done" } });
     turns = changed(turns, { kind: "answer", turn: 0, model: "gone", change: { text: "?" } });
@@ -51,14 +51,14 @@ describe("what a tab keeps", () => {
   beforeEach(() => sessionStorage.clear());
 
   it("comes back, with what was being written marked as stopped", () => {
-    remember("j", changed([], { kind: "ask", mode: "chat", asked: "Hi", models: ["tuned"] }));
-    expect(recall("j")[0]?.answers.tuned?.state).toBe("stopped");
-    expect(recall("other")).toEqual([]);
+    saveTurns("j", changed([], { kind: "ask", mode: "chat", prompt: "Hi", models: ["tuned"] }));
+    expect(loadTurns("j")[0]?.answers.tuned?.state).toBe("stopped");
+    expect(loadTurns("other")).toEqual([]);
   });
 
   it("is nothing when it cannot be read", () => {
-    sessionStorage.setItem("playground j", "{");
-    expect(recall("j")).toEqual([]);
+    sessionStorage.setItem("playground turns j", "{");
+    expect(loadTurns("j")).toEqual([]);
   });
 });
 

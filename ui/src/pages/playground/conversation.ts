@@ -1,5 +1,8 @@
-/** A conversation with one or two models at once, as values: what was asked, what each answered, and what is sent next. */
-import type { Message, Question } from "@/api/playground";
+/** A conversation with one or two models: turns, the next request, and storage for the life of the tab. */
+import { useEffect, useReducer, useRef } from "react";
+import { askModel, forgetPlaygrounds, type Message, type Question } from "@/api/playground";
+import { sentenceOf } from "@/api/problem";
+import { sampledBy, type SamplingTexts } from "./sampling";
 
 export type Mode = "chat" | "complete";
 
@@ -14,12 +17,12 @@ export type Answer = {
   problem: string | null;
 };
 
-export type Turn = { mode: Mode; asked: string; answers: Record<string, Answer> };
+export type Turn = { mode: Mode; prompt: string; answers: Record<string, Answer> };
 
-export const EMPTY_ANSWER: Answer = { text: "", state: "writing", cut: false, tokens: 0, seconds: 0, problem: null };
+const EMPTY_ANSWER: Answer = { text: "", state: "writing", cut: false, tokens: 0, seconds: 0, problem: null };
 
-export type Change =
-  | { kind: "ask"; mode: Mode; asked: string; models: readonly string[] }
+type Change =
+  | { kind: "ask"; mode: Mode; prompt: string; models: readonly string[] }
   | { kind: "answer"; turn: number; model: string; change: Partial<Answer> }
   | { kind: "retry"; models: readonly string[] }
   | { kind: "clear" };
@@ -28,26 +31,26 @@ const empty = (models: readonly string[]) => Object.fromEntries(models.map((mode
 
 export function changed(turns: readonly Turn[], change: Change): readonly Turn[] {
   if (change.kind === "clear") return [];
-  if (change.kind === "ask") return [...turns, { mode: change.mode, asked: change.asked, answers: empty(change.models) }];
-  if (change.kind === "retry") return turns.map((turn, place) => (place === turns.length - 1 ? { ...turn, answers: empty(change.models) } : turn));
-  return turns.map((turn, place) => {
+  if (change.kind === "ask") return [...turns, { mode: change.mode, prompt: change.prompt, answers: empty(change.models) }];
+  if (change.kind === "retry") return turns.map((turn, index) => (index === turns.length - 1 ? { ...turn, answers: empty(change.models) } : turn));
+  return turns.map((turn, index) => {
     const answer = turn.answers[change.model];
-    if (place !== change.turn || !answer) return turn;
+    if (index !== change.turn || !answer) return turn;
     return { ...turn, answers: { ...turn.answers, [change.model]: { ...answer, ...change.change } } };
   });
 }
 
-/** What a model is asked for its answer to a turn. Each model remembers its own answers, not the other's. */
-export function questionFor(turns: readonly Turn[], place: number, model: string, system: string): Question {
-  const turn = turns[place];
-  if (turn?.mode === "complete") return { prompt: turn.asked };
+/** The request for one model's answer to a turn. Each model sees its own earlier answers, not the other's. */
+export function questionFor(turns: readonly Turn[], index: number, model: string, system: string): Question {
+  const turn = turns[index];
+  if (turn?.mode === "complete") return { prompt: turn.prompt };
   const messages: Message[] = system.trim() === "" ? [] : [{ role: "system", content: system }];
-  turns.slice(0, place + 1).forEach((earlier, at) => {
+  turns.slice(0, index + 1).forEach((earlier, at) => {
     const answer = earlier.answers[model];
     // A turn that this model did not answer would leave two questions in a row, which templates refuse.
-    if (earlier.mode === "complete" || (at < place && !answer?.text)) return;
-    messages.push({ role: "user", content: earlier.asked });
-    if (at < place && answer) messages.push({ role: "assistant", content: answer.text });
+    if (earlier.mode === "complete" || (at < index && !answer?.text)) return;
+    messages.push({ role: "user", content: earlier.prompt });
+    if (at < index && answer) messages.push({ role: "assistant", content: answer.text });
   });
   return { messages };
 }
@@ -56,21 +59,21 @@ export const isWriting = (turns: readonly Turn[]) => turns.some((turn) => Object
 
 export const tokensPerSecond = ({ tokens, seconds }: Answer) => (tokens > 1 && seconds > 0 ? (tokens - 1) / seconds : null);
 
-const place = (key: string) => `playground ${key}`;
+const storageKey = (key: string) => `playground turns ${key}`;
 
 /** Kept for this tab only. A browser that keeps nothing loses the conversation on a reload, and nothing else. */
-export function remember(key: string, turns: readonly Turn[]) {
+export function saveTurns(key: string, turns: readonly Turn[]) {
   try {
-    if (turns.length === 0) sessionStorage.removeItem(place(key));
-    else sessionStorage.setItem(place(key), JSON.stringify(turns));
+    if (turns.length === 0) sessionStorage.removeItem(storageKey(key));
+    else sessionStorage.setItem(storageKey(key), JSON.stringify(turns));
   } catch {
     // Storage is full or forbidden.
   }
 }
 
-export function recall(key: string): Turn[] {
+export function loadTurns(key: string): Turn[] {
   try {
-    const turns = JSON.parse(sessionStorage.getItem(place(key)) ?? "[]") as Turn[];
+    const turns = JSON.parse(sessionStorage.getItem(storageKey(key)) ?? "[]") as Turn[];
     // What was being written when the page was left will not be continued.
     return turns.map((turn) => ({
       ...turn,
@@ -79,4 +82,73 @@ export function recall(key: string): Turn[] {
   } catch {
     return [];
   }
+}
+
+type Setting = { sessionId: string | null; models: readonly string[]; sampling: SamplingTexts };
+
+/** Chats with one or more loaded models, and keeps the turns for as long as the tab lives. */
+export function useConversation(key: string, { sessionId, models, sampling }: Setting) {
+  const [turns, change] = useReducer(changed, key, loadTurns as (key: string) => readonly Turn[]);
+  const request = useRef<AbortController | null>(null);
+  const writing = isWriting(turns);
+
+  useEffect(() => {
+    // Not with every token: only what is whole is worth keeping.
+    if (!writing) saveTurns(key, turns);
+  }, [key, turns, writing]);
+  useEffect(() => () => request.current?.abort(), []);
+
+  async function answer(all: readonly Turn[], index: number, model: string, signal: AbortSignal) {
+    if (sessionId === null) return;
+    const say = (now: Partial<Turn["answers"][string]>) => change({ kind: "answer", turn: index, model, change: now });
+    let text = "";
+    let tokens = 0;
+    let first = 0;
+    let cut = false;
+    try {
+      for await (const piece of askModel(sessionId, questionFor(all, index, model, sampling.system), sampledBy(sampling, model), signal)) {
+        if (piece.text !== "") {
+          text += piece.text;
+          tokens += 1;
+          first ||= performance.now();
+        }
+        tokens = piece.tokens ?? tokens;
+        cut ||= piece.finish === "length";
+        say({ text, tokens, cut, ...(piece.text === "" ? {} : { seconds: (performance.now() - first) / 1000 }) });
+      }
+      say({ state: "done" });
+    } catch (error) {
+      if (signal.aborted) return say({ state: "stopped" });
+      say({ state: "failed", problem: sentenceOf(error) });
+      // It may have been unloaded in the meantime.
+      void forgetPlaygrounds();
+    }
+  }
+
+  function begin(all: readonly Turn[]) {
+    request.current?.abort();
+    const current = new AbortController();
+    request.current = current;
+    for (const model of models) void answer(all, all.length - 1, model, current.signal);
+  }
+
+  return {
+    turns,
+    writing,
+    ask(mode: Mode, prompt: string) {
+      const step = { kind: "ask", mode, prompt, models } as const;
+      change(step);
+      begin(changed(turns, step));
+    },
+    retry() {
+      const step = { kind: "retry", models } as const;
+      change(step);
+      begin(changed(turns, step));
+    },
+    stop: () => request.current?.abort(),
+    clear() {
+      request.current?.abort();
+      change({ kind: "clear" });
+    },
+  };
 }

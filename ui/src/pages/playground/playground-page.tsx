@@ -1,18 +1,22 @@
+/** The playground: choice of a model, then the chat. */
 import { useQuery } from "@tanstack/react-query";
-import { Link, getRouteApi, useNavigate } from "@tanstack/react-router";
+import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { MessagesSquare } from "lucide-react";
 import { useMemo } from "react";
-import { jobQuery } from "@/api/jobs";
+import { checkpointsQuery, jobQuery, jobsQuery } from "@/api/jobs";
+import { modelsQuery } from "@/api/models";
 import type { Source } from "@/api/playground";
 import { ApiProblem } from "@/api/problem";
+import type { Checkpoint, Job } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
-import { EmptyState } from "@/components/empty-state";
-import { PageHeader } from "@/shell/page-header";
-import type { PlaygroundSearch } from "@/shell/search-params";
-import { usePageTitle } from "@/shell/use-page-title";
-import { ModelChoice } from "./model-choice";
-import { Talk } from "./talk";
+import { GroupedSelect, Select } from "@/components/input";
+import { EmptyState } from "@/components/loaded";
+import { Field } from "@/forms/field";
+import type { PlaygroundSearch } from "@/shell/address";
+import { PageHeader, usePageTitle } from "@/shell/page";
+import { countText, metricText } from "@/text/numbers";
+import { Chat } from "./chat";
 
 const route = getRouteApi("/app/playground");
 
@@ -43,7 +47,7 @@ function Chosen({ search: { job: jobId, checkpoint, model } }: { search: Playgro
   if (jobId && !checkpoint && job.data && !(job.data.hasModel && job.data.status === "completed")) return <ChooseCheckpoint />;
   if (jobId && !checkpoint && !job.data) return null;
   const key = [jobId ?? model, checkpoint].filter(Boolean).join(" ");
-  return <Talk key={key} source={source} storageKey={key} />;
+  return <Chat key={key} source={source} storageKey={key} />;
 }
 
 function NothingChosen({ gone = false }: { gone?: boolean }) {
@@ -53,7 +57,7 @@ function NothingChosen({ gone = false }: { gone?: boolean }) {
         icon={MessagesSquare}
         title={gone ? "There is no such run any more." : "Choose what to talk to."}
         action={
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/jobs">Show training jobs</Link>
           </Button>
         }
@@ -72,4 +76,52 @@ function ChooseCheckpoint() {
       </EmptyState>
     </Card>
   );
+}
+
+const MOST = 100;
+
+type ModelChoiceProps = { chosen: PlaygroundSearch; onChoose: (next: PlaygroundSearch) => void };
+
+/** A run or an own model, and of a run which of its states. */
+export function ModelChoice({ chosen, onChoose }: ModelChoiceProps) {
+  const jobs = useQuery(jobsQuery({ limit: MOST }));
+  const models = useQuery(modelsQuery);
+  // An older run, opened by its address, is not among the newest.
+  const other = useQuery({ ...jobQuery(chosen.job ?? ""), enabled: chosen.job !== undefined });
+  const trained = (jobs.data?.items ?? []).filter((job) => job.hasModel || job.attempt > 0);
+  const listed = other.data && !trained.some((job) => job.id === other.data.id) ? [other.data, ...trained] : trained;
+  const ready = (models.data?.items ?? []).filter((model) => model.status === "ready");
+  const groups = [
+    { title: "Runs", options: listed.map((job) => [`job ${job.id}`, job.name] as const) },
+    { title: "Models", options: ready.map((model) => [`model ${model.id}`, model.name] as const) },
+  ];
+  const value = chosen.job ? `job ${chosen.job}` : chosen.model ? `model ${chosen.model}` : "";
+
+  function choose(next: string) {
+    const [kind, id] = next.split(" ");
+    onChoose(kind === "job" ? { job: id } : kind === "model" ? { model: id } : {});
+  }
+
+  return (
+    <div className="grid gap-3.5 sm:grid-cols-2">
+      <Field label="Talk to">{(control) => <GroupedSelect {...control} first={["", "Choose a run or a model…"]} groups={groups} value={value} onChange={(event) => choose(event.target.value)} />}</Field>
+      {chosen.job && other.data && <CheckpointChoice job={other.data} chosen={chosen.checkpoint} onChoose={(checkpoint) => onChoose({ job: chosen.job, checkpoint })} />}
+    </div>
+  );
+}
+
+function CheckpointChoice({ job, chosen, onChoose }: { job: Job; chosen: string | undefined; onChoose: (id: string | undefined) => void }) {
+  const checkpoints = useQuery(checkpointsQuery(job.id));
+  const items = checkpoints.data?.items ?? [];
+  const first = job.hasModel && job.status === "completed" ? (["", "The finished model"] as const) : (["", items.length === 0 ? "No checkpoint yet" : "Choose a checkpoint"] as const);
+  return (
+    <Field label="Checkpoint">
+      {(control) => <Select {...control} options={[first, ...items.map((one) => [one.id, checkpointText(one)] as const)]} value={chosen ?? ""} onChange={(event) => onChoose(event.target.value || undefined)} />}
+    </Field>
+  );
+}
+
+function checkpointText({ step, best, metrics }: Checkpoint): string {
+  const loss = metrics["eval/loss"] ?? metrics.eval_loss;
+  return [`Step ${countText(step)}`, typeof loss === "number" ? `eval loss ${metricText(loss)}` : null, best ? "best" : null].filter(Boolean).join(" · ");
 }

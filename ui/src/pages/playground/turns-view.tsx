@@ -1,13 +1,12 @@
 import { RotateCcw } from "lucide-react";
 import { useLayoutEffect, useRef } from "react";
-import { Button } from "@/components/button";
+import { Button, CopyButton } from "@/components/button";
 import { cn } from "@/components/class-names";
-import { CopyButton } from "@/components/copy-button";
-import { type Answer, type Turn, tokensPerSecond } from "./conversation";
+import { type Answer, tokensPerSecond, type Turn } from "./conversation";
 
 type TurnsViewProps = { turns: readonly Turn[]; names: Record<string, string>; writing: boolean; onRetry?: () => void };
 
-/** What was said. Follows what is being written, unless somebody has scrolled up to read. */
+/** The turns. Follows what is being written, unless somebody has scrolled up to read. */
 export function TurnsView({ turns, names, writing, onRetry }: TurnsViewProps) {
   const box = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
@@ -21,7 +20,7 @@ export function TurnsView({ turns, names, writing, onRetry }: TurnsViewProps) {
       ref={box}
       role="log"
       aria-label="Conversation"
-      // Token by token it could not be listened to; whole answers are said below.
+      // Screen readers cannot follow single tokens; whole answers are announced below.
       aria-live="off"
       // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
       tabIndex={0}
@@ -30,25 +29,25 @@ export function TurnsView({ turns, names, writing, onRetry }: TurnsViewProps) {
       }}
       className="min-h-48 flex-1 space-y-5 overflow-y-auto lg:min-h-0"
     >
-      {turns.map((turn, place) => (
+      {turns.map((turn, index) => (
         // Turns have no name of their own, and only ever join at the end.
         // oxlint-disable-next-line react/no-array-index-key
-        <TurnView key={place} turn={turn} names={names} onRetry={place === turns.length - 1 && !writing ? onRetry : undefined} />
+        <TurnView key={index} turn={turn} names={names} onRetry={index === turns.length - 1 && !writing ? onRetry : undefined} />
       ))}
-      <Spoken turns={turns} names={names} />
+      <FinishedAnswers turns={turns} names={names} />
     </div>
   );
 }
 
 /** Whole answers for those who listen. */
-function Spoken({ turns, names }: Pick<TurnsViewProps, "turns" | "names">) {
+function FinishedAnswers({ turns, names }: Pick<TurnsViewProps, "turns" | "names">) {
   const last = turns.at(-1);
   const answers = Object.entries(last?.answers ?? {});
   const finished = answers.every(([, answer]) => answer.state !== "writing");
-  const said = finished ? answers.map(([model, answer]) => `${names[model] ?? model}: ${answer.problem ?? answer.text}`).join(" ") : "";
+  const announcement = finished ? answers.map(([model, answer]) => `${names[model] ?? model}: ${answer.problem ?? answer.text}`).join(" ") : "";
   return (
     <p role="status" className="sr-only">
-      {said}
+      {announcement}
     </p>
   );
 }
@@ -60,16 +59,16 @@ function TurnView({ turn, names, onRetry }: { turn: Turn; names: Record<string, 
       {turn.mode === "chat" && (
         <p className="ml-auto w-fit max-w-[85%] rounded-2xl rounded-br-md bg-violet/22 px-3.5 py-2 break-words whitespace-pre-wrap">
           <span className="sr-only">You: </span>
-          {turn.asked}
+          {turn.prompt}
         </p>
       )}
       <div className={cn("grid gap-2.5", answers.length > 1 && "md:grid-cols-2")}>
         {answers.map(([model, answer]) => (
-          <AnswerView key={model} name={names[model] ?? model} tuned={model !== "base"} answer={answer} before={turn.mode === "complete" ? turn.asked : ""} />
+          <AnswerView key={model} name={names[model] ?? model} tuned={model !== "base"} answer={answer} before={turn.mode === "complete" ? turn.prompt : ""} />
         ))}
       </div>
       {onRetry && (
-        <Button look="ghost" size="small" onClick={onRetry}>
+        <Button variant="ghost" size="small" onClick={onRetry}>
           <RotateCcw aria-hidden />
           Answer again
         </Button>

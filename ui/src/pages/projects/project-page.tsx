@@ -1,21 +1,23 @@
+/** One project: its details and its training jobs. */
 import { useQuery } from "@tanstack/react-query";
-import { Link, getRouteApi } from "@tanstack/react-router";
-import { FolderX } from "lucide-react";
+import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
+import { Activity, FolderX, Trash2 } from "lucide-react";
+import { type ReactNode, useState } from "react";
+import { jobsQuery } from "@/api/jobs";
 import { ApiProblem } from "@/api/problem";
-import { projectQuery } from "@/api/projects";
+import { deleteProject, projectQuery } from "@/api/projects";
 import type { Project } from "@/api/types";
 import { Button } from "@/components/button";
-import { Card } from "@/components/card";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { Skeleton } from "@/components/skeleton";
+import { Card, CardHeader } from "@/components/card";
+import { ConfirmDialog } from "@/components/dialog";
+import { EmptyState, Loaded, Skeleton, SkeletonRows } from "@/components/loaded";
+import { TimeAgo } from "@/components/time-ago";
+import { toast } from "@/components/toasts";
+import { architectureName, EditProjectButton } from "@/forms/project-form";
+import { JobTable } from "@/pages/jobs/job-table";
 import { NewJobLink } from "@/pages/jobs/new-job-link";
-import { PageHeader } from "@/shell/page-header";
-import { usePageTitle } from "@/shell/use-page-title";
-import { DeleteProjectButton } from "./delete-project-button";
-import { EditProjectButton } from "./edit-project-button";
-import { ProjectDetailsCard } from "./project-details-card";
-import { TrainingJobsCard } from "./training-jobs-card";
+import { PageHeader, usePageTitle } from "@/shell/page";
+import { modelSizeText } from "@/text/numbers";
 
 const route = getRouteApi("/app/projects/$projectId");
 
@@ -27,12 +29,12 @@ export function ProjectPage() {
   if (project.error instanceof ApiProblem && project.error.status === 404) return <ProjectMissing />;
   return (
     <Loaded query={project} skeleton={<ProjectSkeleton />}>
-      {(found) => <ProjectFound project={found} />}
+      {(loaded) => <LoadedProject project={loaded} />}
     </Loaded>
   );
 }
 
-function ProjectFound({ project }: { project: Project }) {
+function LoadedProject({ project }: { project: Project }) {
   const crumbs = (
     <>
       <Link to="/projects" className="underline-offset-3 hover:text-text hover:underline">
@@ -68,7 +70,7 @@ function ProjectMissing() {
         icon={FolderX}
         title="There is no project at this address."
         action={
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to="/projects">Show all projects</Link>
           </Button>
         }
@@ -88,6 +90,95 @@ function ProjectSkeleton() {
         <Skeleton className="h-60 rounded-card lg:col-span-8" />
         <Skeleton className="h-60 rounded-card lg:col-span-4" />
       </div>
+    </>
+  );
+}
+
+function Line({ name, children }: { name: string; children: ReactNode }) {
+  return (
+    <div className="flex flex-wrap items-baseline justify-between gap-x-4 gap-y-0.5">
+      <dt className="text-dim">{name}</dt>
+      <dd className="min-w-0 font-[520]">{children}</dd>
+    </div>
+  );
+}
+
+export function ProjectDetailsCard({ project }: { project: Project }) {
+  return (
+    <Card>
+      <CardHeader title="Details" />
+      <dl className="grid gap-2 text-sm">
+        <Line name="Architecture">{architectureName(project.modelArchitecture)}</Line>
+        <Line name="Size">{modelSizeText(project.modelSize)} parameters</Line>
+        <Line name="Training data">
+          {project.trainingDataPath ? (
+            <span className="font-mono text-xs break-all">{project.trainingDataPath}</span>
+          ) : (
+            <span className="font-[420] text-dim">not set</span>
+          )}
+        </Line>
+        <Line name="Created">
+          <TimeAgo at={project.createdAt} />
+        </Line>
+        <Line name="Changed">
+          <TimeAgo at={project.updatedAt} />
+        </Line>
+      </dl>
+    </Card>
+  );
+}
+
+const PAGE_SIZE = 10;
+
+export function TrainingJobsCard({ projectId }: { projectId: string }) {
+  const jobs = useQuery(jobsQuery({ projectId, limit: PAGE_SIZE }));
+  const more = (jobs.data?.total ?? 0) > PAGE_SIZE;
+  return (
+    <Card className="h-full">
+      <CardHeader title="Training jobs">
+        {more && (
+          <Link to="/jobs" search={{ project: projectId }} className="text-sm text-violet-soft underline-offset-3 hover:underline">
+            All {jobs.data?.total} jobs
+          </Link>
+        )}
+      </CardHeader>
+      <Loaded query={jobs} skeleton={<SkeletonRows rows={4} />}>
+        {({ items }) =>
+          items.length === 0 ? (
+            <EmptyState icon={Activity} title="No training jobs yet." action={<NewJobLink projectId={projectId} />}>
+              A job trains a model on this project’s data and shows how it does, live.
+            </EmptyState>
+          ) : (
+            <JobTable label="Training jobs" jobs={items} withProject={false} />
+          )
+        }
+      </Loaded>
+    </Card>
+  );
+}
+
+export function DeleteProjectButton({ project }: { project: Project }) {
+  const [open, setOpen] = useState(false);
+  const navigate = useNavigate();
+  return (
+    <>
+      <Button onClick={() => setOpen(true)}>
+        <Trash2 aria-hidden />
+        Delete
+      </Button>
+      <ConfirmDialog
+        open={open}
+        onOpenChange={setOpen}
+        title={`Delete “${project.name}”?`}
+        action="Delete project"
+        onConfirm={async () => {
+          await deleteProject(project.id);
+          toast(`Project “${project.name}” deleted.`);
+          await navigate({ to: "/projects" });
+        }}
+      >
+        The project is removed from this server for good. Training data at its path is not touched.
+      </ConfirmDialog>
     </>
   );
 }

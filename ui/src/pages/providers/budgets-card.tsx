@@ -1,20 +1,23 @@
+/** Budgets of a person and of their projects. */
 import { useQuery } from "@tanstack/react-query";
 import { PiggyBank, Plus } from "lucide-react";
 import { useState } from "react";
-import { type Budget, budgetsQuery, removeBudget } from "@/api/providers";
+import { projectsQuery } from "@/api/projects";
+import { type Budget, budgetsQuery, removeBudget, setBudget } from "@/api/providers";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { ConfirmDialog } from "@/components/confirm-dialog";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { SkeletonRows } from "@/components/skeleton";
+import { cn } from "@/components/class-names";
+import { ConfirmDialog, Dialog } from "@/components/dialog";
+import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { toast } from "@/components/toasts";
-import { moneyText } from "@/text/money";
-import { BudgetBar } from "./budget-bar";
-import { BudgetDialog } from "./budget-dialog";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { SelectField, TextField } from "@/forms/field";
+import { decimal } from "@/forms/rules";
+import { z } from "@/forms/zod";
+import { moneyText } from "@/text/numbers";
 
 const nameOf = ({ scope, name }: Budget) => (scope === "user" ? "All my jobs" : name);
-const PERIODS: Record<Budget["period"], string> = { month: "a month", total: "in all" };
+const PERIOD_TEXTS: Record<Budget["period"], string> = { month: "a month", total: "in all" };
 
 /** How much may be spent: by a person and by each of their projects. A job's own budget is on its page. */
 export function BudgetsCard() {
@@ -22,7 +25,7 @@ export function BudgetsCard() {
   const [editing, setEditing] = useState<Budget | "new" | null>(null);
   const [doomed, setDoomed] = useState<Budget | null>(null);
   const add = (
-    <Button look="primary" onClick={() => setEditing("new")}>
+    <Button variant="primary" onClick={() => setEditing("new")}>
       <Plus aria-hidden />
       Set a budget
     </Button>
@@ -44,7 +47,7 @@ export function BudgetsCard() {
                     <span className="min-w-0 font-[560] break-words">{nameOf(budget)}</span>
                     <span className="flex items-center gap-3 text-sm text-dim tabular-nums">
                       <span>
-                        <b className="font-[600] text-text">{moneyText(budget.spent)}</b> of {moneyText(budget.limit)} {PERIODS[budget.period]}
+                        <b className="font-[600] text-text">{moneyText(budget.spent)}</b> of {moneyText(budget.limit)} {PERIOD_TEXTS[budget.period]}
                       </span>
                       <Button size="small" aria-label={`Change the budget of ${nameOf(budget)}`} onClick={() => setEditing(budget)}>
                         Change
@@ -76,5 +79,75 @@ export function BudgetsCard() {
         Nothing then warns or ends jobs by what they cost together. Budgets of single jobs stay.
       </ConfirmDialog>
     </Card>
+  );
+}
+
+const MARKS = [50, 80] as const;
+
+/** How much of a budget is spent, with marks where one is warned. */
+export function BudgetBar({ label, spent, limit }: { label: string; spent: number; limit: number }) {
+  const percent = limit > 0 ? Math.min(100, (spent / limit) * 100) : 100;
+  return (
+    <div role="progressbar" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(percent)} className="relative h-2 rounded-full bg-white/9">
+      <div
+        className={cn("h-full rounded-full transition-[width] duration-500 ease-out", percent >= 100 ? "bg-danger" : percent >= 80 ? "bg-warning" : "bg-teal")}
+        style={{ width: `${percent}%` }}
+      />
+      {MARKS.map((mark) => (
+        <span key={mark} aria-hidden className="absolute inset-y-0 w-px bg-white/45" style={{ left: `${mark}%` }} />
+      ))}
+    </div>
+  );
+}
+
+/** Means all jobs of a person; the other values are ids of projects. */
+const MINE = "";
+
+const rules = z.object({
+  of: z.string(),
+  limit: decimal({ above: 0, most: 1_000_000 }).pipe(z.number("Enter an amount, such as 50.")),
+  period: z.enum(["month", "total"]),
+});
+
+const PERIOD_CHOICES = [
+  ["month", "every month"],
+  ["total", "in all"],
+] as const;
+
+function BudgetDialog({ budget, onClose }: { budget: Budget | null; onClose: () => void }) {
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={budget ? "Change the budget" : "Set a budget"} description="At the limit, jobs save a checkpoint and end. They can go on when there is money again.">
+      <BudgetForm budget={budget} onClose={onClose} />
+    </Dialog>
+  );
+}
+
+function BudgetForm({ budget, onClose }: { budget: Budget | null; onClose: () => void }) {
+  const projects = useQuery(projectsQuery({ limit: 100 }));
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: rules,
+    defaultValues: { of: budget?.projectId ?? MINE, limit: budget ? String(budget.limit) : "", period: budget?.period ?? "month" },
+    submit: async ({ of, limit, period }) => {
+      const whose = budget?.jobId ? ({ scope: "job", jobId: budget.jobId } as const) : of === MINE ? ({ scope: "user" } as const) : ({ scope: "project", projectId: of } as const);
+      await setBudget({ ...whose, limit, period });
+      toast("The budget is set.");
+      onClose();
+    },
+  });
+  const whose = [[MINE, "All my jobs"] as const, ...(projects.data?.items ?? []).map(({ id, name }) => [id, name] as const)];
+  return (
+    <ApiForm label="Budget" failure={failure} onSubmit={onSubmit}>
+      {budget === null && <SelectField label="For" options={whose} {...field("of")} />}
+      <div className="grid gap-4 sm:grid-cols-2">
+        <TextField label="Amount, in US dollars" inputMode="decimal" autoComplete="off" placeholder="50" {...field("limit")} />
+        <SelectField label="Counts" options={PERIOD_CHOICES} {...field("period")} />
+      </div>
+      <div className="flex justify-end gap-2">
+        <Button onClick={onClose}>Cancel</Button>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
+          {budget ? "Save" : "Set budget"}
+        </Button>
+      </div>
+    </ApiForm>
   );
 }

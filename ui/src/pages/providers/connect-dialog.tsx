@@ -1,12 +1,10 @@
 import { ApiProblem } from "@/api/problem";
-import { type Provider, connectProvider } from "@/api/providers";
+import { connectProvider, type Provider } from "@/api/providers";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { toast } from "@/components/toasts";
-import { ApiForm } from "@/forms/api-form";
-import { PasswordField } from "@/forms/password-field";
-import { TextField } from "@/forms/text-field";
-import { useApiForm } from "@/forms/use-api-form";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { PasswordField, TextField } from "@/forms/field";
 import { z } from "@/forms/zod";
 
 const rulesFor = (provider: Provider) =>
@@ -63,7 +61,7 @@ function ConnectForm({ provider, onClose }: { provider: Provider; onClose: () =>
       {provider.fields.length === 0 && <p className="text-dim">It needs no key: what is set up on this server is used.</p>}
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
-        <Button type="submit" look="primary" pending={isSubmitting}>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
           Connect
         </Button>
       </div>

@@ -1,16 +1,15 @@
+/** One provider: its connection and its capabilities. */
 import { Check, ChevronRight, ExternalLink } from "lucide-react";
 import { useState } from "react";
 import { sentenceOf } from "@/api/problem";
-import { type Provider, checkProvider, disconnectProvider } from "@/api/providers";
-import { Badge } from "@/components/badge";
+import { checkProvider, disconnectProvider, type Provider } from "@/api/providers";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
-import { ConfirmDialog } from "@/components/confirm-dialog";
-import { Notice } from "@/components/notice";
-import { Spoken } from "@/components/spoken";
+import { ConfirmDialog } from "@/components/dialog";
+import { Badge, Notice, TextWithCode } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
 import { toast, toastFailure } from "@/components/toasts";
-import { capabilityRows } from "./capability-words";
+import { hoursText } from "@/text/numbers";
 import { ConnectDialog } from "./connect-dialog";
 
 /** One service: whether it is connected and as whom, what it can do and why not. */
@@ -54,7 +53,7 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
         </Notice>
       )}
       {!provider.available && provider.reason && <p className="text-sm break-words text-dim">
-          <Spoken text={provider.reason} />
+          <TextWithCode text={provider.reason} />
         </p>}
       <Abilities provider={provider} />
       <div className="mt-auto flex flex-wrap items-center gap-2">
@@ -72,7 +71,7 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
           </>
         ) : (
           provider.available && (
-            <Button size="small" look="primary" aria-label={`Connect ${provider.title}`} onClick={() => setConnecting(true)}>
+            <Button size="small" variant="primary" aria-label={`Connect ${provider.title}`} onClick={() => setConnecting(true)}>
               Connect
             </Button>
           )
@@ -134,7 +133,7 @@ function Abilities({ provider }: { provider: Provider }) {
                 {text}
                 {reason && (
                   <>
-                    : <Spoken text={reason} />
+                    : <TextWithCode text={reason} />
                   </>
                 )}
               </li>
@@ -144,4 +143,22 @@ function Abilities({ provider }: { provider: Provider }) {
       )}
     </div>
   );
+}
+
+type CapabilityRow = { text: string; can: boolean; reason: string | null };
+
+/** What a service can do, in words; a "no" has its reason. */
+export function capabilityRows(given: Provider["capabilities"]): CapabilityRow[] {
+  const rows: CapabilityRow[] = [
+    { text: "runs jobs by itself", ...given.runsUnattended },
+    { text: "several GPUs", ...given.severalGpus },
+    { text: "several machines", ...given.severalNodes },
+    { text: "spot prices", ...given.spot },
+    { text: "tells its prices", ...given.livePrices },
+    { text: "shows its console", ...given.consoleLogs },
+  ];
+  if (given.longestSeconds !== null) {
+    rows.push({ text: `${hoursText(given.longestSeconds / 3600)} at a time`, can: true, reason: "Longer jobs go on from their checkpoint." });
+  }
+  return rows;
 }

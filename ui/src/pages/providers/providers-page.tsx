@@ -1,17 +1,17 @@
+/** The providers page: spending, connections, rentals and budgets. */
 import { useQuery } from "@tanstack/react-query";
-import { Link, getRouteApi } from "@tanstack/react-router";
-import { providersQuery } from "@/api/providers";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { providersQuery, type Spending, spendingQuery, useProviderTitle } from "@/api/providers";
 import { Button } from "@/components/button";
-import { Loaded } from "@/components/loaded";
+import { StatSummary } from "@/components/figures";
+import { Loaded, Skeleton } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { Skeleton } from "@/components/skeleton";
-import { safeNextPath } from "@/shell/next-path";
-import { PageHeader } from "@/shell/page-header";
-import { usePageTitle } from "@/shell/use-page-title";
+import { safeNextPath } from "@/shell/address";
+import { PageHeader, usePageTitle } from "@/shell/page";
+import { moneyText } from "@/text/numbers";
 import { BudgetsCard } from "./budgets-card";
 import { ProviderCard } from "./provider-card";
 import { RentalsCard } from "./rentals-card";
-import { SpendingSummary } from "./spending-summary";
 
 const route = getRouteApi("/app/providers");
 
@@ -20,13 +20,13 @@ export function ProvidersPage() {
   usePageTitle("Providers");
   const { connect, back } = route.useSearch();
   const providers = useQuery(providersQuery);
-  // Whoever rents looks for what it costs; whoever does not, for where.
+  // Rentals stand above the providers once one is connected, and below them before.
   const connected = providers.data?.items.some((provider) => provider.connected) ?? false;
   return (
     <>
       <PageHeader title="Providers" note="Where jobs run besides this machine. You pay the service; GPU Bloom counts along.">
         {back && (
-          <Button asChild look="primary">
+          <Button asChild variant="primary">
             <Link to={safeNextPath(back)}>{back === "/script" ? "Back to the script" : "Go back"}</Link>
           </Button>
         )}
@@ -72,5 +72,27 @@ function CardSkeletons() {
       <Skeleton className="h-44 rounded-card" />
       <Skeleton className="h-44 rounded-card" />
     </div>
+  );
+}
+
+/** What rented machines have cost, and what those that run now cost by the hour. */
+export function SpendingSummary() {
+  const spending = useQuery(spendingQuery);
+  const providerTitle = useProviderTitle();
+  const figure = (read: (spent: Spending) => number) => (spending.data ? moneyText(read(spending.data)) : spending.isError ? "–" : undefined);
+  const shares = spending.data?.byProvider.filter(({ cost }) => cost > 0) ?? [];
+  return (
+    <>
+      <StatSummary
+        label="Spending"
+        stats={[
+          { name: "Now", value: figure(({ hourlyNow }) => hourlyNow), unit: "an hour" },
+          { name: "Today", value: figure(({ today }) => today) },
+          { name: "This month", value: figure(({ thisMonth }) => thisMonth) },
+          { name: "In all", value: figure(({ total }) => total) },
+        ]}
+      />
+      {shares.length > 0 && <p className="mt-2 text-xs text-dim">{shares.map(({ provider, cost }) => `${providerTitle(provider)} ${moneyText(cost)}`).join(" · ")}</p>}
+    </>
   );
 }

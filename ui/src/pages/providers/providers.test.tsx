@@ -4,14 +4,13 @@ import { cleanup, configure, render, screen, waitFor, within } from "@testing-li
 import userEvent from "@testing-library/user-event";
 import type { ReactNode } from "react";
 import { afterEach, describe, expect, it, vi } from "vitest";
+import { queryClient } from "@/api/client";
 import type { Budget, Provider } from "@/api/providers";
-import { queryClient } from "@/api/query-client";
 import { serveFrom } from "@/test-server";
 import { BudgetsCard } from "./budgets-card";
-import { capabilityRows } from "./capability-words";
 import { ConnectDialog } from "./connect-dialog";
-import { ForgottenButton } from "./forgotten-button";
-import { ProviderCard } from "./provider-card";
+import { capabilityRows, ProviderCard } from "./provider-card";
+import { ReconcileButton } from "./rentals-card";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
 configure({ asyncUtilTimeout: 10_000 });
@@ -109,21 +108,21 @@ it("sets a budget for everything or for one project", async () => {
   await waitFor(() => expect(sent.find(({ method }) => method === "PUT")?.body).toEqual({ scope: "project", projectId: "p", limit: 50, period: "month" }));
 });
 
-async function look(found: object) {
-  serveFrom(({ method }) => ({ body: method === "POST" ? found : { items: [provider()], storage: { ready: true, reason: null } } }));
-  show(<ForgottenButton />);
+async function runCheck(response: object) {
+  serveFrom(({ method }) => ({ body: method === "POST" ? response : { items: [provider()], storage: { ready: true, reason: null } } }));
+  show(<ReconcileButton />);
   await userEvent.click(screen.getByRole("button", { name: "Look for forgotten machines" }));
   return screen.getByRole("status");
 }
 
-describe("looking for forgotten machines", () => {
+describe("the check for machines without a job", () => {
   it("names what was ended", async () => {
-    const said = await look({ ended: [{ provider: "lambda", key: "bloom-1-a1", instanceId: "i" }], unseen: [] });
-    await waitFor(() => expect(said.textContent).toBe("1 machine had no job.bloom-1-a1 at Lambda was ended."));
+    const notice = await runCheck({ ended: [{ provider: "lambda", key: "bloom-1-a1", instanceId: "i" }], unseen: [] });
+    await waitFor(() => expect(notice.textContent).toBe("1 machine had no job.bloom-1-a1 at Lambda was ended."));
   });
 
-  it("does not call everything well where it could not look", async () => {
-    const said = await look({ ended: [], unseen: [{ provider: "lambda", reason: "It did not answer in time." }] });
-    await waitFor(() => expect(said.textContent).toBe("Lambda could not be looked at: It did not answer in time."));
+  it("names the providers that it could not check", async () => {
+    const notice = await runCheck({ ended: [], unseen: [{ provider: "lambda", reason: "It did not answer in time." }] });
+    await waitFor(() => expect(notice.textContent).toBe("Lambda could not be looked at: It did not answer in time."));
   });
 });

@@ -1,24 +1,22 @@
+/** Rented machines, and the button that ends machines without a job. */
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { ServerOff } from "lucide-react";
-import { type Rental, rentalsQuery } from "@/api/providers";
-import { Badge } from "@/components/badge";
+import { useState } from "react";
+import { sentenceOf } from "@/api/problem";
+import { reconcileRentals, type Rental, rentalsQuery, useProviderTitle } from "@/api/providers";
+import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { type Column, DataTable } from "@/components/data-table";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { SkeletonRows } from "@/components/skeleton";
-import { gpuText } from "@/pages/offers/offer-words";
-import { durationText } from "@/text/duration";
-import { moneyText } from "@/text/money";
-import { counted } from "@/text/numbers";
-import { ForgottenButton } from "./forgotten-button";
-import { usePlaceName } from "./place-names";
+import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
+import { Badge, Notice } from "@/components/notice";
+import { gpuText } from "@/pages/offers/offer-selection";
+import { counted, durationText, moneyText } from "@/text/numbers";
 
 /** Machines that cost money at this moment. */
 export function RentalsCard({ connected }: { connected: boolean }) {
   const rentals = useQuery(rentalsQuery(true));
-  const placeName = usePlaceName();
+  const providerTitle = useProviderTitle();
   const columns: Column<Rental>[] = [
     {
       header: "Job",
@@ -32,7 +30,7 @@ export function RentalsCard({ connected }: { connected: boolean }) {
           </Link>
         ),
     },
-    { header: "Machine", cell: (rental) => [placeName(rental.provider), gpuText(rental), rental.region].filter(Boolean).join(" · ") },
+    { header: "Machine", cell: (rental) => [providerTitle(rental.provider), gpuText(rental), rental.region].filter(Boolean).join(" · ") },
     { header: "State", cell: ({ state }) => <Badge tone={state === "running" ? "good" : "teal"}>{state}</Badge> },
     { header: "An hour", end: true, cell: ({ hourly }) => moneyText(hourly) },
     { header: "Billed", end: true, cell: ({ billedSeconds }) => durationText(billedSeconds) },
@@ -52,7 +50,7 @@ export function RentalsCard({ connected }: { connected: boolean }) {
   return (
     <Card>
       <CardHeader title="Machines that run now" note={rentals.data && rentals.data.items.length > 0 && counted(rentals.data.items.length, "machine")}>
-        {connected && <ForgottenButton />}
+        {connected && <ReconcileButton />}
       </CardHeader>
       <Loaded query={rentals} skeleton={<SkeletonRows rows={2} />}>
         {({ items }) =>
@@ -66,5 +64,47 @@ export function RentalsCard({ connected }: { connected: boolean }) {
         }
       </Loaded>
     </Card>
+  );
+}
+
+type CheckResult = { tone: "good" | "bad"; lines: string[] };
+
+/** Ends rented machines without a job at once, instead of waiting for the worker; names the providers that did not answer. */
+export function ReconcileButton() {
+  const providerTitle = useProviderTitle();
+  const [pending, setPending] = useState(false);
+  const [result, setResult] = useState<CheckResult | null>(null);
+
+  async function check() {
+    setPending(true);
+    setResult(null);
+    try {
+      const { ended, unseen } = await reconcileRentals();
+      const blind = unseen.map(({ provider, reason }) => `${providerTitle(provider)} could not be looked at: ${reason}`);
+      const gone = ended.map(({ provider, key }) => `${key} at ${providerTitle(provider)} was ended.`);
+      const first = ended.length > 0 ? `${counted(ended.length, "machine")} had no job.` : unseen.length > 0 ? null : "Every machine that runs has its job.";
+      setResult({ tone: unseen.length > 0 ? "bad" : "good", lines: [...(first ? [first] : []), ...gone, ...blind] });
+    } catch (error) {
+      setResult({ tone: "bad", lines: [sentenceOf(error)] });
+    } finally {
+      setPending(false);
+    }
+  }
+
+  return (
+    <>
+      <Button size="small" pending={pending} onClick={() => void check()}>
+        Look for forgotten machines
+      </Button>
+      <div role="status" className="w-full">
+        {result && (
+          <Notice tone={result.tone} className="grid gap-1 text-sm break-words">
+            {result.lines.map((line) => (
+              <p key={line}>{line}</p>
+            ))}
+          </Notice>
+        )}
+      </div>
+    </>
   );
 }

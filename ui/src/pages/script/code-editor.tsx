@@ -1,6 +1,31 @@
+/** The code editor, with Python coloured by regular expressions. */
 import { type KeyboardEvent, useEffect, useMemo, useRef } from "react";
 import { cn } from "@/components/class-names";
-import { type Kind, pythonPieces } from "./python-colours";
+
+type Kind = "plain" | "comment" | "text" | "keyword" | "number" | "name";
+type Piece = { kind: Kind; text: string };
+
+const COMMENT = String.raw`#[^\n]*`;
+const TEXT = String.raw`\b[rbfuRBFU]{0,2}(?:"""[\s\S]*?(?:"""|$)|'''[\s\S]*?(?:'''|$)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)|"""[\s\S]*?(?:"""|$)|'''[\s\S]*?(?:'''|$)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?`;
+const KEYWORD = String.raw`\b(?:and|as|assert|async|await|break|case|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|match|nonlocal|not|or|pass|raise|return|try|while|with|yield|None|True|False)\b`;
+const NUMBER = String.raw`\b\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?\b`;
+const NAME = String.raw`(?<=\b(?:def|class)\s+)\w+`;
+
+const KINDS = ["comment", "text", "name", "keyword", "number"] as const;
+const PATTERN = new RegExp([COMMENT, TEXT, NAME, KEYWORD, NUMBER].map((part) => `(${part})`).join("|"), "g");
+
+export function pythonPieces(source: string): Piece[] {
+  const pieces: Piece[] = [];
+  let end = 0;
+  for (const match of source.matchAll(PATTERN)) {
+    if (match.index > end) pieces.push({ kind: "plain", text: source.slice(end, match.index) });
+    const group = match.slice(1).findIndex((part) => part !== undefined);
+    pieces.push({ kind: KINDS[group] ?? "plain", text: match[0] });
+    end = match.index + match[0].length;
+  }
+  if (end < source.length) pieces.push({ kind: "plain", text: source.slice(end) });
+  return pieces;
+}
 
 /** A line to show, and a count: asking for the same line twice shows it twice. */
 export type Jump = { line: number; count: number };
@@ -69,10 +94,10 @@ export function CodeEditor({ label, text, onChange, coloured, marked, jump, desc
         {pieces && (
           <div aria-hidden className="pointer-events-none absolute inset-0 overflow-hidden px-2.5 py-2">
             <div ref={behind} className={cn(LAYER, "w-max")}>
-              {pieces.map((piece, place) => (
+              {pieces.map((piece, index) => (
                 // Pieces have no name of their own.
                 // oxlint-disable-next-line react/no-array-index-key
-                <span key={place} className={COLOURS[piece.kind]}>
+                <span key={index} className={COLOURS[piece.kind]}>
                   {piece.text}
                 </span>
               ))}
@@ -92,7 +117,7 @@ export function CodeEditor({ label, text, onChange, coloured, marked, jump, desc
           onScroll={follow}
           onKeyDown={(event) => keepIndent(event, onChange)}
           onChange={(event) => onChange(event.target.value)}
-          // The letters themselves are drawn behind, in colours.
+          // The coloured text is drawn behind.
           className={cn(LAYER, "absolute inset-0 size-full resize-none bg-transparent px-2.5 py-2 caret-text outline-none", pieces && "[-webkit-text-fill-color:transparent]")}
         />
       </div>

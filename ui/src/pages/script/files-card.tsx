@@ -1,21 +1,22 @@
-import { useId, useState } from "react";
-import type { ScriptTemplate } from "@/api/ml-jobs";
+/** The files of a script job: templates, chosen and dropped files, and the editor. */
+import { useQuery } from "@tanstack/react-query";
+import { FileCode, FilePlus, FileText, FolderUp, X } from "lucide-react";
+import { useId, useRef, useState } from "react";
+import { type ScriptTemplate, templatesQuery } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { ConfirmDialog } from "@/components/confirm-dialog";
+import { cn } from "@/components/class-names";
+import { ConfirmDialog } from "@/components/dialog";
+import { DropArea } from "@/uploads/file-input";
+import { Select } from "@/components/input";
+import { Loaded, SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { Select } from "@/components/select";
 import { toast } from "@/components/toasts";
 import { Field } from "@/forms/field";
-import { DropArea } from "@/pages/datasets/drop-area";
 import { bytesText, counted } from "@/text/numbers";
-import { BringFiles } from "./bring-files";
 import { CodeEditor, type Jump } from "./code-editor";
-import { filesDropped } from "./dropped-files";
-import { FileList } from "./file-list";
-import { FirstChoice } from "./first-choice";
-import { type Draft, startedOver, withFiles, withText, withWritten, withoutFile } from "./script-draft";
-import { type Brought, canStart, folderName, isText, readFile, sizeOf, travels, withoutTop } from "./script-files";
+import { type Draft, startedOver, withFiles, withoutFile, withText, withWritten } from "./script-draft";
+import { canStart, filesDropped, folderName, type IncomingFile, isIncluded, isText, readFile, type ScriptFile, sizeOf, withoutTop } from "./script-files";
 
 /** Data belongs into a dataset or a bucket; a job's folder is its programs and what is small. */
 const MOST_BYTES = 20_000_000;
@@ -35,26 +36,26 @@ export function FilesCard({ draft, onChange, onTemplate, marked, jump, mistake }
   const mistakeId = useId();
   const active = draft.files.find((file) => file.path === draft.active);
 
-  async function bring(brought: Brought[]) {
-    const wanted = withoutTop(brought).filter(({ path }) => travels(path));
+  async function bring(incoming: IncomingFile[]) {
+    const wanted = withoutTop(incoming).filter(({ path }) => isIncluded(path));
     const size = wanted.reduce((sum, { file }) => sum + file.size, 0);
-    if (wanted.length === 0) return setFailure(brought.length > 0 ? "There is nothing to send in it: hidden files and caches stay behind." : null);
+    if (wanted.length === 0) return setFailure(incoming.length > 0 ? "There is nothing to send in it: hidden files and caches stay behind." : null);
     if (size > MOST_BYTES) return setFailure(`${bytesText(size)} are too many for a job’s folder: it takes ${bytesText(MOST_BYTES)}. Leave out data and weights; a dataset or an address in the script brings them.`);
     setFailure(null);
     const files = await Promise.all(wanted.map(readFile));
-    const name = folderName(brought);
+    const name = folderName(incoming);
     onChange((before) => ({ ...withFiles(before, files), name: before.name || name }));
-    const behind = brought.length - wanted.length;
+    const behind = incoming.length - wanted.length;
     toast(`${counted(files.length, "file")} added${behind > 0 ? `, ${behind} hidden or made anew left out` : ""}.`);
   }
 
   return (
-    <DropArea text="Drop to add" onDrop={(_, transfer) => void filesDropped(transfer, travels).then(bring)}>
+    <DropArea text="Drop to add" onDrop={(_, transfer) => void filesDropped(transfer, isIncluded).then(bring)}>
       <Card>
         <CardHeader title="Script" note={draft.files.length > 0 && `${counted(draft.files.length, "file")}, ${bytesText(draft.files.reduce((sum, file) => sum + sizeOf(file), 0))}`}>
           {draft.files.length > 0 && (
             <div className="flex flex-wrap gap-2">
-              <BringFiles size="small" onBring={(brought) => void bring(brought)} />
+              <BringFiles size="small" onBring={(incoming) => void bring(incoming)} />
               <Button size="small" onClick={() => setLeaving(true)}>
                 Start over
               </Button>
@@ -67,7 +68,7 @@ export function FilesCard({ draft, onChange, onTemplate, marked, jump, mistake }
           </Notice>
         )}
         {draft.files.length === 0 ? (
-          <FirstChoice onBring={(brought) => void bring(brought)} onWrite={() => onChange(withWritten)} onTemplate={onTemplate} />
+          <FirstChoice onBring={(incoming) => void bring(incoming)} onWrite={() => onChange(withWritten)} onTemplate={onTemplate} />
         ) : (
           <>
             <FileList
@@ -115,5 +116,118 @@ function EntryChoice({ draft, onChange }: Pick<FilesCardProps, "draft" | "onChan
     <Field label="The job starts with" className="mt-3 sm:max-w-xs">
       {(control) => <Select {...control} value={draft.entry ?? ""} onChange={(event) => onChange((before) => ({ ...before, entry: event.target.value }))} options={programs.map(({ path }) => [path, path] as const)} />}
     </Field>
+  );
+}
+
+/** React knows no `webkitdirectory`; every browser does. */
+const WHOLE_FOLDER = { webkitdirectory: "" } as object;
+
+type BringFilesProps = { onBring: (incoming: IncomingFile[]) => void; size?: "small" };
+
+/** Two buttons that open the disk: for a folder with everything in it, or for single files. */
+function BringFiles({ onBring, size }: BringFilesProps) {
+  const folder = useRef<HTMLInputElement>(null);
+  const files = useRef<HTMLInputElement>(null);
+  const take = (input: HTMLInputElement) => {
+    onBring([...(input.files ?? [])].map((file) => ({ path: file.webkitRelativePath || file.name, file })));
+    // The same file can be chosen twice in a row.
+    input.value = "";
+  };
+  return (
+    <>
+      <input ref={folder} type="file" aria-label="Choose a folder" hidden {...WHOLE_FOLDER} onChange={(event) => take(event.target)} />
+      <input ref={files} type="file" aria-label="Choose files" hidden multiple onChange={(event) => take(event.target)} />
+      <Button size={size} onClick={() => folder.current?.click()}>
+        <FolderUp aria-hidden />
+        Choose a folder
+      </Button>
+      <Button size={size} onClick={() => files.current?.click()}>
+        <FilePlus aria-hidden />
+        Choose files
+      </Button>
+    </>
+  );
+}
+
+type FirstChoiceProps = { onBring: (incoming: IncomingFile[]) => void; onWrite: () => void; onTemplate: (template: ScriptTemplate) => void };
+
+/** An empty page: bring a folder, write something, or take a template. */
+function FirstChoice({ onBring, onWrite, onTemplate }: FirstChoiceProps) {
+  return (
+    <div className="grid gap-5">
+      <div className="grid justify-items-center gap-3 rounded-card border-2 border-dashed border-line-strong px-4 py-7 text-center">
+        <p className="text-lg font-[560]">Drop a folder with your script here.</p>
+        <p className="max-w-lg text-dim">Nothing in it has to know of GPU Bloom: progress is read from what it prints, checkpoints from what it saves.</p>
+        <div className="flex flex-wrap justify-center gap-2">
+          <BringFiles onBring={onBring} />
+          <Button onClick={onWrite}>
+            <FileCode aria-hidden />
+            Write or paste one
+          </Button>
+        </div>
+      </div>
+      <TemplateList onTemplate={onTemplate} />
+    </div>
+  );
+}
+
+function TemplateList({ onTemplate }: { onTemplate: (template: ScriptTemplate) => void }) {
+  const templates = useQuery(templatesQuery);
+  return (
+    <section aria-labelledby="templates">
+      <h3 id="templates" className="mb-2 text-xs text-dim">
+        Or start from a template: each runs as it is
+      </h3>
+      <Loaded query={templates} skeleton={<SkeletonRows rows={3} className="h-16" />}>
+        {(loaded) => (
+          <ul className="grid gap-2 sm:grid-cols-2">
+            {loaded.map((template) => (
+              <li key={template.name} className="grid">
+                <button
+                  type="button"
+                  onClick={() => onTemplate(template)}
+                  className="flex flex-col justify-start rounded-control border border-line-strong px-3.5 py-2.5 text-left transition-colors duration-150 hover:border-violet-soft/50 hover:bg-white/4"
+                >
+                  <span className="block font-[570]">{template.title}</span>
+                  <span className="mt-0.5 block text-xs text-dim">{template.description}</span>
+                </button>
+              </li>
+            ))}
+          </ul>
+        )}
+      </Loaded>
+    </section>
+  );
+}
+
+type FileListProps = { files: readonly ScriptFile[]; active: string | null; entry: string | null; onOpen: (path: string) => void; onRemove: (path: string) => void };
+
+/** The files of the job. A text opens in the editor; others only travel along. */
+function FileList({ files, active, entry, onOpen, onRemove }: FileListProps) {
+  return (
+    <ul aria-label="Files" className="mb-2.5 flex max-h-36 flex-wrap gap-1.5 overflow-y-auto p-0.5">
+      {files.map((file) => (
+        <li
+          key={file.path}
+          className={cn("inline-flex max-w-full items-center rounded-lg border text-xs", file.path === active ? "border-violet-bright bg-violet/15" : "border-line-strong")}
+        >
+          {isText(file) ? (
+            <button type="button" aria-pressed={file.path === active} onClick={() => onOpen(file.path)} className="min-w-0 truncate rounded-l-lg py-1 pl-2.5 text-left max-sm:py-2">
+              {file.path}
+              {file.path === entry && <span className="ml-1.5 text-teal-soft">starts</span>}
+            </button>
+          ) : (
+            <span className="inline-flex min-w-0 items-center gap-1.5 py-1 pl-2.5 text-dim max-sm:py-2">
+              <FileText aria-hidden className="size-3.5 shrink-0" />
+              <span className="truncate">{file.path}</span>
+              <span className="shrink-0">{bytesText(sizeOf(file))}</span>
+            </span>
+          )}
+          <button type="button" aria-label={`Remove ${file.path}`} onClick={() => onRemove(file.path)} className="grid size-6 shrink-0 place-items-center rounded-r-lg text-dim hover:text-text max-sm:size-9">
+            <X aria-hidden className="size-3.5" />
+          </button>
+        </li>
+      ))}
+    </ul>
   );
 }

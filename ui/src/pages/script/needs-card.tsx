@@ -1,29 +1,112 @@
+/** What a script needs, as detected in it: values, confidence, the lines that say so, and a person's overrides. */
+import { useQuery } from "@tanstack/react-query";
 import { ChevronRight } from "lucide-react";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { sentenceOf } from "@/api/problem";
-import type { Found, Requirements } from "@/api/scripts";
+import { type Confidence, type Detected, type Evidence, type Requirements, requirementsQuery } from "@/api/scripts";
 import { Card, CardHeader } from "@/components/card";
+import { cn } from "@/components/class-names";
 import { Input } from "@/components/input";
+import { SkeletonRows, Updating } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { SkeletonRows } from "@/components/skeleton";
-import { Updating } from "@/components/updating";
 import { Field } from "@/forms/field";
-import { hoursText } from "@/text/hours";
-import { EvidenceLinks, type ShowLine, Sureness } from "./evidence-links";
-import { type NeedRow, needRows } from "./need-words";
-import type { DraftMistakes, Overruled } from "./script-draft";
-import type { Needs } from "./use-needs";
+import { parseNumber } from "@/forms/rules";
+import { countText, hoursText, parametersText } from "@/text/numbers";
+import { type Draft, type DraftMistakes, type Overrides, scriptRequest } from "./script-draft";
+
+const PAUSE = 500;
+
+/** What the script needs, once the typing pauses. */
+export function useNeeds(draft: Pick<Draft, "files" | "entry" | "arguments">) {
+  const wanted = JSON.stringify(scriptRequest(draft));
+  const [settled, setSettled] = useState(wanted);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(wanted), PAUSE);
+    return () => clearTimeout(timer);
+  }, [wanted]);
+  const request = JSON.parse(settled) as ReturnType<typeof scriptRequest>;
+  const answer = useQuery(requirementsQuery(request));
+  // What an earlier text needed says nothing about one that cannot be read.
+  const requirements = request !== null && !answer.isError ? (answer.data ?? null) : null;
+  return { answer, requirements, empty: request === null, behind: settled !== wanted || answer.isPlaceholderData };
+}
+
+type Needs = ReturnType<typeof useNeeds>;
+
+const stated = <Value,>(value: Value): Detected<Value> => ({ value, confidence: "stated", evidence: [], reason: "You said so." });
+
+/** The detected requirements, with a person's overrides. */
+export function withOverrides(requirements: Requirements, { gpus, memory, hours }: Overrides): Requirements {
+  const [count, gigabytes, duration] = [gpus, memory, hours].map(parseNumber);
+  return {
+    ...requirements,
+    gpus: count && Number.isInteger(count) && count > 0 ? stated(count) : requirements.gpus,
+    gpuMemoryGb: gigabytes && gigabytes > 0 ? stated(gigabytes) : requirements.gpuMemoryGb,
+    durationHours: duration && duration > 0 ? stated(duration) : requirements.durationHours,
+  };
+}
+
+/** One thing a script needs: what, how sure, why, and the lines that say so. */
+type NeedRow = { name: string; value: string; confidence: Confidence; reason: string | null; evidence: Evidence[] };
+
+const METHODS = { full: "all weights", lora: "LoRA", qlora: "QLoRA" };
+const PURPOSES = { train: "training", infer: "running a model", other: "something else" };
+
+/** Everything but the three figures that can be overridden. Where nothing was detected there is no row. */
+export function needRows(requirements: Requirements): NeedRow[] {
+  const rows: NeedRow[] = [];
+  const one = <Value,>(name: string, given: Detected<Value> | null, text: (value: Value) => string | null) => {
+    const value = given && text(given.value);
+    if (given && value !== null && value !== "") rows.push({ name, value: value ?? "", confidence: given.confidence, reason: given.reason, evidence: given.evidence });
+  };
+  const several = (name: string, given: Detected<string>[]) => {
+    if (given.length === 0) return;
+    rows.push({ name, value: given.map(({ value }) => value).join(", "), confidence: leastSure(given), reason: given.map(({ reason }) => reason).find(Boolean) ?? null, evidence: given.flatMap(({ evidence }) => evidence) });
+  };
+  one("What it does", requirements.purpose, (purpose) => PURPOSES[purpose]);
+  several("Model", requirements.models);
+  one("Parameters", requirements.parameters, parametersText);
+  one("Trained", requirements.method, (method) => METHODS[method]);
+  one("Rows at once", requirements.batch, countText);
+  one("Gathered over", requirements.accumulation, (count) => (count > 1 ? `${countText(count)} batches` : null));
+  one("Tokens a row", requirements.sequence, countText);
+  one("Precision", requirements.dtype, String);
+  one("Steps", requirements.iterations, countText);
+  one("Epochs", requirements.epochs, countText);
+  several("Data", requirements.datasets);
+  several("Libraries", requirements.frameworks);
+  several("Packages", requirements.packages);
+  several("Several GPUs by", requirements.parallelism);
+  several("Reports to", requirements.trackers);
+  one("Several machines", requirements.multiNode, (yes) => (yes ? "yes" : null));
+  one("At the keyboard", requirements.interactive, (yes) => (yes ? "needs somebody" : null));
+  one("Saves with", requirements.checkpoints, ({ savesWith }) => savesWith);
+  one("Goes on with", requirements.checkpoints, ({ resumesWith }) => resumesWith ?? "nothing: it starts anew after a stop");
+  one("TensorBoard", requirements.writesTensorboard, (yes) => (yes ? "yes" : null));
+  return rows;
+}
+
+const ORDER: Confidence[] = ["stated", "derived", "assumed"];
+
+const leastSure = (given: Detected<string>[]): Confidence => ORDER[Math.max(...given.map(({ confidence }) => ORDER.indexOf(confidence)))] ?? "assumed";
+
+/** The lines of a file that something was found on. */
+export function markedLines(requirements: Requirements | null, file: string | null, entry: string | null): Set<number> {
+  if (requirements === null) return new Set();
+  const all = [...needRows(requirements), requirements.gpus, requirements.gpuMemoryGb, requirements.durationHours].flatMap(({ evidence }) => evidence);
+  return new Set(all.filter((each) => each.line > 0 && (each.file ?? entry) === file).map(({ line }) => line));
+}
 
 type NeedsCardProps = {
   needs: Needs;
-  overruled: Overruled;
+  overrides: Overrides;
   mistakes: DraftMistakes;
-  onOverrule: (change: Partial<Overruled>) => void;
+  onOverride: (change: Partial<Overrides>) => void;
   onShow: ShowLine;
 };
 
-/** What the script was found to need, value by value. The three that decide what it costs can be overruled. */
-export function NeedsCard({ needs, overruled, mistakes, onOverrule, onShow }: NeedsCardProps) {
+/** The detected requirements of the script, value by value. The three that decide what it costs can be overridden. */
+export function NeedsCard({ needs, overrides, mistakes, onOverride, onShow }: NeedsCardProps) {
   return (
     <Card aria-label="What it needs">
       <CardHeader title="What it needs" note="read from the script, nothing is run" />
@@ -32,8 +115,8 @@ export function NeedsCard({ needs, overruled, mistakes, onOverrule, onShow }: Ne
           <p className="text-sm text-dim">Once there is a script, this says what it needs: GPUs, memory, hours, packages, each with the line that says so.</p>
         ) : needs.answer.isError ? (
           <Notice tone="bad">{sentenceOf(needs.answer.error)}</Notice>
-        ) : needs.found ? (
-          <Values found={needs.found} overruled={overruled} mistakes={mistakes} onOverrule={onOverrule} onShow={onShow} />
+        ) : needs.requirements ? (
+          <Values requirements={needs.requirements} overrides={overrides} mistakes={mistakes} onOverride={onOverride} onShow={onShow} />
         ) : (
           <SkeletonRows rows={5} />
         )}
@@ -42,21 +125,21 @@ export function NeedsCard({ needs, overruled, mistakes, onOverrule, onShow }: Ne
   );
 }
 
-type ValuesProps = Omit<NeedsCardProps, "needs"> & { found: Requirements };
+type ValuesProps = Omit<NeedsCardProps, "needs"> & { requirements: Requirements };
 
-function Values({ found, overruled, mistakes, onOverrule, onShow }: ValuesProps) {
+function Values({ requirements, overrides, mistakes, onOverride, onShow }: ValuesProps) {
   // On a phone the figures that decide come first, and the offers soon after them.
   const [open, setOpen] = useState(() => window.matchMedia("(min-width: 64rem)").matches);
-  const figure = (name: keyof Overruled, label: string, given: Found<number>, text: string) => (
-    <Figure label={label} given={given} found={text} value={overruled[name]} error={mistakes[name]} onChange={(value) => onOverrule({ [name]: value })} onShow={onShow} />
+  const figure = (name: keyof Overrides, label: string, given: Detected<number>, text: string) => (
+    <Figure label={label} given={given} detected={text} value={overrides[name]} error={mistakes[name]} onChange={(value) => onOverride({ [name]: value })} onShow={onShow} />
   );
   return (
     <div className="grid gap-3">
-      {found.referenceGpu === null && <p className="text-sm text-dim">It needs no GPU.</p>}
+      {requirements.referenceGpu === null && <p className="text-sm text-dim">It needs no GPU.</p>}
       <div className="grid gap-3 sm:grid-cols-3 lg:grid-cols-1">
-        {figure("gpus", "GPUs", found.gpus, String(found.gpus.value))}
-        {figure("memory", "Memory of each GPU, in GB", found.gpuMemoryGb, String(found.gpuMemoryGb.value))}
-        {figure("hours", found.referenceGpu ? `Hours on ${found.referenceGpu}` : "Hours", found.durationHours, hoursFound(found.durationHours.value))}
+        {figure("gpus", "GPUs", requirements.gpus, String(requirements.gpus.value))}
+        {figure("memory", "Memory of each GPU, in GB", requirements.gpuMemoryGb, String(requirements.gpuMemoryGb.value))}
+        {figure("hours", requirements.referenceGpu ? `Hours on ${requirements.referenceGpu}` : "Hours", requirements.durationHours, hoursDetected(requirements.durationHours.value))}
       </div>
       <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)} className="group border-t border-line pt-3">
         <summary className="flex w-max cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">
@@ -64,12 +147,12 @@ function Values({ found, overruled, mistakes, onOverrule, onShow }: ValuesProps)
           Everything that was found
         </summary>
         <dl className="mt-2.5 grid gap-2 text-sm">
-          {needRows(found).map((row) => (
+          {needRows(requirements).map((row) => (
             <Row key={row.name} row={row} onShow={onShow} />
           ))}
         </dl>
       </details>
-      {found.notes.map((note) => (
+      {requirements.notes.map((note) => (
         <p key={note} className="text-xs text-dim">
           {note}
         </p>
@@ -78,22 +161,22 @@ function Values({ found, overruled, mistakes, onOverrule, onShow }: ValuesProps)
   );
 }
 
-const hoursFound = (hours: number) => (hours >= 1 ? String(Number(hours.toPrecision(3))) : `${Number(hours.toPrecision(2))} (${hoursText(hours)})`);
+const hoursDetected = (hours: number) => (hours >= 1 ? String(Number(hours.toPrecision(3))) : `${Number(hours.toPrecision(2))} (${hoursText(hours)})`);
 
-type FigureProps = { label: string; given: Found<number>; found: string; value: string; error?: string; onChange: (value: string) => void; onShow: ShowLine };
+type FigureProps = { label: string; given: Detected<number>; detected: string; value: string; error?: string; onChange: (value: string) => void; onShow: ShowLine };
 
-function Figure({ label, given, found, value, error, onChange, onShow }: FigureProps) {
+function Figure({ label, given, detected, value, error, onChange, onShow }: FigureProps) {
   const own = value.trim() !== "" && !error;
   const help = (
     <span className="flex flex-wrap items-center gap-x-2 gap-y-1">
-      {own ? <span>yours; the script: {found}</span> : <Sureness confidence={given.confidence} />}
+      {own ? <span>yours; the script: {detected}</span> : <Sureness confidence={given.confidence} />}
       {!own && <EvidenceLinks of={label} evidence={given.evidence} onShow={onShow} />}
       {!own && given.reason && <span className="basis-full">{given.reason}</span>}
     </span>
   );
   return (
     <Field label={label} error={error} help={help}>
-      {(control) => <Input {...control} value={value} placeholder={found} inputMode="decimal" autoComplete="off" onChange={(event) => onChange(event.target.value)} />}
+      {(control) => <Input {...control} value={value} placeholder={detected} inputMode="decimal" autoComplete="off" onChange={(event) => onChange(event.target.value)} />}
     </Field>
   );
 }
@@ -111,3 +194,53 @@ function Row({ row, onShow }: { row: NeedRow; onShow: ShowLine }) {
     </div>
   );
 }
+
+type ShowLine = (evidence: Evidence) => void;
+
+const VISIBLE_LOCATIONS = 4;
+const TONES: Record<Confidence, string> = { stated: "text-success-soft", derived: "text-teal-soft", assumed: "text-warning" };
+const MEANINGS: Record<Confidence, string> = {
+  stated: "the script says so",
+  derived: "follows from what the script says",
+  assumed: "a rule of thumb: the script does not say",
+};
+
+/** How sure a value is, in one word. */
+function Sureness({ confidence }: { confidence: Confidence }) {
+  return (
+    <span title={MEANINGS[confidence]} className={cn("font-[540]", TONES[confidence])}>
+      {confidence}
+    </span>
+  );
+}
+
+/** The lines that a value rests on; each shows itself in the editor. */
+function EvidenceLinks({ of, evidence, onShow }: { of: string; evidence: readonly Evidence[]; onShow: ShowLine }) {
+  const seen = new Set<string>();
+  const locations = evidence.filter((each) => !seen.has(locationText(each)) && seen.add(locationText(each)));
+  if (locations.length === 0) return null;
+  return (
+    <span className="inline-flex flex-wrap gap-x-2">
+      {locations.slice(0, VISIBLE_LOCATIONS).map((each) =>
+        each.line === 0 ? (
+          <span key={locationText(each)} title={each.text}>
+            command line
+          </span>
+        ) : (
+          <button
+            key={locationText(each)}
+            type="button"
+            title={each.text}
+            aria-label={`${of}: show ${locationText(each)}`}
+            onClick={() => onShow(each)}
+            className="text-violet-soft underline-offset-3 hover:underline max-sm:py-1"
+          >
+            {locationText(each)}
+          </button>
+        ),
+      )}
+    </span>
+  );
+}
+
+const locationText = ({ line, file }: Evidence) => (line === 0 ? "command line" : file ? `${file}, line ${line}` : `line ${line}`);

@@ -4,7 +4,7 @@ import { cleanup, configure, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, expect, it, vi } from "vitest";
 import { ApiProblem } from "@/api/problem";
-import { queryClient } from "@/api/query-client";
+import { queryClient } from "@/api/client";
 import { serveFrom } from "@/test-server";
 import { QuoteDialog } from "./quote-dialog";
 

@@ -1,25 +1,24 @@
 import { useState } from "react";
-import type { ScriptQuote } from "@/api/ml-jobs";
 import { sentenceOf } from "@/api/problem";
+import { useProviderTitle } from "@/api/providers";
+import type { ScriptQuote } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
+import { Facts } from "@/components/figures";
 import { Notice } from "@/components/notice";
-import { parseNumber } from "@/forms/number-rules";
-import { Facts } from "@/pages/jobs/facts";
-import { gpuText } from "@/pages/offers/offer-words";
-import { usePlaceName } from "@/pages/providers/place-names";
-import { hoursText } from "@/text/hours";
-import { moneyRange, moneyText } from "@/text/money";
+import { parseNumber } from "@/forms/rules";
+import { gpuText } from "@/pages/offers/offer-selection";
+import { hoursText, moneyRange, moneyText } from "@/text/numbers";
 import type { Draft } from "./script-draft";
 
 type QuoteDialogProps = { quote: ScriptQuote; draft: Pick<Draft, "budget" | "maxHours">; onStart: () => Promise<void>; onClose: () => void };
 
-/** The last look before money is spent: everything was checked, nothing is rented yet. */
+/** The last confirmation before money is spent: everything was checked, nothing is rented yet. */
 export function QuoteDialog({ quote, draft, onStart, onClose }: QuoteDialogProps) {
-  const placeName = usePlaceName();
+  const providerTitle = useProviderTitle();
   const [pending, setPending] = useState(false);
   const [failure, setFailure] = useState<string | null>(null);
-  const machine = [placeName(quote.provider), quote.offer && gpuText(quote.offer), quote.offer?.region].filter(Boolean).join(" · ");
+  const machine = [providerTitle(quote.provider), quote.offer && gpuText(quote.offer), quote.offer?.region].filter(Boolean).join(" · ");
 
   async function start() {
     setPending(true);
@@ -51,7 +50,7 @@ export function QuoteDialog({ quote, draft, onStart, onClose }: QuoteDialogProps
       )}
       <div className="mt-5 flex justify-end gap-2">
         <Button onClick={onClose}>Not yet</Button>
-        <Button look="primary" pending={pending} onClick={() => void start()}>
+        <Button variant="primary" pending={pending} onClick={() => void start()}>
           Rent and start
         </Button>
       </div>

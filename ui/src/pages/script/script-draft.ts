@@ -1,13 +1,49 @@
-/** What somebody has put together on the page, until it is a job. */
-import type { NewScriptJob, ScriptTemplate } from "@/api/ml-jobs";
-import type { OfferChoice } from "@/pages/offers/offer-words";
-import type { PlaceWish } from "@/pages/offers/use-places";
-import { numberMistake, parseNumber } from "@/forms/number-rules";
-import { commandText, commandWords } from "./command-words";
-import { type ScriptFile, entryOf, fileBodies, isText, merged } from "./script-files";
+/**
+ * The draft of a script job, until it is submitted.
+ * A draft lives as long as its tab: connecting a provider on another page, or a reload, loses nothing. It never leaves
+ * the browser, and is deleted at sign-out.
+ */
+import { useEffect, useState } from "react";
+import { isSignedIn } from "@/api/auth";
+import type { NewScriptJob, ScriptTemplate } from "@/api/scripts";
+import { numberMistake, parseNumber } from "@/forms/rules";
+import type { OfferChoice, OfferPreference } from "@/pages/offers/offer-selection";
+import { useCurrentUser } from "@/shell/session";
+import { bytesOf, entryOf, fileBodies, isText, merged, type ScriptFile } from "./script-files";
+
+/** Cuts a command line into its words as a shell would, as far as people write them: spaces, quotes, backslashes. */
+export function commandWords(text: string): { words: string[]; mistake: string | null } {
+  const words: string[] = [];
+  let word: string | null = null;
+  let quote: string | null = null;
+  for (let at = 0; at < text.length; at += 1) {
+    const sign = text.charAt(at);
+    if (quote !== null) {
+      if (sign === quote) quote = null;
+      else if (sign === "\\" && quote === '"' && /["\\]/.test(text.charAt(at + 1))) word += text.charAt((at += 1));
+      else word += sign;
+    } else if (sign === '"' || sign === "'") {
+      quote = sign;
+      word ??= "";
+    } else if (/\s/.test(sign)) {
+      if (word !== null) words.push(word);
+      word = null;
+    } else {
+      word = (word ?? "") + (sign === "\\" ? text.charAt((at += 1)) : sign);
+    }
+  }
+  if (word !== null) words.push(word);
+  return { words, mistake: quote === null ? null : `A quote is not closed: ${quote}` };
+}
+
+const PLAIN = /^[\w@%+=:,./-]+$/;
+
+/** Words as one line that is cut into the same words again. */
+export const commandText = (words: readonly string[]) =>
+  words.map((word) => (PLAIN.test(word) ? word : `"${word.replaceAll(/["\\]/g, (sign) => `\\${sign}`)}"`)).join(" ");
 
 /** Values that a person knows better than what was read in the script; "" where they do not. */
-export type Overruled = { gpus: string; memory: string; hours: string };
+export type Overrides = { gpus: string; memory: string; hours: string };
 
 export type Draft = {
   files: readonly ScriptFile[];
@@ -21,9 +57,9 @@ export type Draft = {
   name: string;
   /** "" leaves it to the server. */
   project: string;
-  overruled: Overruled;
+  overrides: Overrides;
   /** Where it should run. */
-  place: PlaceWish;
+  offer: OfferPreference;
   budget: string;
   maxHours: string;
   network: boolean;
@@ -39,23 +75,23 @@ export const EMPTY: Draft = {
   packages: "",
   name: "",
   project: "",
-  overruled: { gpus: "", memory: "", hours: "" },
-  place: { picked: null, made: null },
+  overrides: { gpus: "", memory: "", hours: "" },
+  offer: { picked: null, preferred: null },
   budget: "",
   maxHours: "",
   network: false,
   confirmed: false,
 };
 
-export const WRITTEN = "train.py";
+const WRITTEN = "train.py";
 
 export const withWritten = (draft: Draft): Draft => withFiles(draft, [{ path: WRITTEN, text: "" }]);
 
 export function withFiles(draft: Draft, added: readonly ScriptFile[]): Draft {
   const files = merged(draft.files, added);
   const entry = files.some(({ path }) => path === draft.entry) ? draft.entry : entryOf(files);
-  const [shown] = [entry, added.find(isText)?.path].filter((path) => files.some((file) => file.path === path && isText(file)));
-  const active = draft.active !== null && files.some(({ path }) => path === draft.active) ? draft.active : (shown ?? null);
+  const [firstText] = [entry, added.find(isText)?.path].filter((path) => files.some((file) => file.path === path && isText(file)));
+  const active = draft.active !== null && files.some(({ path }) => path === draft.active) ? draft.active : (firstText ?? null);
   return { ...draft, files, entry, active };
 }
 
@@ -66,16 +102,16 @@ export function withoutFile(draft: Draft, path: string): Draft {
 
 export const withText = (draft: Draft, path: string, text: string): Draft => ({ ...draft, files: draft.files.map((file) => (file.path === path ? { path, text } : file)) });
 
-/** A template takes the place of all files, and leaves limits as they are. */
+/** A template replaces all files and leaves the limits as they are. */
 export function fromTemplate(draft: Draft, template: ScriptTemplate): Draft {
-  const empty = { ...draft, files: [], entry: null, active: null, overruled: EMPTY.overruled };
-  const place = { picked: null, made: { provider: template.provider, gpu: template.gpu } };
-  return { ...withFiles(empty, template.files), place, name: template.title, arguments: commandText(template.arguments), datasets: template.datasets.join(", ") };
+  const empty = { ...draft, files: [], entry: null, active: null, overrides: EMPTY.overrides };
+  const offer = { picked: null, preferred: { provider: template.provider, gpu: template.gpu } };
+  return { ...withFiles(empty, template.files), offer, name: template.title, arguments: commandText(template.arguments), datasets: template.datasets.join(", ") };
 }
 
 export const startedOver = (draft: Draft): Draft => ({ ...EMPTY, project: draft.project, budget: draft.budget, maxHours: draft.maxHours });
 
-export const entryText = ({ files, entry }: Pick<Draft, "files" | "entry">): string | null => {
+const entryText = ({ files, entry }: Pick<Draft, "files" | "entry">): string | null => {
   const file = files.find(({ path }) => path === entry);
   return file && isText(file) ? file.text : null;
 };
@@ -87,50 +123,50 @@ const MOST_CHARACTERS = 500_000;
 export function scriptRequest({ files, entry, arguments: line }: Pick<Draft, "files" | "entry" | "arguments">) {
   const script = entryText({ files, entry });
   if (script === null || script.trim() === "") return null;
-  const beside: Record<string, string> = {};
-  let room = MOST_CHARACTERS - script.length;
+  const otherFiles: Record<string, string> = {};
+  let charactersLeft = MOST_CHARACTERS - script.length;
   for (const file of files) {
     // Only programs and settings say what is needed; data does not.
     if (file.path === entry || !isText(file) || !/\.(py|json|ya?ml|toml)$|(^|\/)requirements[^/]*\.txt$/.test(file.path)) continue;
-    if (file.text.length > room || Object.keys(beside).length === MOST_FILES) continue;
-    room -= file.text.length;
-    beside[file.path] = file.text;
+    if (file.text.length > charactersLeft || Object.keys(otherFiles).length === MOST_FILES) continue;
+    charactersLeft -= file.text.length;
+    otherFiles[file.path] = file.text;
   }
-  return { script, files: beside, arguments: commandWords(line).words };
+  return { script, files: otherFiles, arguments: commandWords(line).words };
 }
 
-export type DraftMistakes = Partial<Record<"files" | "arguments" | "budget" | "maxHours" | keyof Overruled, string>>;
+export type DraftMistakes = Partial<Record<"files" | "arguments" | "budget" | "maxHours" | keyof Overrides, string>>;
 
 export function mistakesIn(draft: Draft): DraftMistakes {
   const text = entryText(draft);
-  const found: Record<keyof DraftMistakes, string | null | undefined> = {
+  const mistakes: Record<keyof DraftMistakes, string | null | undefined> = {
     files: draft.files.length === 0 ? "Choose a template, bring a folder, or write a script." : text === null || text.trim() === "" ? "Choose which script the job begins with; it must not be empty." : null,
     arguments: commandWords(draft.arguments).mistake,
     budget: numberMistake(draft.budget, { above: 0, most: 1_000_000 }, false),
     maxHours: numberMistake(draft.maxHours, { above: 0, most: 100_000 }, false),
-    gpus: numberMistake(draft.overruled.gpus, { least: 1, most: 1_024 }, true),
-    memory: numberMistake(draft.overruled.memory, { above: 0, most: 100_000 }, false),
-    hours: numberMistake(draft.overruled.hours, { above: 0, most: 100_000 }, false),
+    gpus: numberMistake(draft.overrides.gpus, { least: 1, most: 1_024 }, true),
+    memory: numberMistake(draft.overrides.memory, { above: 0, most: 100_000 }, false),
+    hours: numberMistake(draft.overrides.hours, { above: 0, most: 100_000 }, false),
   };
-  return Object.fromEntries(Object.entries(found).filter(([, mistake]) => mistake)) as DraftMistakes;
+  return Object.fromEntries(Object.entries(mistakes).filter(([, mistake]) => mistake)) as DraftMistakes;
 }
 
 const words = (text: string) => text.split(/[\s,]+/).filter(Boolean);
 
-/** What starts the job. A place of null is this machine. */
-export function jobBody(draft: Draft, place: OfferChoice | null): NewScriptJob {
-  const { gpus, memory, hours } = draft.overruled;
-  const said = { gpus: parseNumber(gpus), gpu_memory_gb: parseNumber(memory), duration_hours: parseNumber(hours) };
-  const overrules = Object.entries(said).filter((pair): pair is [string, number] => pair[1] !== null);
+/** The request that starts the job. An offer of null is this machine. */
+export function jobBody(draft: Draft, offer: OfferChoice | null): NewScriptJob {
+  const { gpus, memory, hours } = draft.overrides;
+  const values = { gpus: parseNumber(gpus), gpu_memory_gb: parseNumber(memory), duration_hours: parseNumber(hours) };
+  const overrides = Object.entries(values).filter((pair): pair is [string, number] => pair[1] !== null);
   return {
     files: fileBodies(draft.files),
     entry: draft.entry ?? WRITTEN,
     arguments: commandWords(draft.arguments).words,
     name: draft.name.trim() || null,
     project_id: draft.project || null,
-    provider: place?.provider ?? "local",
-    offer: place,
-    requirements: overrules.length > 0 ? Object.fromEntries(overrules) : null,
+    provider: offer?.provider ?? "local",
+    offer,
+    requirements: overrides.length > 0 ? Object.fromEntries(overrides) : null,
     datasets: words(draft.datasets),
     packages: draft.packages.trim() === "" ? null : words(draft.packages),
     budget: parseNumber(draft.budget),
@@ -139,3 +175,70 @@ export function jobBody(draft: Draft, place: OfferChoice | null): NewScriptJob {
     confirmed: draft.confirmed,
   };
 }
+
+const STORAGE_KEY = "script draft";
+/** Folders have megabytes; they are not written down at every key. */
+const PAUSE = 400;
+
+let kept: { owner: string; draft: Draft } | null = null;
+
+type Stored = { owner: string; draft: Omit<Draft, "files">; files: ReturnType<typeof fileBodies> };
+
+/** False where there is more than a browser keeps. */
+export function saveDraft(owner: string, draft: Draft): boolean {
+  try {
+    sessionStorage.removeItem(STORAGE_KEY);
+    if (draft.files.length === 0) return true;
+    const { files, ...rest } = draft;
+    sessionStorage.setItem(STORAGE_KEY, JSON.stringify({ owner, draft: rest, files: fileBodies(files) } satisfies Stored));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export function loadDraft(owner: string): Draft {
+  try {
+    const stored = JSON.parse(sessionStorage.getItem(STORAGE_KEY) ?? "null") as Stored | null;
+    if (stored?.owner !== owner) return EMPTY;
+    const files = stored.files.map((file): ScriptFile => ("text" in file ? file : { path: file.path, bytes: bytesOf(file.base64) }));
+    // Running without a sandbox is confirmed each time.
+    return { ...EMPTY, ...stored.draft, files, confirmed: false };
+  } catch {
+    return EMPTY;
+  }
+}
+
+export function useDraft() {
+  const { id: owner } = useCurrentUser();
+  const [draft, show] = useState<Draft>(() => (kept?.owner === owner ? kept.draft : loadDraft(owner)));
+
+  const change = (next: Draft | ((before: Draft) => Draft)) => {
+    const before = kept?.owner === owner ? kept.draft : draft;
+    kept = { owner, draft: typeof next === "function" ? next(before) : next };
+    show(kept.draft);
+  };
+
+  useEffect(() => {
+    const timer = setTimeout(() => {
+      // The page outlives its person by a moment when they sign out.
+      if (isSignedIn(owner)) saveDraft(owner, draft);
+    }, PAUSE);
+    const leave = (event: BeforeUnloadEvent) => {
+      // What cannot be kept is not lost without a question.
+      if (isSignedIn(owner) && !saveDraft(owner, draft)) event.preventDefault();
+    };
+    window.addEventListener("beforeunload", leave);
+    return () => {
+      clearTimeout(timer);
+      window.removeEventListener("beforeunload", leave);
+    };
+  }, [owner, draft]);
+
+  return [draft, change] as const;
+}
+
+export const forgetDraft = () => {
+  kept = null;
+  saveDraft("", EMPTY);
+};

@@ -1,28 +1,27 @@
-import { getRouteApi } from "@tanstack/react-router";
+/** The page that runs a script: files, requirements, offer, and the submission. */
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { Download } from "lucide-react";
 import { type ComponentProps, useEffect, useMemo, useRef, useState } from "react";
-import type { ScriptTemplate } from "@/api/ml-jobs";
-import type { Evidence, Requirements } from "@/api/scripts";
+import { ApiProblem, sentenceOf } from "@/api/problem";
+import { projectsQuery } from "@/api/projects";
+import { colabNotebook, type Evidence, quoteScript, type Requirements, type ScriptQuote, type ScriptTemplate, startScript } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
+import { Input, Select } from "@/components/input";
 import { Notice } from "@/components/notice";
-import { JobKindLinks } from "@/pages/new-job/job-kind-links";
-import { NewJobCrumbs } from "@/pages/new-job/new-job-crumbs";
-import { PlacePicker } from "@/pages/offers/place-picker";
-import { usePlaces } from "@/pages/offers/use-places";
-import { PageHeader } from "@/shell/page-header";
-import { usePageTitle } from "@/shell/use-page-title";
+import { toast, toastFailure } from "@/components/toasts";
+import { Field } from "@/forms/field";
+import { JobKindLinks, NewJobCrumbs } from "@/pages/new-job/new-job-header";
+import { OfferPicker } from "@/pages/offers/offer-picker";
+import { LOCAL, missingConnection, type OfferSelection, useOfferSelection } from "@/pages/offers/offer-selection";
+import { PageHeader, usePageTitle } from "@/shell/page";
+import { useCurrentUser } from "@/shell/session";
 import type { Jump } from "./code-editor";
 import { FilesCard } from "./files-card";
-import { useDraft } from "./kept-draft";
-import { LocalChoices } from "./local-choices";
-import { markedLines } from "./need-words";
-import { NeedsCard } from "./needs-card";
-import { NotebookButton } from "./notebook-button";
+import { markedLines, NeedsCard, useNeeds, withOverrides } from "./needs-card";
 import { QuoteDialog } from "./quote-dialog";
-import { RunCard } from "./run-card";
-import { fromTemplate } from "./script-draft";
-import { overrule, useNeeds } from "./use-needs";
-import { useSubmit } from "./use-submit";
+import { type Draft, type DraftMistakes, forgetDraft, fromTemplate, jobBody, mistakesIn, scriptRequest, useDraft } from "./script-draft";
 
 const route = getRouteApi("/app/script");
 
@@ -33,9 +32,9 @@ export function ScriptPage() {
   const [draft, change] = useDraft();
   const [jump, setJump] = useState<Jump | null>(null);
   const needs = useNeeds(draft);
-  const asked = useMemo(() => needs.found && { requirements: overrule(needs.found, draft.overruled) }, [needs.found, draft.overruled]);
-  const places = usePlaces(asked, draft.place, (picked) => change((before) => ({ ...before, place: { ...before.place, picked } })));
-  const { submit, start, pending, failures, mistakes, quote, dismiss } = useSubmit(draft, places);
+  const offersRequest = useMemo(() => needs.requirements && { requirements: withOverrides(needs.requirements, draft.overrides) }, [needs.requirements, draft.overrides]);
+  const selection = useOfferSelection(offersRequest, draft.offer, (picked) => change((before) => ({ ...before, offer: { ...before.offer, picked } })));
+  const { submit, start, pending, failures, mistakes, quote, dismiss } = useSubmit(draft, selection);
   const complaints = useRef<HTMLDivElement>(null);
 
   useEffect(() => {
@@ -76,18 +75,18 @@ export function ScriptPage() {
         </Notice>
       )}
       <div className="grid items-start gap-3.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,22rem)] lg:gap-x-4.5">
-        <FilesCard draft={draft} onChange={change} onTemplate={take} marked={markedLines(needs.found, draft.active, draft.entry)} jump={jump} mistake={mistakes.files} />
+        <FilesCard draft={draft} onChange={change} onTemplate={take} marked={markedLines(needs.requirements, draft.active, draft.entry)} jump={jump} mistake={mistakes.files} />
         <div className="lg:sticky lg:top-5 lg:col-start-2 lg:row-span-4 lg:row-start-1 lg:max-h-[calc(100dvh-2.5rem)] lg:overflow-y-auto">
-          <NeedsCard needs={needs} overruled={draft.overruled} mistakes={mistakes} onOverrule={(said) => change((before) => ({ ...before, overruled: { ...before.overruled, ...said } }))} onShow={show} />
+          <NeedsCard needs={needs} overrides={draft.overrides} mistakes={mistakes} onOverride={(changes) => change((before) => ({ ...before, overrides: { ...before.overrides, ...changes } }))} onShow={show} />
         </div>
         {draft.files.length > 0 && (
           <>
             <Card>
               <CardHeader title="Where to run" note="prices are estimates, in US dollars" />
-              <PlacePicker places={places} memoryGb={memoryOf(asked?.requirements)} back="/script" waiting="Offers follow once the script can be read." instead={{ colab: <NotebookButton draft={draft} /> }} />
-              <LocalChoices places={places} draft={draft} onChange={(said) => change((before) => ({ ...before, ...said }))} />
+              <OfferPicker selection={selection} memoryGb={memoryOf(offersRequest?.requirements)} back="/script" waiting="Offers follow once the script can be read." instead={{ colab: <NotebookButton draft={draft} /> }} />
+              <LocalChoices selection={selection} draft={draft} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
             </Card>
-            <RunCard draft={draft} packages={needs.found?.packages.map(({ value }) => value) ?? []} mistakes={mistakes} onChange={(said) => change((before) => ({ ...before, ...said }))} />
+            <RunCard draft={draft} packages={needs.requirements?.packages.map(({ value }) => value) ?? []} mistakes={mistakes} onChange={(changes) => change((before) => ({ ...before, ...changes }))} />
             {/* The button at the top has long scrolled away when the form is filled in. */}
             <StartButton size="large" pending={pending} className="sm:justify-self-end lg:col-start-1" />
           </>
@@ -103,8 +102,159 @@ const memoryOf = (needs: Requirements | undefined) => (needs?.referenceGpu ? nee
 
 function StartButton(props: ComponentProps<typeof Button>) {
   return (
-    <Button type="submit" look="primary" {...props}>
+    <Button type="submit" variant="primary" {...props}>
       Start the job
     </Button>
   );
+}
+
+/** Everything that was wrong with a request, in sentences. */
+function sentencesOf(error: unknown): string[] {
+  if (!(error instanceof ApiProblem) || error.fieldErrors.length === 0) return [sentenceOf(error)];
+  return error.fieldErrors.map(({ field, message }) => (field === "" || field === "code" ? message : `${field.replaceAll("_", " ")}: ${message}`));
+}
+
+export function useSubmit(draft: Draft, selection: OfferSelection) {
+  const navigate = useNavigate();
+  const [pending, setPending] = useState(false);
+  const [tried, setTried] = useState(false);
+  const [failures, setFailures] = useState<string[]>([]);
+  const [quote, setQuote] = useState<ScriptQuote | null>(null);
+  const mistakes = mistakesIn(draft);
+  const body = () => jobBody(draft, selection.choice);
+
+  async function start() {
+    const { job_id: jobId } = await startScript(body());
+    forgetDraft();
+    toast("The job is queued.");
+    await navigate({ to: "/jobs/$jobId", params: { jobId } });
+  }
+
+  /** Here a job starts at once. What costs money says how much first. */
+  async function submit() {
+    setTried(true);
+    if (Object.keys(mistakes).length > 0) return setFailures([]);
+    const missing = missingConnection(selection);
+    if (missing) return setFailures([missing]);
+    setPending(true);
+    setFailures([]);
+    try {
+      if (selection.choice === null) await start();
+      else setQuote(await quoteScript(body()));
+    } catch (error) {
+      setFailures(sentencesOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+
+  return { submit, start, pending, failures, quote, dismiss: () => setQuote(null), mistakes: tried ? mistakes : withoutFiles(mistakes) };
+}
+
+/** That nothing is there yet is no mistake before somebody wants to start. */
+const withoutFiles = (mistakes: DraftMistakes): DraftMistakes => ({ ...mistakes, files: undefined });
+
+type TextName = "arguments" | "datasets" | "packages" | "name" | "budget" | "maxHours";
+
+const isChecked = (name: TextName) => name === "arguments" || name === "budget" || name === "maxHours";
+
+type RunCardProps = { draft: Draft; packages: readonly string[]; mistakes: DraftMistakes; onChange: (change: Partial<Draft>) => void };
+
+/** How the job is started and named, and where its bill ends. */
+export function RunCard({ draft, packages, mistakes, onChange }: RunCardProps) {
+  const projects = useQuery(projectsQuery({ limit: 100 }));
+  const options = [["", "Scripts"] as const, ...(projects.data?.items ?? []).map(({ id, name }) => [id, name] as const)];
+  const text = (name: TextName, given: { label: string; placeholder?: string; help?: string; numeric?: boolean; wide?: boolean }) => (
+    <Field label={given.label} optional error={isChecked(name) ? mistakes[name] : undefined} help={given.help} className={given.wide ? "sm:col-span-2" : undefined}>
+      {(control) => (
+        <Input
+          {...control}
+          value={draft[name]}
+          placeholder={given.placeholder}
+          autoComplete="off"
+          spellCheck={false}
+          inputMode={given.numeric ? "decimal" : undefined}
+          onChange={(event) => onChange({ [name]: event.target.value })}
+        />
+      )}
+    </Field>
+  );
+  return (
+    <Card>
+      <CardHeader title="Run" />
+      <div className="grid gap-3.5 sm:grid-cols-2">
+        {text("arguments", { label: "Arguments", placeholder: "--batch_size=12 --max_iters=2000", help: "The command line after the script’s name.", wide: true })}
+        {text("name", { label: "Job name", placeholder: "the script’s name" })}
+        <Field label="Project">{(control) => <Select {...control} value={draft.project} options={options} onChange={(event) => onChange({ project: event.target.value })} />}</Field>
+        {text("budget", { label: "Budget, in US dollars", placeholder: "no limit", numeric: true, help: "At this amount it saves a checkpoint, then ends. Warned at half and at 80 %." })}
+        {text("maxHours", { label: "Longest time, in hours", placeholder: "no limit", numeric: true, help: "After this it saves a checkpoint, then ends." })}
+        {text("packages", { label: "Packages", placeholder: packages.join(", ") || "none", help: "What pip installs on a rented machine; left empty, what the script seems to need." })}
+        {text("datasets", { label: "Named datasets", placeholder: "shakespeare", help: "Put beside the script, in data/NAME." })}
+      </div>
+    </Card>
+  );
+}
+
+type LocalChoicesProps = { selection: OfferSelection; draft: Draft; onChange: (change: Partial<Draft>) => void };
+
+/** On this machine a script runs shut in; only an admin can let it out. */
+export function LocalChoices({ selection, draft, onChange }: LocalChoicesProps) {
+  const user = useCurrentUser();
+  if (selection.chosen !== LOCAL) return null;
+  return (
+    <div className="mt-3 grid gap-2 border-t border-line pt-3 text-sm">
+      <p className="text-dim">Here it runs in a sandbox: it sees its own folder, not the files of others, and no network.</p>
+      {user.role === "admin" && (
+        <>
+          <Choice checked={draft.network} onChange={(network) => onChange({ network })} text="Let it use the network; it then reaches whatever this machine reaches" />
+          <Choice checked={draft.confirmed} onChange={(confirmed) => onChange({ confirmed })} text="If no sandbox can be built here, run it without: it can then do all that the server can" />
+        </>
+      )}
+    </div>
+  );
+}
+
+function Choice({ checked, onChange, text }: { checked: boolean; onChange: (checked: boolean) => void; text: string }) {
+  return (
+    <label className="flex items-start gap-2.5 max-sm:py-1">
+      <input type="checkbox" checked={checked} onChange={(event) => onChange(event.target.checked)} className="mt-0.5 size-4 shrink-0 accent-violet" />
+      {text}
+    </label>
+  );
+}
+
+/** Colab runs what somebody opens there: the script as a notebook, to take along. */
+export function NotebookButton({ draft }: { draft: Draft }) {
+  const [pending, setPending] = useState(false);
+
+  async function download() {
+    const request = scriptRequest(draft);
+    if (request === null || draft.entry === null) return;
+    setPending(true);
+    try {
+      const notebook = await colabNotebook({ ...request, entry: draft.entry, name: draft.name.trim() || null });
+      save(notebook, `${(draft.name.trim() || "script").replaceAll(/[^\w-]+/g, "-")}.ipynb`);
+      toast("The notebook is made. Open it in Colab and run its cells from the top.");
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+
+  return (
+    <Button size="small" pending={pending} onClick={() => void download()}>
+      <Download aria-hidden />
+      Download the notebook
+    </Button>
+  );
+}
+
+function save(text: string, name: string) {
+  const address = URL.createObjectURL(new Blob([text], { type: "application/x-ipynb+json" }));
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(address);
 }

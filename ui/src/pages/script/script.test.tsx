@@ -4,13 +4,10 @@ import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { afterEach, describe, expect, it } from "vitest";
 import { type Requirements, snakeKeys } from "@/api/scripts";
-import { CodeEditor, type Jump } from "./code-editor";
-import { commandText, commandWords } from "./command-words";
-import { markedLines, needRows } from "./need-words";
-import { pythonPieces } from "./python-colours";
-import { EMPTY, fromTemplate, jobBody, mistakesIn, scriptRequest, withFiles, withText, withoutFile } from "./script-draft";
-import { entryOf, readFile, travels, withoutTop } from "./script-files";
-import { overrule } from "./use-needs";
+import { CodeEditor, type Jump, pythonPieces } from "./code-editor";
+import { markedLines, needRows, withOverrides } from "./needs-card";
+import { commandText, commandWords, EMPTY, fromTemplate, jobBody, mistakesIn, scriptRequest, withFiles, withoutFile, withText } from "./script-draft";
+import { entryOf, isIncluded, readFile, withoutTop } from "./script-files";
 
 const file = (path: string, text = "x = 1") => ({ path, text });
 const template = { name: "t", title: "T", provider: "local", description: "", files: [file("train.py"), file("model.py")], arguments: ["--name=a b"], datasets: ["shakespeare"], gpu: null };
@@ -19,11 +16,11 @@ const read = (content: BlobPart) => readFile({ path: "f", file: new File([conten
 
 describe("files from a disk", () => {
   it("lose the name of the folder that was chosen, and leave caches and hidden files behind", () => {
-    const brought = ["nanoGPT/train.py", "nanoGPT/data/input.txt"].map((path) => ({ path, file: new File([], path) }));
-    expect(withoutTop(brought).map(({ path }) => path)).toEqual(["train.py", "data/input.txt"]);
+    const incoming = ["nanoGPT/train.py", "nanoGPT/data/input.txt"].map((path) => ({ path, file: new File([], path) }));
+    expect(withoutTop(incoming).map(({ path }) => path)).toEqual(["train.py", "data/input.txt"]);
     expect(withoutTop([{ path: "train.py", file: new File([], "train.py") }])[0]?.path).toBe("train.py");
-    expect(["a/.git/config", "__pycache__/x.pyc", ".env", "model.pyc"].filter(travels)).toEqual([]);
-    expect(travels("config/train.py")).toBe(true);
+    expect(["a/.git/config", "__pycache__/x.pyc", ".env", "model.pyc"].filter(isIncluded)).toEqual([]);
+    expect(isIncluded("config/train.py")).toBe(true);
   });
 
   it("are texts, or bytes where they are none", async () => {
@@ -55,16 +52,16 @@ describe("a command line", () => {
 
 describe("what is put together", () => {
   it("becomes what the server takes", () => {
-    const draft = { ...fromTemplate(EMPTY, template), budget: "20", overruled: { gpus: "", memory: "24", hours: "" }, network: true };
-    const place = { provider: "lambda", gpu: "A10", gpus: 1, kind: "on_demand" as const, region: null };
-    expect(jobBody(draft, place)).toEqual({
+    const draft = { ...fromTemplate(EMPTY, template), budget: "20", overrides: { gpus: "", memory: "24", hours: "" }, network: true };
+    const offer = { provider: "lambda", gpu: "A10", gpus: 1, kind: "on_demand" as const, region: null };
+    expect(jobBody(draft, offer)).toEqual({
       files: [file("model.py"), file("train.py")],
       entry: "train.py",
       arguments: ["--name=a b"],
       name: "T",
       project_id: null,
       provider: "lambda",
-      offer: place,
+      offer,
       requirements: { gpu_memory_gb: 24 },
       datasets: ["shakespeare"],
       packages: null,
@@ -88,7 +85,7 @@ describe("what is put together", () => {
     expect([without.entry, without.active]).toEqual(["model.py", "model.py"]);
   });
 
-  it("is read with the programs beside it, and without its data", () => {
+  it("is read with the programs next to it, and without its data", () => {
     const draft = withFiles(fromTemplate(EMPTY, template), [file("data/input.txt", "To be"), file("requirements.txt", "numpy")]);
     expect(scriptRequest(draft)).toEqual({ script: "x = 1", files: { "model.py": "x = 1", "requirements.txt": "numpy" }, arguments: ["--name=a b"] });
     expect(scriptRequest(EMPTY)).toBeNull();
@@ -97,38 +94,38 @@ describe("what is put together", () => {
 
   it("says what is missing or impossible", () => {
     expect(mistakesIn(EMPTY).files).toContain("template");
-    const wrong = { ...fromTemplate(EMPTY, template), budget: "-1", maxHours: "soon", arguments: "'", overruled: { gpus: "1.5", memory: "", hours: "" } };
+    const wrong = { ...fromTemplate(EMPTY, template), budget: "-1", maxHours: "soon", arguments: "'", overrides: { gpus: "1.5", memory: "", hours: "" } };
     expect(Object.keys(mistakesIn(wrong)).toSorted()).toEqual(["arguments", "budget", "gpus", "maxHours"]);
     expect(mistakesIn(fromTemplate(EMPTY, template))).toEqual({});
   });
 });
 
-const found = <Value,>(value: Value, line: number | null = null, confidence = "stated", from: string | null = null) => ({ value, confidence, reason: null, evidence: line === null ? [] : [{ line, text: "", file: from }] });
+const detected = <Value,>(value: Value, line: number | null = null, confidence = "stated", from: string | null = null) => ({ value, confidence, reason: null, evidence: line === null ? [] : [{ line, text: "", file: from }] });
 const requirements = {
-  purpose: found("train"),
-  frameworks: [found("pytorch", 1)],
-  packages: [found("torch", 1, "derived"), found("numpy", 2, "assumed")],
+  purpose: detected("train"),
+  frameworks: [detected("pytorch", 1)],
+  packages: [detected("torch", 1, "derived"), detected("numpy", 2, "assumed")],
   models: [],
   datasets: [],
   trackers: [],
   parallelism: [],
   method: null,
-  parameters: found(124_475_904, 9, "derived", "model.py"),
-  batch: found(12, 4),
-  accumulation: found(1),
+  parameters: detected(124_475_904, 9, "derived", "model.py"),
+  batch: detected(12, 4),
+  accumulation: detected(1),
   sequence: null,
   dtype: null,
   iterations: null,
   epochs: null,
-  gpus: found(1, null, "assumed"),
-  multiNode: found(false),
-  interactive: found(false),
-  gpuMemoryGb: found(10.5, 4, "derived"),
-  durationHours: found(3, 6, "derived"),
+  gpus: detected(1, null, "assumed"),
+  multiNode: detected(false),
+  interactive: detected(false),
+  gpuMemoryGb: detected(10.5, 4, "derived"),
+  durationHours: detected(3, 6, "derived"),
   referenceGpu: "A10",
   operations: null,
-  checkpoints: found({ savesWith: "torch.save", folder: "out", resumesWith: null, resumeArguments: [] }, 8),
-  writesTensorboard: found(false),
+  checkpoints: detected({ savesWith: "torch.save", folder: "out", resumesWith: null, resumeArguments: [] }, 8),
+  writesTensorboard: detected(false),
   notes: [],
 } as unknown as Requirements;
 
@@ -152,18 +149,18 @@ describe("what was found in a script", () => {
   });
 
   it("gives way to what a person says", () => {
-    const own = overrule(requirements, { gpus: "", memory: "24", hours: "x" });
+    const own = withOverrides(requirements, { gpus: "", memory: "24", hours: "x" });
     expect(own.gpuMemoryGb).toMatchObject({ value: 24, confidence: "stated" });
     expect(own.durationHours).toBe(requirements.durationHours);
     expect(own.gpus).toBe(requirements.gpus);
   });
 
   it("goes back in the words of the library", () => {
-    expect(snakeKeys({ gpuMemoryGb: found(1), checkpoints: { value: { savesWith: "x" } }, notes: ["aB"] })).toEqual({ gpu_memory_gb: found(1), checkpoints: { value: { saves_with: "x" } }, notes: ["aB"] });
+    expect(snakeKeys({ gpuMemoryGb: detected(1), checkpoints: { value: { savesWith: "x" } }, notes: ["aB"] })).toEqual({ gpu_memory_gb: detected(1), checkpoints: { value: { saves_with: "x" } }, notes: ["aB"] });
   });
 });
 
-it("colours Python without losing a letter", () => {
+it("colours Python without losing a character", () => {
   const source = 'def f(x):  # a "comment"\n    """Text\n    # of two lines"""\n    return x + 1e-4 if x else "#"\n';
   const pieces = pythonPieces(source);
   expect(pieces.map(({ text }) => text).join("")).toBe(source);

@@ -1,17 +1,15 @@
+/** The audit log. */
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { ScrollText } from "lucide-react";
-import { auditQuery } from "@/api/people";
+import { auditQuery } from "@/api/account";
 import { sentenceOf } from "@/api/problem";
 import type { AuditEvent } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { type Column, DataTable } from "@/components/data-table";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
+import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
-import { SkeletonRows } from "@/components/skeleton";
 import { TimeAgo } from "@/components/time-ago";
-import { actionText, detailsText, subjectText } from "@/text/audit-text";
 
 const columns: Column<AuditEvent>[] = [
   {
@@ -73,3 +71,27 @@ function Subject({ event }: { event: AuditEvent }) {
     </span>
   );
 }
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f-]{27}$/;
+
+/** "api_token.created" in words: "API token created". */
+export function actionText(action: string): string {
+  const words = action.replaceAll(/[._]/g, " ").replace(/\bapi\b/, "API");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+/** What it was done to: by name when the entry knows one, by the start of its id otherwise. */
+export function subjectText({ subject, details }: Pick<AuditEvent, "subject" | "details">): string {
+  if (typeof details.name === "string") return details.name;
+  const [kind = "", id = ""] = subject.split(/:(.*)/s);
+  return UUID.test(id) ? `${kind.replaceAll("_", " ")} ${id.slice(0, 8)}` : id || subject;
+}
+
+/** Everything else that was noted: "role: admin, disabled: no". */
+export function detailsText(details: AuditEvent["details"]): string | null {
+  const noted = Object.entries(details).filter(([key, value]) => key !== "name" && value !== null && value !== "");
+  if (noted.length === 0) return null;
+  return noted.map(([key, value]) => `${key.replaceAll("_", " ")}: ${valueText(value)}`).join(", ");
+}
+
+const valueText = (value: unknown) => (typeof value === "boolean" ? (value ? "yes" : "no") : String(value));

@@ -1,23 +1,25 @@
+/** People of this server and invitations. */
 import { useQuery } from "@tanstack/react-query";
 import { UserPlus } from "lucide-react";
 import { useState } from "react";
-import { changePerson, peopleQuery } from "@/api/people";
+import { changePerson, invite, peopleQuery } from "@/api/account";
 import { sentenceOf } from "@/api/problem";
-import type { Person, Role } from "@/api/types";
-import { Badge } from "@/components/badge";
+import type { Invitation, Person, Role } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { ConfirmDialog } from "@/components/confirm-dialog";
 import { type Column, DataTable } from "@/components/data-table";
-import { Loaded } from "@/components/loaded";
-import { Notice } from "@/components/notice";
-import { Select } from "@/components/select";
-import { SkeletonRows } from "@/components/skeleton";
-import { TimeAgo } from "@/components/time-ago";
+import { ConfirmDialog, Dialog } from "@/components/dialog";
+import { Select } from "@/components/input";
+import { Loaded, SkeletonRows } from "@/components/loaded";
+import { Badge, Notice } from "@/components/notice";
+import { exactTime, TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
-import { useCurrentUser } from "@/shell/current-user";
-import { InviteDialog } from "./invite-dialog";
-import { ROLES } from "./roles";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { SelectField, TextField } from "@/forms/field";
+import { emailAddress } from "@/forms/rules";
+import { z } from "@/forms/zod";
+import { useCurrentUser } from "@/shell/session";
+import { SecretOnce } from "./tokens-tab";
 
 export function PeopleTab() {
   const me = useCurrentUser();
@@ -92,7 +94,7 @@ export function PeopleTab() {
   return (
     <Card>
       <CardHeader title="People">
-        <Button look="primary" onClick={() => setInviting(true)}>
+        <Button variant="primary" onClick={() => setInviting(true)}>
           <UserPlus aria-hidden />
           Invite
         </Button>
@@ -120,5 +122,52 @@ export function PeopleTab() {
         They are signed out everywhere and cannot sign in until you unlock the account. Their work is kept.
       </ConfirmDialog>
     </Card>
+  );
+}
+
+const ROLES = [
+  ["member", "Member"],
+  ["admin", "Administrator"],
+] as const;
+
+const rules = z.object({ email: emailAddress, role: z.enum(["member", "admin"]) });
+
+type InviteDialogProps = { open: boolean; onOpenChange: (open: boolean) => void };
+
+function InviteDialog({ open, onOpenChange }: InviteDialogProps) {
+  return (
+    <Dialog open={open} onOpenChange={onOpenChange} title="Invite somebody">
+      <InviteForm onClose={() => onOpenChange(false)} />
+    </Dialog>
+  );
+}
+
+function InviteForm({ onClose }: { onClose: () => void }) {
+  const [invitation, setInvitation] = useState<Invitation | null>(null);
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: rules,
+    defaultValues: { email: "", role: "member" },
+    submit: async (values) => setInvitation(await invite(values)),
+  });
+
+  if (invitation !== null) {
+    return (
+      <SecretOnce secret={invitation.link} label="Copy the invitation link" onClose={onClose}>
+        Send this link to <span className="break-all">{invitation.email}</span>. It works once, until{" "}
+        {exactTime(new Date(invitation.expiresAt))}, and is not shown again.
+      </SecretOnce>
+    );
+  }
+  return (
+    <ApiForm label="Invite somebody" failure={failure} onSubmit={onSubmit}>
+      <TextField label="Email" type="email" autoComplete="off" {...field("email")} />
+      <SelectField label="Role" options={ROLES} help="Administrators manage people and see the audit log." {...field("role")} />
+      <div className="flex justify-end gap-2">
+        <Button onClick={onClose}>Cancel</Button>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
+          Create invitation
+        </Button>
+      </div>
+    </ApiForm>
   );
 }

@@ -1,29 +1,28 @@
+/** Devices that are signed in. */
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { endOtherSessions, endSession, sessionsQuery } from "@/api/account";
 import type { Session } from "@/api/types";
-import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { ConfirmDialog } from "@/components/confirm-dialog";
 import { type Column, DataTable } from "@/components/data-table";
-import { Loaded } from "@/components/loaded";
-import { SkeletonRows } from "@/components/skeleton";
+import { ConfirmDialog } from "@/components/dialog";
+import { Loaded, SkeletonRows } from "@/components/loaded";
+import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
-import { deviceName } from "@/text/device-name";
 
-type Asked = { kind: "one"; session: Session } | { kind: "others" };
+type PendingSignOut = { kind: "one"; session: Session } | { kind: "others" };
 
 export function SessionsTab() {
   const sessions = useQuery(sessionsQuery);
-  const [asked, setAsked] = useState<Asked | null>(null);
+  const [confirming, setConfirming] = useState<PendingSignOut | null>(null);
   const others = sessions.data?.items.filter((session) => !session.current).length ?? 0;
 
   async function end() {
-    if (asked?.kind === "one") {
-      await endSession(asked.session.id);
-      toast(`${deviceName(asked.session.userAgent)} was signed out.`);
+    if (confirming?.kind === "one") {
+      await endSession(confirming.session.id);
+      toast(`${deviceName(confirming.session.userAgent)} was signed out.`);
     } else {
       await endOtherSessions();
       toast("All other devices were signed out.");
@@ -54,7 +53,7 @@ export function SessionsTab() {
           <Button
             size="small"
             aria-label={`Sign out ${deviceName(session.userAgent)}`}
-            onClick={() => setAsked({ kind: "one", session })}
+            onClick={() => setConfirming({ kind: "one", session })}
           >
             Sign out
           </Button>
@@ -66,7 +65,7 @@ export function SessionsTab() {
     <Card>
       <CardHeader title="Where you are signed in">
         {others > 0 && (
-          <Button size="small" onClick={() => setAsked({ kind: "others" })}>
+          <Button size="small" onClick={() => setConfirming({ kind: "others" })}>
             Sign out all others
           </Button>
         )}
@@ -75,16 +74,45 @@ export function SessionsTab() {
         {({ items }) => <DataTable label="Sessions" columns={columns} rows={items} rowKey={(session) => session.id} />}
       </Loaded>
       <ConfirmDialog
-        open={asked !== null}
-        onOpenChange={(open) => !open && setAsked(null)}
-        title={asked?.kind === "one" ? `Sign out ${deviceName(asked.session.userAgent)}?` : "Sign out all other devices?"}
+        open={confirming !== null}
+        onOpenChange={(open) => !open && setConfirming(null)}
+        title={confirming?.kind === "one" ? `Sign out ${deviceName(confirming.session.userAgent)}?` : "Sign out all other devices?"}
         action="Sign out"
         onConfirm={end}
       >
-        {asked?.kind === "one"
+        {confirming?.kind === "one"
           ? "Whoever uses it has to sign in again. Unsaved work in that browser stays on its screen."
           : "Only this device stays signed in."}
       </ConfirmDialog>
     </Card>
   );
+}
+
+const BROWSERS: [RegExp, string][] = [
+  [/Edg\//, "Edge"],
+  [/OPR\//, "Opera"],
+  [/Firefox\//, "Firefox"],
+  [/Chrom(e|ium)\//, "Chrome"],
+  [/Safari\//, "Safari"],
+  [/^bloom\//i, "Bloom command line"],
+  [/^(curl|python|httpx)/i, "A script"],
+];
+
+const SYSTEMS: [RegExp, string][] = [
+  [/iPhone|iPad/, "iOS"],
+  [/Android/, "Android"],
+  [/Windows/, "Windows"],
+  [/Mac OS X|Macintosh/, "macOS"],
+  [/Linux|X11/, "Linux"],
+];
+
+const first = (table: [RegExp, string][], text: string) => table.find(([pattern]) => pattern.test(text))?.[1];
+
+/** "Firefox on Linux", from what a browser says about itself. A hint for people, never a fact to decide on. */
+export function deviceName(userAgent: string | null): string {
+  if (!userAgent) return "Unknown device";
+  const browser = first(BROWSERS, userAgent);
+  const system = first(SYSTEMS, userAgent);
+  if (!browser) return system ? `A browser on ${system}` : "Unknown device";
+  return system ? `${browser} on ${system}` : browser;
 }

@@ -1,13 +1,22 @@
+/** The settings page, with the profile and the password. */
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import type { ComponentType } from "react";
+import { changePassword, renameMe } from "@/api/account";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Badge } from "@/components/notice";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
-import { useCurrentUser } from "@/shell/current-user";
-import { PageHeader } from "@/shell/page-header";
-import type { SettingsTab } from "@/shell/search-params";
-import { usePageTitle } from "@/shell/use-page-title";
+import { TimeAgo } from "@/components/time-ago";
+import { toast } from "@/components/toasts";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { PasswordField, TextField } from "@/forms/field";
+import { existingPassword, newPassword, PASSWORD_HELP, personName } from "@/forms/rules";
+import { z } from "@/forms/zod";
+import type { SettingsTab } from "@/shell/address";
+import { PageHeader, usePageTitle } from "@/shell/page";
+import { useCurrentUser } from "@/shell/session";
 import { AuditTab } from "./audit-tab";
 import { PeopleTab } from "./people-tab";
-import { ProfileTab } from "./profile-tab";
 import { SessionsTab } from "./sessions-tab";
 import { TokensTab } from "./tokens-tab";
 
@@ -52,5 +61,78 @@ export function SettingsPage() {
         ))}
       </Tabs>
     </>
+  );
+}
+
+const nameRules = z.object({ name: personName });
+
+export function ProfileTab() {
+  const user = useCurrentUser();
+  const { form, field, failure, isSubmitting, isDirty, onSubmit } = useApiForm({
+    schema: nameRules,
+    defaultValues: { name: user.name },
+    submit: async ({ name }) => {
+      const saved = await renameMe(name);
+      form.reset({ name: saved.name });
+      toast("Your name was changed.");
+    },
+  });
+
+  return (
+    <div className="grid max-w-5xl items-start gap-3.5 lg:grid-cols-2">
+      <Card>
+        <CardHeader title="Profile" note={<Badge>{user.role === "admin" ? "Administrator" : "Member"}</Badge>} />
+        <ApiForm label="Profile" failure={failure} onSubmit={onSubmit}>
+          <TextField label="Name" autoComplete="name" {...field("name")} />
+          <dl className="grid gap-2 text-sm">
+            <div className="flex flex-wrap justify-between gap-x-4">
+              <dt className="text-dim">Email</dt>
+              <dd className="break-all">
+                {user.email} <Badge tone={user.emailVerified ? "good" : "bad"}>{user.emailVerified ? "confirmed" : "not confirmed"}</Badge>
+              </dd>
+            </div>
+            <div className="flex flex-wrap justify-between gap-x-4">
+              <dt className="text-dim">Account created</dt>
+              <dd>
+                <TimeAgo at={user.createdAt} />
+              </dd>
+            </div>
+          </dl>
+          <Button type="submit" variant="primary" pending={isSubmitting} disabled={!isDirty} className="justify-self-end">
+            Save name
+          </Button>
+        </ApiForm>
+      </Card>
+      <PasswordCard />
+    </div>
+  );
+}
+
+const passwordRules = z.object({ currentPassword: existingPassword, newPassword });
+
+export function PasswordCard() {
+  const user = useCurrentUser();
+  const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: passwordRules,
+    defaultValues: { currentPassword: "", newPassword: "" },
+    submit: async (values) => {
+      await changePassword(values);
+      form.reset();
+      toast("Your password was changed. All other devices were signed out.");
+    },
+  });
+  return (
+    <Card>
+      <CardHeader title="Password" />
+      <ApiForm label="Change password" failure={failure} onSubmit={onSubmit}>
+        <input type="email" autoComplete="username" value={user.email} readOnly hidden />
+        <PasswordField label="Current password" autoComplete="current-password" {...field("currentPassword")} />
+        <PasswordField label="New password" autoComplete="new-password" help={PASSWORD_HELP} {...field("newPassword")} />
+        <p className="text-sm text-dim">Changing it signs out every other device.</p>
+        <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
+          Change password
+        </Button>
+      </ApiForm>
+    </Card>
   );
 }

@@ -1,20 +1,23 @@
+/** API tokens and the Hugging Face token. */
 import { useQuery } from "@tanstack/react-query";
 import { KeyRound, Plus } from "lucide-react";
-import { useState } from "react";
-import { deleteToken, tokensQuery } from "@/api/account";
-import type { ApiToken } from "@/api/types";
-import { Badge } from "@/components/badge";
-import { Button } from "@/components/button";
+import { type ReactNode, useId, useState } from "react";
+import type { UseFormRegisterReturn } from "react-hook-form";
+import { createToken, deleteToken, tokensQuery } from "@/api/account";
+import { hubTokenQuery, keepHubToken, removeHubToken } from "@/api/models";
+import type { ApiToken, Scope } from "@/api/types";
+import { Button, CopyButton } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { ConfirmDialog } from "@/components/confirm-dialog";
 import { type Column, DataTable } from "@/components/data-table";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { SkeletonRows } from "@/components/skeleton";
+import { ConfirmDialog, Dialog } from "@/components/dialog";
+import { EmptyState, Loaded, Skeleton, SkeletonRows } from "@/components/loaded";
+import { Badge, Notice } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
-import { HubTokenCard } from "./hub-token-card";
-import { NewTokenDialog } from "./new-token-dialog";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { PasswordField, SelectField, TextField } from "@/forms/field";
+import { z } from "@/forms/zod";
+import { useCurrentUser } from "@/shell/session";
 
 export const TokensTab = () => (
   <div className="grid gap-3.5">
@@ -66,7 +69,7 @@ function ApiTokensCard() {
   ];
 
   const newToken = (
-    <Button look="primary" onClick={() => setCreating(true)}>
+    <Button variant="primary" onClick={() => setCreating(true)}>
       <Plus aria-hidden />
       New token
     </Button>
@@ -101,5 +104,168 @@ function ApiTokensCard() {
         Every script that uses it stops working at once.
       </ConfirmDialog>
     </Card>
+  );
+}
+
+const LIFETIMES = [
+  ["7", "7 days"],
+  ["30", "30 days"],
+  ["90", "90 days"],
+  ["365", "1 year"],
+] as const;
+
+const newTokenRules = z.object({
+  name: z.string().trim().min(1, "Give the token a name.").max(120, "A name can have at most 120 characters."),
+  scopes: z.array(z.enum(["read", "write", "admin"])).min(1, "Choose at least one right."),
+  expiresInDays: z.string().transform(Number).pipe(z.number().int().min(1).max(365)),
+});
+
+type NewTokenDialogProps = { open: boolean; onOpenChange: (open: boolean) => void };
+
+function NewTokenDialog({ open, onOpenChange }: NewTokenDialogProps) {
+  return (
+    <Dialog open={open} onOpenChange={onOpenChange} title="New API token">
+      <NewToken onClose={() => onOpenChange(false)} />
+    </Dialog>
+  );
+}
+
+function NewToken({ onClose }: { onClose: () => void }) {
+  const user = useCurrentUser();
+  const [secret, setSecret] = useState<string | null>(null);
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: newTokenRules,
+    defaultValues: { name: "", scopes: ["read"], expiresInDays: "90" },
+    submit: async (values) => setSecret((await createToken(values)).token),
+  });
+
+  if (secret !== null) {
+    return (
+      <SecretOnce secret={secret} label="Copy the token" onClose={onClose}>
+        Copy the token now and keep it somewhere safe. It is not shown again.
+      </SecretOnce>
+    );
+  }
+  return (
+    <ApiForm label="New API token" failure={failure} onSubmit={onSubmit}>
+      <TextField label="Name" placeholder="Nightly training script" autoComplete="off" {...field("name")} />
+      <ScopeChoices {...field("scopes")} admin={user.role === "admin"} />
+      <SelectField label="Valid for" options={LIFETIMES} {...field("expiresInDays")} />
+      <div className="flex justify-end gap-2">
+        <Button onClick={onClose}>Cancel</Button>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
+          Create token
+        </Button>
+      </div>
+    </ApiForm>
+  );
+}
+
+const CHOICES: { scope: Scope; text: string; adminOnly?: boolean }[] = [
+  { scope: "read", text: "See projects and their details" },
+  { scope: "write", text: "Create, change and delete them" },
+  { scope: "admin", text: "Everything an administrator may do", adminOnly: true },
+];
+
+type ScopeChoicesProps = { registration: UseFormRegisterReturn; error?: string; admin: boolean };
+
+function ScopeChoices({ registration, error, admin }: ScopeChoicesProps) {
+  const errorId = useId();
+  return (
+    <fieldset aria-describedby={error ? errorId : undefined}>
+      <legend className="mb-1.5 text-xs text-dim">Rights</legend>
+      <div className="grid gap-1.5">
+        {CHOICES.filter((choice) => admin || !choice.adminOnly).map(({ scope, text }) => (
+          <label
+            key={scope}
+            className="flex cursor-pointer items-center gap-3 rounded-control border border-line-strong px-3 py-2 transition-colors duration-150 hover:bg-white/4 has-checked:border-violet has-checked:bg-violet/12"
+          >
+            <input type="checkbox" value={scope} {...registration} className="size-4 accent-violet" />
+            <span>
+              <span className="font-[560]">{scope}</span> <span className="text-dim">{text}</span>
+            </span>
+          </label>
+        ))}
+      </div>
+      {error && (
+        <p id={errorId} className="mt-1.5 text-xs text-danger-soft">
+          {error}
+        </p>
+      )}
+    </fieldset>
+  );
+}
+
+type SecretOnceProps = { secret: string; label: string; children: ReactNode; onClose: () => void };
+
+/** Something the server will never show again. */
+export function SecretOnce({ secret, label, children, onClose }: SecretOnceProps) {
+  return (
+    <div className="grid gap-4">
+      <Notice tone="attention" role="status">
+        {children}
+      </Notice>
+      <div className="flex items-center gap-3 rounded-control border border-line-strong bg-rail py-2 pr-2 pl-3">
+        <code className="min-w-0 flex-1 font-mono text-xs break-all select-all">{secret}</code>
+        <CopyButton text={secret} label={label} />
+      </div>
+      <Button variant="primary" onClick={onClose} className="justify-self-end">
+        Done
+      </Button>
+    </div>
+  );
+}
+
+const hubTokenRules = z.object({ token: z.string().trim().min(1, "Paste the token.").max(500, "A token has at most 500 characters.").regex(/^\S*$/, "A token has no spaces.") });
+
+/** The token that opens private and gated models and datasets on the Hub. It is never shown again. */
+function HubTokenCard() {
+  const token = useQuery(hubTokenQuery);
+  return (
+    <Card>
+      <CardHeader title="Hugging Face Hub token" note={token.data && <Badge tone={token.data.present ? "good" : "neutral"}>{token.data.present ? "present" : "none"}</Badge>} />
+      <p className="mb-3.5 max-w-2xl text-dim">Fetches private models and datasets and those whose terms you accepted, and pushes what you export. It is kept encrypted and shown to nobody, not even to you.</p>
+      <Loaded query={token} skeleton={<Skeleton className="h-9 max-w-md" />}>
+        {({ present }) => <TokenForm present={present} />}
+      </Loaded>
+    </Card>
+  );
+}
+
+function TokenForm({ present }: { present: boolean }) {
+  const [removing, setRemoving] = useState(false);
+  const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: hubTokenRules,
+    defaultValues: { token: "" },
+    submit: async ({ token }) => {
+      await keepHubToken(token);
+      form.reset();
+      toast(present ? "The Hub token was replaced." : "The Hub token is kept.");
+    },
+  });
+  return (
+    <>
+      <ApiForm label="Hub token" failure={failure} onSubmit={onSubmit} className="max-w-xl">
+        <PasswordField label={present ? "New token" : "Token"} secret="token" autoComplete="off" {...field("token")} />
+        <div className="flex flex-wrap justify-end gap-2">
+          {present && <Button onClick={() => setRemoving(true)}>Remove</Button>}
+          <Button type="submit" variant="primary" pending={isSubmitting}>
+            {present ? "Replace" : "Keep it"}
+          </Button>
+        </div>
+      </ApiForm>
+      <ConfirmDialog
+        open={removing}
+        onOpenChange={setRemoving}
+        title="Remove the Hub token?"
+        action="Remove token"
+        onConfirm={async () => {
+          await removeHubToken();
+          toast("The Hub token was removed.");
+        }}
+      >
+        Private and gated models and datasets can then no longer be fetched. The token itself stays valid on the Hub.
+      </ConfirmDialog>
+    </>
   );
 }

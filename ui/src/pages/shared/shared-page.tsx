@@ -1,27 +1,20 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link2Off } from "lucide-react";
-import { Suspense, lazy, useEffect, useMemo, useState } from "react";
+import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { progressOf, readSummary } from "@/api/job-summary";
-import { isResting } from "@/api/jobs";
+import { isResting, sharedCurvesQuery, sharedJobQuery } from "@/api/jobs";
 import { ApiProblem } from "@/api/problem";
-import { sharedCurvesQuery, sharedJobQuery } from "@/api/shares";
 import type { Job } from "@/api/types";
-import { EmptyState } from "@/components/empty-state";
-import { Loaded } from "@/components/loaded";
-import { Skeleton } from "@/components/skeleton";
-import { chartMarks } from "@/curves/chart-marks";
-import { CurveStore } from "@/curves/curve-store";
+import { CurveStore } from "@/charts/curve-store";
+import { chartMarks } from "@/charts/plot-data";
+import { ProgressBar } from "@/components/figures";
+import { EmptyState, Loaded, Skeleton } from "@/components/loaded";
 import { ConfigCard } from "@/pages/job/config-card";
 import { JobStats } from "@/pages/job/job-stats";
 import { MemoryCard } from "@/pages/job/memory-card";
-import { JobStatusBadge } from "@/pages/jobs/job-status";
-import { ProgressBar } from "@/pages/jobs/progress-bar";
-import { RowsUsed } from "@/pages/jobs/rows-used";
-import { BarePage } from "@/shell/bare-page";
-import { Brand } from "@/shell/brand";
-import { PageHeader } from "@/shell/page-header";
-import { useFragment } from "@/shell/use-fragment";
-import { usePageTitle } from "@/shell/use-page-title";
+import { JobStatusBadge, RowsUsed } from "@/pages/jobs/job-table";
+import { useFragment } from "@/shell/address";
+import { BarePage, Brand, PageHeader, usePageTitle } from "@/shell/page";
 
 const JobCharts = lazy(() => import("@/charts/job-charts").then((module) => ({ default: module.JobCharts })));
 
@@ -42,7 +35,7 @@ function Shared({ token }: { token: string }) {
       </header>
       <main>
         <Loaded query={job} skeleton={<Skeleton className="h-80 rounded-card" />}>
-          {(found) => <SharedJob token={token} job={found} />}
+          {(loaded) => <SharedJob token={token} job={loaded} />}
         </Loaded>
       </main>
     </div>
@@ -74,7 +67,7 @@ function SharedJob({ token, job }: { token: string; job: Job }) {
       <ProgressBar value={progressOf(job)} label="Progress of the training" className="mb-3.5" />
       <JobStats job={job} />
       <Suspense fallback={<Skeleton className="mt-3.5 h-80 rounded-card" />}>
-        <JobCharts store={store} marks={marks} waiting="Waiting for the first step." beside={<MemoryCard job={job} store={store} />} />
+        <JobCharts store={store} marks={marks} waiting="Waiting for the first step." aside={<MemoryCard job={job} store={store} />} />
       </Suspense>
       <div className="mt-6">
         <ConfigCard config={job.config} />
@@ -87,8 +80,8 @@ function LinkMissing() {
   usePageTitle("Link not valid");
   return (
     <BarePage>
-      <EmptyState wholePage icon={Link2Off} title="This link shows nothing.">
-        It was revoked, or it was cut short on its way. Ask whoever sent it for a new one.
+      <EmptyState wholePage icon={Link2Off} title="This link is invalid or was revoked.">
+        Ask whoever sent it for a new one.
       </EmptyState>
     </BarePage>
   );

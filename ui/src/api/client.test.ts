@@ -1,0 +1,73 @@
+import { describe, expect, it, vi } from "vitest";
+import { createSessionFetch } from "./client";
+
+const problem = (status: number, code: string) => Response.json({ code, detail: "…" }, { status });
+const ok = () => Response.json({ fine: true });
+const post = (path = "/api/projects") =>
+  new Request(`http://localhost${path}`, { method: "POST", body: JSON.stringify({ name: "kept" }) });
+
+function setUp(answers: (() => Response)[], options: { signedIn?: boolean } = {}) {
+  let token: string | null = "first";
+  const seen: { token: string | null; body: string }[] = [];
+  const fetch = vi.fn(async (request: Request) => {
+    seen.push({ token: request.headers.get("X-CSRF-Token"), body: await request.text() });
+    const answer = answers.shift();
+    if (!answer) throw new TypeError("Failed to fetch");
+    return answer();
+  });
+  const signInAgain = vi.fn(async () => {
+    token = "second";
+    return options.signedIn ?? true;
+  });
+  const renewCsrfToken = vi.fn(async () => {
+    token = "renewed";
+    return true;
+  });
+  return { seen, signInAgain, renewCsrfToken, send: createSessionFetch({ fetch, csrfToken: () => token, signInAgain, renewCsrfToken }) };
+}
+
+describe("a request of a page with a session", () => {
+  it("carries the CSRF token when it changes something, and not when it reads", async () => {
+    const { send, seen } = setUp([ok, ok]);
+    await send(post());
+    await send(new Request("http://localhost/api/projects"));
+    expect(seen.map((request) => request.token)).toEqual(["first", null]);
+  });
+
+  it("is sent again, whole and with the new token, once the person has signed in again", async () => {
+    const { send, seen } = setUp([() => problem(401, "not_signed_in"), ok]);
+    const response = await send(post());
+    expect(response.status).toBe(200);
+    expect(seen[1]).toEqual({ token: "second", body: '{"name":"kept"}' });
+  });
+
+  it("fails with the server's answer when the person does not sign in", async () => {
+    const { send, seen } = setUp([() => problem(401, "not_signed_in")], { signedIn: false });
+    expect((await send(post())).status).toBe(401);
+    expect(seen).toHaveLength(1);
+  });
+
+  it("asks nobody to sign in while signing in", async () => {
+    const { send, signInAgain } = setUp([() => problem(401, "not_signed_in")]);
+    await send(post("/api/auth/sign-out"));
+    expect(signInAgain).not.toHaveBeenCalled();
+  });
+
+  it("takes a wrong password for what it is, not for an ended session", async () => {
+    const { send, signInAgain } = setUp([() => problem(401, "wrong_credentials")]);
+    await send(post("/api/me/password"));
+    expect(signInAgain).not.toHaveBeenCalled();
+  });
+
+  it("fetches a new CSRF token once when another tab has replaced it", async () => {
+    const { send, seen, renewCsrfToken } = setUp([() => problem(403, "csrf"), () => problem(403, "csrf")]);
+    expect((await send(post())).status).toBe(403);
+    expect(renewCsrfToken).toHaveBeenCalledOnce();
+    expect(seen.map((request) => request.token)).toEqual(["first", "renewed"]);
+  });
+
+  it("says in a sentence that the server cannot be reached", async () => {
+    const { send } = setUp([]);
+    await expect(send(post())).rejects.toMatchObject({ code: "unreachable" });
+  });
+});

@@ -1,8 +1,0 @@
-/** The token that proves to the server that an unsafe request was made by this page. It changes with the session. */
-let current: string | null = null;
-
-export const csrfToken = () => current;
-
-export function rememberCsrfToken(token: string | null) {
-  current = token;
-}

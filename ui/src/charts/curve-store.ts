@@ -1,0 +1,147 @@
+/**
+ * The curves of one job, as loaded and as they grow.
+ *
+ * Every change of a job has a position. What was loaded covers everything up to its position; a live
+ * update counts only when it is newer, so that nothing is missed and nothing appears twice, however
+ * often the stream reconnects. Charts are told at most once per frame.
+ */
+import { useSyncExternalStore } from "react";
+import type { Curve, Curves } from "@/api/types";
+import { numberOf } from "@/text/numbers";
+import { type CurvePoints, withDetail } from "./plot-data";
+
+export type LiveSeries = {
+  name: string;
+  rank: number;
+  axis: "step" | "time";
+  x: number[];
+  attempt: number[];
+  /** NaN and the infinities as text; null in what an older server stored. */
+  value: (number | string | null)[];
+};
+
+// More live points than a chart has pixels: time to load a thinned curve again.
+const MOST_POINTS = 6_000;
+
+const pointsOf = (curve: Curve): CurvePoints => ({ ...curve, last: curve.last && { ...curve.last, value: numberOf(curve.last.value) } });
+
+const keyOf = (curve: { name: string; rank: number }) => `${curve.rank} ${curve.name}`;
+
+/** A thinned point stands in the middle of its steps, and the last ones may not have happened when it was made. */
+function limitThinnedPoint(curve: CurvePoints, x: number, attempt: number) {
+  const last = curve.x.length - 1;
+  const reached = curve.x[last];
+  if (reached === undefined || reached <= x || curve.attempt[last] !== attempt) return;
+  if ((curve.x[last - 1] ?? -1) < x - 0.5) curve.x[last] = x - 0.5;
+}
+
+const nextFrame = (draw: () => void) => {
+  if (typeof requestAnimationFrame === "function") requestAnimationFrame(draw);
+  else setTimeout(draw, 16);
+};
+
+export class CurveStore {
+  position = 0;
+  loaded = false;
+  /** True once so much has been appended that the server should thin it. */
+  overfull = false;
+  #curves = new Map<string, CurvePoints>();
+  #detail: { from: number; curves: Map<string, CurvePoints> } | null = null;
+  #listeners = new Set<() => void>();
+  #announced = false;
+
+  load({ position, series }: Curves) {
+    this.#curves = new Map(series.map((curve) => [keyOf(curve), pointsOf(curve)]));
+    this.position = position;
+    this.loaded = true;
+    this.overfull = false;
+    this.#announce();
+  }
+
+  /** Adds what is new. Returns false for an update that was counted before. */
+  append(position: number, series: LiveSeries[]): boolean {
+    if (!this.advance(position)) return false;
+    for (const added of series) {
+      const key = keyOf(added);
+      let curve = this.#curves.get(key);
+      if (!curve) {
+        const { name, rank, axis } = added;
+        this.#curves.set(key, (curve = { name, rank, axis, x: [], value: [], low: [], high: [], attempt: [], last: null }));
+      }
+      this.#extend(curve, added);
+    }
+    this.#announce();
+    return true;
+  }
+
+  /** Notes a change that carries no points. */
+  advance(position: number): boolean {
+    if (position <= this.position) return false;
+    this.position = position;
+    return true;
+  }
+
+  #extend(curve: CurvePoints, added: LiveSeries) {
+    added.x.forEach((x, index) => {
+      const value = numberOf(added.value[index]);
+      const attempt = added.attempt[index] ?? 1;
+      curve.last = { x, attempt, value };
+      // A value that is not a number cannot be drawn.
+      if (!Number.isFinite(value)) return;
+      limitThinnedPoint(curve, x, attempt);
+      curve.x.push(x);
+      curve.value.push(value);
+      curve.low.push(value);
+      curve.high.push(value);
+      curve.attempt.push(attempt);
+    });
+    if (curve.x.length > MOST_POINTS) this.overfull = true;
+  }
+
+  /** A finer view of the steps after `from`; null goes back to the whole run. */
+  setDetail(detail: { from: number; curves: Curves } | null) {
+    this.#detail = detail && { from: detail.from, curves: new Map(detail.curves.series.map((curve) => [keyOf(curve), pointsOf(curve)])) };
+    this.#announce();
+  }
+
+  /** Rank 0 represents the run. */
+  curve(name: string): CurvePoints | undefined {
+    const key = keyOf({ name, rank: 0 });
+    const curve = this.#curves.get(key);
+    const detail = this.#detail?.curves.get(key);
+    return curve && detail && this.#detail && curve.axis === "step" ? withDetail(curve, detail, this.#detail.from) : curve;
+  }
+
+  names(): string[] {
+    return [...this.#curves.values()].filter((curve) => curve.rank === 0).map((curve) => curve.name);
+  }
+
+  subscribe = (listener: () => void) => {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  };
+
+  #announce() {
+    if (this.#announced) return;
+    this.#announced = true;
+    nextFrame(() => {
+      this.#announced = false;
+      this.#listeners.forEach((listener) => listener());
+    });
+  }
+}
+
+const RECENT = 20;
+
+/** The median of the newest values: one slow step, such as one that compiles or saves, does not move it. */
+export function recentMedian(values: readonly number[]): number | null {
+  const sorted = values.slice(-RECENT).toSorted((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  const upper = sorted[middle];
+  if (upper === undefined) return null;
+  return sorted.length % 2 === 1 ? upper : (upper + (sorted[middle - 1] ?? upper)) / 2;
+}
+
+export function useRecent(store: CurveStore, name: string): number | null {
+  return useSyncExternalStore(store.subscribe, () => recentMedian(store.curve(name)?.value ?? []));
+}

@@ -1,0 +1,218 @@
+/**
+ * A training config as a form and as JSON. The JSON is the truth: the form shows the fields it knows,
+ * and changing one leaves everything else in the JSON as it was.
+ */
+import { ApiProblem, sentenceOf } from "@/api/problem";
+import type { Job, NewJob } from "@/api/types";
+import { applies, CONFIG_FIELDS, type ConfigField, type ConfigValues, isObject, type Json, missingIn, MODEL_FOLDER, valueAt } from "./job-fields";
+import { numberMistake, parseNumber } from "./rules";
+import { z } from "./zod";
+
+/** A copy of the tree with one value set; undefined removes it, and branches that become empty with it. */
+export function withValue(tree: Json, path: string, value: unknown): Json {
+  const [name = "", ...rest] = path.split(".");
+  const { [name]: old, ...others } = tree;
+  if (rest.length === 0) return value === undefined ? others : { ...tree, [name]: value };
+  const branch = withValue(isObject(old) ? old : {}, rest.join("."), value);
+  return Object.keys(branch).length === 0 ? others : { ...tree, [name]: branch };
+}
+
+/** What the form shows for a config. */
+export function valuesOf(config: Json): ConfigValues {
+  const values = CONFIG_FIELDS.reduce<Json>((collected, field) => withValue(collected, field.path, formValue(config, field)), {});
+  return values as ConfigValues;
+}
+
+function formValue(config: Json, field: ConfigField): string {
+  // A folder replaces the preset, whatever preset is named with it.
+  if (field.path === "model.preset" && isText(valueAt(config, "model.path"))) return MODEL_FOLDER;
+  const value = valueAt(config, field.path);
+  if (value === undefined || value === null) return field.initial ?? "";
+  return Array.isArray(value) ? value.join(", ") : String(value);
+}
+
+const isText = (value: unknown) => typeof value === "string" && value !== "";
+
+/** The config with what the form says; an empty field leaves the choice to the server. */
+export function configOf(values: ConfigValues, base: Json): Json {
+  return CONFIG_FIELDS.reduce((config, field) => {
+    const typed = applies(field, values) ? String(valueAt(values, field.path) ?? "").trim() : "";
+    const before = valueAt(base, field.path);
+    // What stands for saying nothing is also what the server takes.
+    if (typed === "" || (before === undefined && typed === field.initial)) {
+      return before === null ? config : withValue(config, field.path, undefined);
+    }
+    return withValue(config, field.path, parsedValue(field, typed));
+  }, base);
+}
+
+function parsedValue(field: ConfigField, typed: string): unknown {
+  switch (field.kind) {
+    case "whole":
+    case "decimal":
+      // What is no number yet goes as it is: the server says what is wrong with it.
+      return parseNumber(typed) ?? typed;
+    case "yes-no":
+      return typed === "true";
+    case "names":
+      return typed === field.fallback ? typed : typed.split(/[\s,]+/).filter(Boolean);
+    default:
+      return typed;
+  }
+}
+
+const snake = (name: string) => name.replaceAll(/[A-Z]/g, (character) => `_${character.toLowerCase()}`);
+
+/** The server takes camelCase too; the form knows one spelling. */
+function snakeKeys(tree: Json): Json {
+  return Object.fromEntries(Object.entries(tree).map(([name, value]) => [snake(name), isObject(value) ? snakeKeys(value) : value]));
+}
+
+/** Parts that may be one word in a config, and the field that the word belongs to. */
+const SHORT_FORMS: Record<string, string> = { memory: "mode", optimizer: "name" };
+
+/** What is one word in a config becomes the field that the word belongs to. */
+const spelledOut = (config: Json): Json =>
+  Object.fromEntries(
+    Object.entries(config).map(([name, value]) => {
+      const field = SHORT_FORMS[name];
+      return [name, field && typeof value === "string" ? { [field]: value } : value];
+    }),
+  );
+
+type ParsedJson = { config: Json; mistake: null } | { config: null; mistake: string };
+
+export function parseConfig(text: string): ParsedJson {
+  if (text.trim() === "") return { config: {}, mistake: null };
+  try {
+    const value: unknown = JSON.parse(text);
+    return isObject(value) ? { config: spelledOut(snakeKeys(value)), mistake: null } : { config: null, mistake: "A config is an object: { … }." };
+  } catch (error) {
+    return { config: null, mistake: `This is not valid JSON yet: ${error instanceof Error ? error.message : "unreadable"}.` };
+  }
+}
+
+export const NEW_PROJECT = "new";
+export const OTHER_GPU = "other";
+
+export type JobFormValues = {
+  name: string;
+  /** An id, or NEW_PROJECT. */
+  project: string;
+  projectName: string;
+  /** Ids of one's own; "" where the config names paths instead. */
+  datasetId: string;
+  modelId: string;
+  /** "" for automatic, a GPU that is there, or OTHER_GPU. */
+  gpu: string;
+  otherGpu: string;
+  hostMemory: string;
+  config: ConfigValues;
+};
+
+type Start = { config?: Json; projectName?: string; datasetId?: string; modelId?: string; gpuType?: string; hostMemory?: number };
+
+/** A new form starts empty: what nobody types is not sent, and the server's defaults hold. */
+export const startingValues = (project: string, { config = {}, projectName = "", datasetId = "", modelId = "", gpuType, hostMemory }: Start = {}): JobFormValues => ({
+  name: "",
+  project,
+  projectName,
+  datasetId,
+  modelId,
+  gpu: gpuType ? OTHER_GPU : "",
+  otherGpu: gpuType ?? "",
+  hostMemory: hostMemory ? String(hostMemory) : "",
+  config: valuesOf(config),
+});
+
+export const jobRules = z
+  .object({
+    name: z.string().trim().max(120, "A name can have at most 120 characters."),
+    project: z.string(),
+    projectName: z.string().trim().max(120, "A name can have at most 120 characters."),
+    datasetId: z.string(),
+    modelId: z.string(),
+    gpu: z.string(),
+    otherGpu: z.string().trim().max(64, "At most 64 characters."),
+    hostMemory: z.string(),
+    config: z.custom<ConfigValues>(),
+  })
+  .superRefine((values, context) => {
+    const say = (path: string, message: string) => context.addIssue({ code: "custom", path: path.split("."), message });
+    if (values.project === NEW_PROJECT && values.projectName === "") say("projectName", "Give the project a name.");
+    if (values.gpu === OTHER_GPU && values.otherGpu === "") say("otherGpu", "Name the GPU, such as H200.");
+    const memory = numberMistake(values.hostMemory, { least: 1, most: 1_000_000 }, true);
+    if (memory) say("hostMemory", memory);
+    for (const field of CONFIG_FIELDS) {
+      if ((field.kind !== "whole" && field.kind !== "decimal") || !applies(field, values.config)) continue;
+      const typed = String(valueAt(values.config, field.path) ?? "");
+      if (field.word !== undefined && typed.trim() === field.word) continue;
+      const mistake = numberMistake(typed, field.limits ?? {}, field.kind === "whole");
+      if (mistake) say(`config.${field.path}`, field.word && parseNumber(typed) === null ? `Enter a whole number, or ${field.word}.` : mistake);
+    }
+    for (const { path, sentence } of missingIn(values.config)) say(`config.${path}`, sentence);
+  });
+
+export const gpuTypeOf = ({ gpu, otherGpu }: Pick<JobFormValues, "gpu" | "otherGpu">) => (gpu === OTHER_GPU ? otherGpu.trim() : gpu) || null;
+
+/** What is given by id. A config that names paths instead says nothing about them. */
+export const idsOf = ({ datasetId, modelId }: Pick<JobFormValues, "datasetId" | "modelId">) => ({ ...(datasetId && { datasetId }), ...(modelId && { modelId }) });
+
+/** What is sent to start the job. A new project is described by the job: its size is what the plan says. */
+export function newJobBody(values: JobFormValues, config: Json, parameters: number | null): NewJob {
+  const inNewProject = values.project === NEW_PROJECT;
+  const dataPath = valueAt(config, "data.train_path");
+  return {
+    name: values.name.trim() || null,
+    config,
+    ...idsOf(values),
+    kind: "train",
+    gpuType: gpuTypeOf(values),
+    hostMemory: parseNumber(values.hostMemory),
+    maxAttempts: 5,
+    projectId: inNewProject ? null : values.project,
+    project: inNewProject
+      ? {
+          name: values.projectName.trim(),
+          description: null,
+          modelArchitecture: "transformer",
+          modelSize: Math.max(0.000001, Number(((parameters ?? 1_000_000) / 1e9).toPrecision(3))),
+          trainingDataPath: typeof dataPath === "string" ? dataPath : null,
+        }
+      : null,
+  };
+}
+
+type JobFailure = { fields: { path: string; message: string }[]; others: string[] };
+
+const FORM_FIELDS: Record<string, string> = { name: "name", projectId: "project", datasetId: "datasetId", modelId: "modelId", "project.name": "projectName", hostMemory: "hostMemory" };
+
+/** Sorts a refusal: what belongs to a field of the form, and what is shown above the form with its path in the config. */
+export function jobFailure(error: unknown, gpu: string): JobFailure {
+  if (!(error instanceof ApiProblem) || error.fieldErrors.length === 0) return { fields: [], others: [sentenceOf(error)] };
+  const failure: JobFailure = { fields: [], others: [] };
+  for (const { field, message } of error.fieldErrors) {
+    const path = field === "gpuType" ? (gpu === OTHER_GPU ? "otherGpu" : "gpu") : FORM_FIELDS[field];
+    const isConfig = CONFIG_FIELDS.some((known) => `config.${known.path}` === field);
+    if (path || isConfig) failure.fields.push({ path: path ?? field, message });
+    // A person cannot correct the path; the sentence is enough.
+    else failure.others.push(field === "offer" ? message : `${field}: ${message}`);
+  }
+  return failure;
+}
+
+type Like = { config: Json; datasetId?: string; modelId?: string; gpuType?: string; hostMemory?: number };
+
+/** What a form for a job like another one starts with: what somebody set, and no default. What was given by id is named by id again, not by its path. */
+export function likeJob(job: Pick<Job, "requestedConfig" | "datasetId" | "modelId" | "gpuType" | "hostMemory">): Like {
+  let config = spelledOut(job.requestedConfig as Json);
+  if (job.datasetId) config = withValue(config, "data.train_path", undefined);
+  const folder = valueAt(config, "model.path");
+  if (job.modelId && typeof folder === "string") {
+    const tokenizer = valueAt(config, "data.tokenizer.path");
+    // The model brings it along.
+    if (typeof tokenizer === "string" && tokenizer.startsWith(folder)) config = withValue(config, "data.tokenizer", undefined);
+    config = withValue(config, "model.path", undefined);
+  }
+  return { config, datasetId: job.datasetId ?? undefined, modelId: job.modelId ?? undefined, gpuType: job.gpuType ?? undefined, hostMemory: job.hostMemory ?? undefined };
+}

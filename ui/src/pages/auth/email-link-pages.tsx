@@ -1,0 +1,112 @@
+/** Pages around links in emails: ask for a password reset, set a new password, verify an address. */
+import { useMutation } from "@tanstack/react-query";
+import { Link, useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
+import { askForPasswordReset, resetPassword, verifyEmail } from "@/api/auth";
+import { sentenceOf } from "@/api/problem";
+import { Button } from "@/components/button";
+import { Notice } from "@/components/notice";
+import { toast } from "@/components/toasts";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { PasswordField, TextField } from "@/forms/field";
+import { emailAddress, newPassword, PASSWORD_HELP } from "@/forms/rules";
+import { z } from "@/forms/zod";
+import { useFragment } from "@/shell/address";
+import { usePageTitle } from "@/shell/page";
+import { useSignInDone } from "@/shell/session";
+import { AuthFrame, IncompleteLink, OutboxNote } from "./auth-frame";
+
+const forgotRules = z.object({ email: emailAddress });
+
+export function ForgotPage() {
+  usePageTitle("Forgotten password");
+  const [sent, setSent] = useState<string | null>(null);
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: forgotRules,
+    defaultValues: { email: "" },
+    submit: async ({ email }) => setSent((await askForPasswordReset(email)).detail),
+  });
+
+  return (
+    <AuthFrame title="Forgotten password" footer={<Link to="/auth" className="underline underline-offset-3">Back to sign in</Link>}>
+      {sent ? (
+        <Notice tone="good" role="status">
+          <p>{sent}</p>
+          <OutboxNote />
+        </Notice>
+      ) : (
+        <ApiForm label="Forgotten password" failure={failure} onSubmit={onSubmit}>
+          <p className="text-dim">Enter the address of your account, and we send a link to choose a new password.</p>
+          <TextField label="Email" type="email" autoComplete="username" {...field("email")} />
+          <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
+            Send the link
+          </Button>
+        </ApiForm>
+      )}
+    </AuthFrame>
+  );
+}
+
+const resetRules = z.object({ password: newPassword });
+
+export function ResetPage() {
+  usePageTitle("Choose a new password");
+  const token = useFragment("token");
+  return (
+    <AuthFrame
+      title="Choose a new password"
+      footer={<Link to="/auth/forgot" className="underline underline-offset-3">Ask for a new link</Link>}
+    >
+      {token === null ? <IncompleteLink /> : <ResetForm token={token} />}
+    </AuthFrame>
+  );
+}
+
+function ResetForm({ token }: { token: string }) {
+  const navigate = useNavigate();
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: resetRules,
+    defaultValues: { password: "" },
+    submit: async ({ password }) => {
+      await resetPassword({ token, password });
+      toast("Your password was changed. Sign in with the new one.");
+      await navigate({ to: "/auth" });
+    },
+  });
+  return (
+    <ApiForm label="Choose a new password" failure={failure} onSubmit={onSubmit}>
+      <PasswordField label="New password" autoComplete="new-password" help={PASSWORD_HELP} {...field("password")} />
+      <Button type="submit" variant="primary" size="large" pending={isSubmitting}>
+        Change password
+      </Button>
+    </ApiForm>
+  );
+}
+
+export function VerifyPage() {
+  usePageTitle("Confirm your email address");
+  const token = useFragment("token");
+  const done = useSignInDone();
+  const verify = useMutation({ mutationFn: verifyEmail, onSuccess: done });
+
+  return (
+    <AuthFrame title="Confirm your email address" footer={<Link to="/auth" className="underline underline-offset-3">Back to sign in</Link>}>
+      {token === null ? (
+        <IncompleteLink />
+      ) : (
+        // A click, not the visit, spends the link: mail filters visit links too.
+        <div className="grid gap-4">
+          {verify.isError && (
+            <Notice tone="bad" role="alert">
+              {sentenceOf(verify.error)}
+            </Notice>
+          )}
+          <p className="text-dim">One click confirms that this address is yours, and signs you in.</p>
+          <Button variant="primary" size="large" pending={verify.isPending} onClick={() => verify.mutate(token)}>
+            Confirm and sign in
+          </Button>
+        </div>
+      )}
+    </AuthFrame>
+  );
+}

@@ -1,0 +1,154 @@
+/** Choice of the base model and of the dataset. */
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+import { useFormContext, useWatch } from "react-hook-form";
+import { datasetsQuery } from "@/api/datasets";
+import { addModel, catalogueQuery, modelsQuery } from "@/api/models";
+import { sentenceOf } from "@/api/problem";
+import type { CatalogueModel, Dataset, Model } from "@/api/types";
+import { Button } from "@/components/button";
+import { ProgressBar } from "@/components/figures";
+import { ChooseFiles } from "@/uploads/file-input";
+import { GroupedSelect, Select } from "@/components/input";
+import { Notice } from "@/components/notice";
+import { toastFailure } from "@/components/toasts";
+import { Field } from "@/forms/field";
+import type { JobFormValues } from "@/forms/job-form";
+import { FORMAT_NAMES } from "@/pages/datasets/format-card";
+import { AddModelButton } from "@/pages/models/add-model-dialog";
+import { FindingsList } from "@/pages/models/findings-list";
+import { useFieldError } from "@/pages/new-job/config-fields";
+import { bytesText, counted, countText, parametersText } from "@/text/numbers";
+import { sendDatasets } from "@/uploads/chosen-files";
+import { FROM_HUB } from "./finetune-rules";
+
+/** The model to begin with: one's own, or one of the catalogue that is fetched first. */
+export function ModelChoice() {
+  const { register, setValue } = useFormContext<JobFormValues>();
+  const modelId = useWatch<JobFormValues, "modelId">({ name: "modelId" });
+  const error = useFieldError();
+  const models = useQuery(modelsQuery);
+  const catalogue = useQuery(catalogueQuery);
+  const own = models.data?.items ?? [];
+  const listed = catalogue.data?.families.flatMap((family) => family.models) ?? [];
+  const chosen = own.find(({ id }) => id === modelId);
+  const wanted = listed.find(({ id }) => `${FROM_HUB}${id}` === modelId);
+  const groups = [
+    { title: "Yours", options: own.map((model) => [model.id, `${model.name}${modelStateText(model)}`] as const) },
+    { title: "Catalogue, to be fetched", options: listed.filter(({ id }) => !own.some((model) => model.repository === id)).map(({ id, parameters }) => [`${FROM_HUB}${id}`, `${id} · ${parametersText(parameters)}`] as const) },
+  ];
+  const findings = chosen?.status === "ready" ? (chosen.check?.findings ?? []).filter(({ severity }) => severity !== "note") : [];
+  const take = (model: Model) => setValue("modelId", model.id, { shouldDirty: true, shouldValidate: true });
+
+  return (
+    <div className="flex min-w-0 flex-col gap-2.5">
+      <Field label="Model" error={error("modelId")} help={chosen?.status === "ready" ? modelFacts(chosen) : undefined}>
+        {(control) => (
+          // The list arrives after the form: without its value the browser would keep showing the first entry.
+          <GroupedSelect value={modelId} {...register("modelId")} {...control} first={["", "Choose a model…"]} groups={groups} />
+        )}
+      </Field>
+      {wanted && <FetchFirst model={wanted} onFetching={take} />}
+      {chosen?.status === "fetching" && <ProgressBar value={chosen.progress} label={`Fetching ${chosen.name}`} />}
+      {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}
+      {findings.length > 0 && <FindingsList findings={findings} />}
+      <div className="mt-auto">
+        <AddModelButton variant="outline" onAdded={take} />
+      </div>
+    </div>
+  );
+}
+
+const modelStateText = ({ status }: Model) => ({ ready: "", fetching: ", being fetched", uploading: ", being uploaded", failed: ", failed" })[status];
+
+function modelFacts({ check, size }: Model): string {
+  const facts = [
+    check?.parameters && `${parametersText(check.parameters)} parameters`,
+    check?.contextLength && `${countText(check.contextLength)} tokens of context`,
+    check && (check.chatTemplate ? "chat template found" : "no chat template: a plain one is used"),
+    size > 0 && bytesText(size),
+  ];
+  return facts.filter(Boolean).join(" · ");
+}
+
+function FetchFirst({ model, onFetching }: { model: CatalogueModel; onFetching: (model: Model) => void }) {
+  const [pending, setPending] = useState(false);
+
+  async function add() {
+    setPending(true);
+    try {
+      onFetching(await addModel({ source: "hub", repository: model.id, revision: null }));
+    } catch (error) {
+      toastFailure(sentenceOf(error));
+      setPending(false);
+    }
+  }
+
+  return (
+    <Notice className="flex flex-wrap items-center justify-between gap-3">
+      <span className="min-w-0 flex-1 basis-48 text-sm">
+        Not on this server yet: about {bytesText(model.parameters * 2)} from the Hub, under {model.licence}.{model.gated && " Its terms have to be accepted there first."}
+      </span>
+      <Button variant="primary" pending={pending} onClick={() => void add()}>
+        Fetch it
+      </Button>
+    </Notice>
+  );
+}
+
+export const LISTED = { limit: 200 };
+
+/** The examples to learn from: a dataset that is here, or a file that is sent from here. */
+export function DataChoice() {
+  const { register, setValue } = useFormContext<JobFormValues>();
+  const datasetId = useWatch<JobFormValues, "datasetId">({ name: "datasetId" });
+  const error = useFieldError();
+  const datasets = useQuery(datasetsQuery(LISTED));
+  const items = datasets.data?.items ?? [];
+  const chosen = items.find(({ id }) => id === datasetId);
+  const options = [["", "Choose a dataset…"] as const, ...items.map((dataset) => [dataset.id, `${dataset.name}${datasetStateText(dataset)}`] as const)];
+
+  async function send(files: File[]) {
+    const [first] = await sendDatasets(files.slice(0, 1));
+    if (first) setValue("datasetId", first.id, { shouldDirty: true, shouldValidate: true });
+  }
+
+  return (
+    <div className="flex min-w-0 flex-col gap-2.5">
+      <Field label="Dataset" error={error("datasetId")} help={chosen && <DataFacts dataset={chosen} />}>
+        {(control) => <Select value={datasetId} options={options} {...register("datasetId")} {...control} />}
+      </Field>
+      {chosen && (chosen.status === "inspecting" || chosen.status === "fetching") && <ProgressBar value={chosen.progress} label={`Progress of ${chosen.name}`} />}
+      {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}
+      <div className="mt-auto">
+        <ChooseFiles text="Upload a file" onChoose={(files) => void send(files)} />
+      </div>
+    </div>
+  );
+}
+
+function datasetStateText({ status, report }: Dataset): string {
+  if (status === "ready") return report?.mapping ? "" : ", needs your help";
+  return { uploading: ", being uploaded", fetching: ", being fetched", inspecting: ", being looked at", failed: ", failed" }[status];
+}
+
+function DataFacts({ dataset: { id, report } }: { dataset: Dataset }) {
+  const facts = report?.mapping
+    ? [
+        FORMAT_NAMES[report.mapping.format],
+        counted(report.examples, "example"),
+        report.lengths && `${countText(report.lengths.total)} ${report.lengths.unit}`,
+        report.problems.rowsRefused > 0 && `${counted(report.problems.rowsRefused, "row")} left out`,
+      ].filter(Boolean)
+    : [];
+  return (
+    <>
+      {facts.join(" · ")}
+      {facts.length > 0 && " · "}
+      <Link to="/datasets/$datasetId" params={{ datasetId: id }} className="text-violet-soft underline underline-offset-2">
+        look at it
+      </Link>
+    </>
+  );
+}

@@ -1,0 +1,58 @@
+/** The fine-tuning form: initial values, required fields, and the memory that each method needs. */
+import { readPlan } from "@/api/plan";
+import type { Dataset, Method, Model, PlanAnswer, PlanRequest } from "@/api/types";
+import type { Json } from "@/forms/job-fields";
+import { type JobFormValues, jobRules, withValue } from "@/forms/job-form";
+import { bytesText } from "@/text/numbers";
+
+/** A model of the catalogue that is not on this server yet stands in the list under this sign. */
+export const FROM_HUB = "hub:";
+
+/** The form shows LoRA as chosen; everything else is the server's default until somebody types. */
+export const FINETUNE_CONFIG: Json = { method: "lora" };
+
+export const finetuneRules = jobRules.superRefine(({ datasetId, modelId }, context) => {
+  const say = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
+  if (modelId === "") say("modelId", "Choose a model.");
+  if (modelId.startsWith(FROM_HUB)) say("modelId", "Fetch this model first.");
+  if (datasetId === "") say("datasetId", "Choose a dataset.");
+});
+
+/** What has to happen before there is anything to plan. */
+export function whatIsMissing({ datasetId, modelId }: Pick<JobFormValues, "datasetId" | "modelId">, model: Model | undefined, dataset: Dataset | undefined): string | null {
+  if (modelId === "") return "Choose a model.";
+  if (modelId.startsWith(FROM_HUB)) return "Fetch the model.";
+  if (model && model.status !== "ready") return model.status === "failed" ? "Choose another model: this one could not be fetched." : "The model is on its way.";
+  if (datasetId === "") return "Choose a dataset.";
+  if (dataset && dataset.status !== "ready") return dataset.status === "failed" ? "Choose another dataset: this one cannot be used." : "The data is on its way.";
+  if (dataset?.report && dataset.report.mapping === null) return "Say on the dataset’s page which column is what.";
+  return null;
+}
+
+const LONGEST_NAME = 120;
+
+export const usualName = (model: Pick<Model, "name"> | undefined, dataset: Pick<Dataset, "name"> | undefined) =>
+  model && dataset ? `${model.name} on ${dataset.name}`.slice(0, LONGEST_NAME) : null;
+
+export const METHODS: readonly Method[] = ["lora", "qlora", "full"];
+
+export const WHAT: Record<Method, string> = {
+  lora: "adapters on frozen weights",
+  qlora: "adapters on 4-bit weights",
+  full: "all weights are trained",
+};
+
+export const NAMES: Record<Method, string> = { lora: "LoRA", qlora: "QLoRA", full: "Full" };
+
+/** The same request for another method. Settings of adapters go with the methods that have them. */
+export function withMethod(request: PlanRequest, method: Method): PlanRequest {
+  const config = withValue(request.config ?? {}, "method", method);
+  return { ...request, config: method === "full" ? withValue(config, "lora", undefined) : config };
+}
+
+export function costText(answer: PlanAnswer | undefined): string | null {
+  if (!answer) return null;
+  const [memory] = readPlan(answer.plan)?.memories ?? [];
+  if (answer.fits) return memory ? bytesText(memory.total) : null;
+  return answer.nearest ? "does not fit like this" : null;
+}

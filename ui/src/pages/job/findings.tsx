@@ -1,0 +1,138 @@
+/** What a person should know about a job: failures, warnings, restarts, budgets. */
+import { useQuery } from "@tanstack/react-query";
+import { readSummary, type Summary } from "@/api/job-summary";
+import { machinesQuery } from "@/api/jobs";
+import type { Job } from "@/api/types";
+import { cn } from "@/components/class-names";
+import { Notice } from "@/components/notice";
+import { counted, countText } from "@/text/numbers";
+import type { Connection } from "./use-job-live";
+
+type Finding = { key: string; tone: "bad" | "attention" | "plain"; title: string; text: string };
+
+/** What to do about a failure, by its code; the message itself says what happened. */
+const ADVICE: Record<string, string> = {
+  training_failed: "Read the output below. Resume goes on from the last checkpoint; a changed config needs a new job.",
+  too_many_attempts: "The machine may be short of memory, or somebody ended the process. Resume tries again from the last checkpoint.",
+  directory_gone: "Its files were removed from the server. Start a new job; this one can only be deleted.",
+  not_started: "Check that the machine has room and its GPUs are free, then resume.",
+  time_limit: "Resume goes on from the last checkpoint.",
+};
+
+const TIMES = ["", "once", "twice"];
+
+const TITLES: Record<string, string> = {
+  stalled: "Stalled.",
+  degraded: "Degraded.",
+  diverging: "Diverging.",
+  data_starved: "Waiting for data.",
+  throttled: "Slowed down.",
+  out_of_memory_soon: "Memory is running out.",
+};
+
+/** What somebody should know about a job before looking at its charts, most pressing first. */
+export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding[] {
+  const summary = readSummary(job);
+  const findings: Finding[] = [];
+  if (job.status === "failed") {
+    const advice = ADVICE[job.errorCode ?? ""] ?? "Read the output below, then resume or start a new job.";
+    findings.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.errorMessage ?? "No reason was recorded."} ${advice}` });
+  }
+  findings.push(...moneyFindings(job, summary));
+  if (summary.waiting !== null) findings.push({ key: "waiting", tone: "plain", title: "Waiting.", text: summary.waiting });
+  else if (job.status === "queued") findings.push(waiting(job, machinesSeen));
+  summary.findings.forEach((finding, index) => {
+    const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
+    findings.push({ key: `${finding.kind}-${index}`, tone, title: TITLES[finding.kind] ?? "", text: finding.sentence });
+  });
+  const refused = summary.marks.findLast((mark) => mark.kind === "applied")?.refused;
+  if (refused) findings.push({ key: "refused", tone: "attention", title: "A setting was refused.", text: refused });
+  if (summary.restartCount > 0) {
+    const times = TIMES[summary.restartCount] ?? `${countText(summary.restartCount)} times`;
+    const from = summary.resumedFromStep === null ? "" : `Last time it went on from step ${countText(summary.resumedFromStep)}; steps it repeated are drawn fainter.`;
+    findings.push({ key: "resumed", tone: "attention", title: `Resumed ${times}.`, text: from });
+  }
+  const dropped = Object.entries(summary.dropped).filter(([, count]) => count > 0);
+  if (dropped.length > 0) {
+    const what = dropped.map(([kind, count]) => counted(count, `${kind} event`)).join(", ");
+    findings.push({ key: "dropped", tone: "attention", title: "Some events were lost.", text: `The run could not write ${what}: the disk was full or slow. The training itself is not affected.` });
+  }
+  if (summary.damagedLines > 0) {
+    findings.push({ key: "damaged", tone: "attention", title: "Damaged records.", text: `${counted(summary.damagedLines, "line")} of the run's record could not be read and were left out.` });
+  }
+  return findings;
+}
+
+function waiting(job: Job, machinesSeen: boolean | undefined): Finding {
+  if (machinesSeen === false) {
+    return { key: "no-worker", tone: "attention", title: "Waiting for a worker.", text: "No worker is running, so nothing starts yet. Start one with “bloom up” on the machine that should train; the job starts by itself." };
+  }
+  if (job.target !== "local") {
+    return { key: "queued", tone: "plain", title: "In the queue.", text: "A machine is rented for it in a moment." };
+  }
+  const ahead = (job.queuePosition ?? 1) - 1;
+  const text = ahead === 0 ? "It is next: it starts as soon as a device is free." : `${counted(ahead, "job")} ${ahead === 1 ? "is" : "are"} ahead of it.`;
+  return { key: "queued", tone: "plain", title: "In the queue.", text };
+}
+
+/** Codes with which a job is paused by its limits; its message says which one, and what to do. */
+const LIMITS: Record<string, string> = { budget: "Paused: the budget is spent.", time_limit: "Paused: its time is up." };
+
+/** What budgets have to say: the last warning of each, and that a job was paused by one. */
+function moneyFindings(job: Pick<Job, "status" | "errorCode" | "errorMessage">, { marks }: Pick<Summary, "marks">): Finding[] {
+  const stopped = (job.status === "paused" || job.status === "pausing") && job.errorCode !== null ? LIMITS[job.errorCode] : undefined;
+  if (stopped) return [{ key: "limit", tone: "bad", title: stopped, text: job.errorMessage ?? "" }];
+  const last = new Map(marks.flatMap(({ warning }) => (warning ? [[warning.scope, warning] as const] : [])));
+  return [...last.values()].map(({ percent, scope, sentence }) => ({
+    key: `budget-${scope}`,
+    tone: percent >= 100 ? "bad" : percent >= 80 ? "attention" : "plain",
+    title: "Budget.",
+    text: sentence,
+  }));
+}
+
+export function FindingsStrip({ job, connection }: { job: Job; connection: Connection }) {
+  const machines = useQuery({ ...machinesQuery, enabled: job.status === "queued", refetchInterval: 5_000 });
+  const seen = machines.data && machines.data.items.length > 0;
+  const findings = findingsOf(job, seen);
+  return (
+    <div role="status" className="grid gap-2.5 not-empty:mt-3">
+      {connection === "lost" && (
+        <Notice tone="attention">
+          <b className="mr-2 font-[570]">Connection lost.</b>
+          <span className="text-dim">Trying again by itself. The training goes on; what you missed is filled in.</span>
+        </Notice>
+      )}
+      {findings.map((finding) => (
+        <Notice key={finding.key} tone={finding.tone} className="break-words">
+          <b className="mr-2 font-[570]">{finding.title}</b>
+          <span className="text-dim">{finding.text}</span>
+          {finding.key === "failed" && job.errorCode && <code className="ml-2 font-mono text-xs text-danger-soft">{job.errorCode}</code>}
+        </Notice>
+      ))}
+    </div>
+  );
+}
+
+type RunWarningsProps = { job: Pick<Job, "warnings" | "warningsLeftOut">; className?: string };
+
+/** What the run itself warned of: rows it could not use, examples it cut, a template it replaced. */
+export function RunWarnings({ job, className }: RunWarningsProps) {
+  const { warnings, warningsLeftOut } = job;
+  if (warnings.length === 0) return null;
+  const errors = warnings.filter((warning) => warning.level === "error").length;
+  const title = [errors > 0 && counted(errors, "error"), warnings.length > errors && counted(warnings.length - errors, "warning")].filter(Boolean).join(", ");
+  return (
+    <Notice role="region" aria-label="Warnings of the run" tone={errors > 0 ? "bad" : "attention"} className={cn("mt-2.5", className)}>
+      <h2 className="text-sm font-[570]">{title}</h2>
+      <ul className="mt-1 grid gap-1 text-dim">
+        {warnings.map(({ level, line }) => (
+          <li key={line} className={cn("break-words", level === "error" && "text-danger-soft")}>
+            {line}
+          </li>
+        ))}
+      </ul>
+      {warningsLeftOut > 0 && <p className="mt-1 text-xs text-faint">{countText(warningsLeftOut)} more in the output.</p>}
+    </Notice>
+  );
+}

@@ -1,0 +1,214 @@
+/** Dialogs of a job: train longer, change settings, share. */
+import { useQuery } from "@tanstack/react-query";
+import { Link2 } from "lucide-react";
+import { useState } from "react";
+import { readSummary } from "@/api/job-summary";
+import { changeSettings, createShare, extendJob, revokeShare, sharesQuery } from "@/api/jobs";
+import { sentenceOf } from "@/api/problem";
+import type { Job, LiveSettings } from "@/api/types";
+import { Button, CopyButton } from "@/components/button";
+import { Dialog } from "@/components/dialog";
+import { Loaded, SkeletonRows } from "@/components/loaded";
+import { Notice } from "@/components/notice";
+import { TimeAgo } from "@/components/time-ago";
+import { toast } from "@/components/toasts";
+import { ApiForm, useApiForm } from "@/forms/api-form";
+import { TextField } from "@/forms/field";
+import { decimal, wholeNumber } from "@/forms/rules";
+import { z } from "@/forms/zod";
+import { countText } from "@/text/numbers";
+
+const extendRules = z.object({
+  maxSteps: wholeNumber({ least: 1, most: 1e9 }),
+  epochs: wholeNumber({ least: 1, most: 1e6 }),
+});
+
+export function ExtendDialog({ job, onClose }: { job: Job; onClose: () => void }) {
+  const { step } = readSummary(job);
+  return (
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="Train further"
+      description={`It took ${countText(step ?? 0)} steps. Say how long it should train in all; the learning rate schedule is stretched to the new length.`}
+    >
+      <ExtendForm job={job} onClose={onClose} />
+    </Dialog>
+  );
+}
+
+function ExtendForm({ job, onClose }: { job: Job; onClose: () => void }) {
+  const byStep = typeof job.config.max_steps === "number";
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: extendRules,
+    defaultValues: { maxSteps: "", epochs: "" },
+    submit: async (values) => {
+      await extendJob(job.id, values);
+      toast("The job is queued again and goes on from its last checkpoint.");
+      onClose();
+    },
+  });
+  const steps = <TextField key="steps" label="Steps in all" inputMode="numeric" autoComplete="off" {...field("maxSteps")} />;
+  const epochs = (
+    <TextField key="epochs" label="Epochs in all" inputMode="numeric" autoComplete="off" help={`It has ${String(job.config.epochs)} now.`} {...field("epochs")} />
+  );
+  return (
+    <ApiForm label="Train further" failure={failure} onSubmit={onSubmit}>
+      <div className="grid gap-4 sm:grid-cols-2">{byStep ? [steps, epochs] : [epochs, steps]}</div>
+      <p className="text-xs text-faint">One of the two is enough; with both, training ends at whichever comes first.</p>
+      <div className="flex justify-end gap-2">
+        <Button onClick={onClose}>Cancel</Button>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
+          Train further
+        </Button>
+      </div>
+    </ApiForm>
+  );
+}
+
+const settingsRules = z.object({
+  learningRate: decimal({ above: 0, most: 10 }),
+  weightDecay: decimal({ least: 0, most: 1000 }),
+  clipNorm: decimal({ least: 0, most: 1e6 }),
+  evalEverySteps: wholeNumber({ least: 1, most: 1e9 }),
+  saveEverySteps: wholeNumber({ least: 1, most: 1e9 }),
+});
+
+type SettingsValues = z.input<typeof settingsRules>;
+
+const text = (changed: unknown, configured: unknown) => String(changed ?? configured ?? "");
+
+/** What is in force: the config, and what was changed since. */
+function inForce({ config, settings }: Job): SettingsValues {
+  const optimizer = config.optimizer as Record<string, unknown> | undefined;
+  const evaluation = config.eval as Record<string, unknown> | undefined;
+  const checkpoint = config.checkpoint as Record<string, unknown> | undefined;
+  return {
+    learningRate: text(settings.learning_rate, config.learning_rate),
+    weightDecay: text(settings.weight_decay, optimizer?.weight_decay),
+    clipNorm: text(settings.clip_norm, optimizer?.clip_norm),
+    evalEverySteps: text(settings.eval_every_steps, evaluation?.every_steps),
+    saveEverySteps: text(settings.save_every_steps, checkpoint?.every_steps),
+  };
+}
+
+type SettingsDialogProps = { job: Job; onClose: () => void };
+
+export function SettingsDialog({ job, onClose }: SettingsDialogProps) {
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title="Settings" description="They take effect at the next step, and the charts mark where.">
+      <SettingsForm job={job} onClose={onClose} />
+    </Dialog>
+  );
+}
+
+function SettingsForm({ job, onClose }: SettingsDialogProps) {
+  const before = inForce(job);
+  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+    schema: settingsRules,
+    defaultValues: before,
+    submit: async (values) => {
+      const known = settingsRules.parse(before);
+      const names = Object.keys(values) as (keyof LiveSettings & keyof typeof values)[];
+      const changed = names.filter((name) => values[name] !== null && values[name] !== known[name]);
+      if (changed.length > 0) {
+        await changeSettings(job.id, Object.fromEntries(changed.map((name) => [name, values[name]])));
+        toast("Settings sent to the run.");
+      }
+      onClose();
+    },
+  });
+  return (
+    <ApiForm label="Settings" failure={failure} onSubmit={onSubmit}>
+      <TextField label="Learning rate" inputMode="decimal" autoComplete="off" help="The schedule goes on, scaled to this peak." {...field("learningRate")} />
+      <div className="grid gap-4 sm:grid-cols-2">
+        <TextField label="Weight decay" inputMode="decimal" autoComplete="off" {...field("weightDecay")} />
+        <TextField label="Clip gradients at norm" inputMode="decimal" autoComplete="off" help="0 does not clip." {...field("clipNorm")} />
+        <TextField label="Evaluate every … steps" inputMode="numeric" autoComplete="off" placeholder="end of epoch" {...field("evalEverySteps")} />
+        <TextField label="Save every … steps" inputMode="numeric" autoComplete="off" placeholder="end of epoch" {...field("saveEverySteps")} />
+      </div>
+      <div className="flex justify-end gap-2">
+        <Button onClick={onClose}>Cancel</Button>
+        <Button type="submit" variant="primary" pending={isSubmitting}>
+          Apply
+        </Button>
+      </div>
+    </ApiForm>
+  );
+}
+
+/** Links that show this job to anybody who has them, until they are revoked. */
+export function ShareDialog({ job, onClose }: { job: Job; onClose: () => void }) {
+  const shares = useQuery(sharesQuery(job.id));
+  const [link, setLink] = useState<string | null>(null);
+  const [pending, setPending] = useState(false);
+  const [failure, setFailure] = useState<string | null>(null);
+
+  async function attempt(action: () => Promise<void>) {
+    setPending(true);
+    setFailure(null);
+    try {
+      await action();
+    } catch (error) {
+      setFailure(sentenceOf(error));
+    } finally {
+      setPending(false);
+    }
+  }
+
+  const revoke = (id: string) =>
+    attempt(async () => {
+      await revokeShare(job.id, id);
+      setLink(null);
+      toast("The link no longer works.");
+    });
+
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title="Share" description="Whoever has a link sees this run's figures and charts, without an account. It shows no files, and changes nothing.">
+      <div className="grid gap-4">
+        {failure && (
+          <Notice tone="bad" role="alert">
+            {failure}
+          </Notice>
+        )}
+        {link ? (
+          <>
+            <Notice tone="attention" role="status">
+              Copy the link now. It is not shown again.
+            </Notice>
+            <div className="flex items-center gap-3 rounded-control border border-line-strong bg-rail py-2 pr-2 pl-3">
+              <code className="min-w-0 flex-1 font-mono text-xs break-all select-all">{link}</code>
+              <CopyButton text={link} label="Copy the link" />
+            </div>
+          </>
+        ) : (
+          <Button variant="primary" pending={pending} className="justify-self-start" onClick={() => void attempt(async () => setLink((await createShare(job.id)).link))}>
+            <Link2 aria-hidden />
+            Create a link
+          </Button>
+        )}
+        <Loaded query={shares} skeleton={<SkeletonRows rows={1} />}>
+          {({ items }) =>
+            items.length === 0 ? null : (
+              <section>
+                <h3 className="mb-1 text-xs text-dim">Links that work now</h3>
+                <ul>
+                  {items.map((share) => (
+                    <li key={share.id} className="flex items-center justify-between gap-3 border-t border-line py-2">
+                      <span>
+                        Created <TimeAgo at={share.createdAt} />
+                      </span>
+                      <Button size="small" disabled={pending} onClick={() => void revoke(share.id)}>
+                        Revoke
+                      </Button>
+                    </li>
+                  ))}
+                </ul>
+              </section>
+            )
+          }
+        </Loaded>
+      </div>
+    </Dialog>
+  );
+}

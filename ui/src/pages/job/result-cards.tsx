@@ -1,0 +1,138 @@
+/** Results of a job: best loss, model files, artifacts. */
+import { useQuery } from "@tanstack/react-query";
+import { Download, FileBox } from "lucide-react";
+import { useSyncExternalStore } from "react";
+import { readSummary } from "@/api/job-summary";
+import { archiveAddress, artifactAddress, artifactsArchiveAddress, artifactsQuery, checkpointsQuery, modelFileAddress, modelFilesQuery } from "@/api/jobs";
+import type { Job } from "@/api/types";
+import type { CurveStore } from "@/charts/curve-store";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { DataTable } from "@/components/data-table";
+import { Facts } from "@/components/figures";
+import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
+import { bytesText, counted, countText, metricText } from "@/text/numbers";
+
+/** What a finished run came to: its last values, and its best. */
+export function ResultCard({ job, store }: { job: Job; store: CurveStore }) {
+  const { values, step, facts } = readSummary(job);
+  const checkpoints = useQuery(checkpointsQuery(job.id));
+  const best = checkpoints.data?.items.find((checkpoint) => checkpoint.best);
+  const lines: [string, string][] = [];
+  const add = (name: string, value: number | undefined, text = metricText) => value !== undefined && lines.push([name, text(value)]);
+  add("Final loss", values["train/loss"]);
+  add("Final eval loss", values["eval/loss"]);
+  const bestEval = useLowest(store, "eval/loss");
+  if (bestEval) lines.push(["Best eval loss", `${metricText(bestEval.value)} at step ${countText(bestEval.step)}`]);
+  add("Accuracy in evaluation", values["eval/accuracy"], (value) => `${(value * 100).toFixed(1)} %`);
+  add("Perplexity in evaluation", values["eval/perplexity"]);
+  if (best) lines.push(["Best checkpoint", `step ${countText(best.step)}`]);
+  add("Steps", step ?? undefined, countText);
+  add("Tokens seen", values["train/tokens_seen"], countText);
+  if (typeof facts.model === "string") lines.push(["Model", facts.model]);
+  return (
+    <Card className="h-full">
+      <CardHeader title="Result" />
+      <Facts facts={lines} />
+    </Card>
+  );
+}
+
+function useLowest(store: CurveStore, name: string): { step: number; value: number } | null {
+  const best = useSyncExternalStore(store.subscribe, () => {
+    const curve = store.curve(name);
+    if (!curve || curve.value.length === 0) return null;
+    const at = curve.low.indexOf(Math.min(...curve.low));
+    return `${curve.x[at]} ${curve.low[at]}`;
+  });
+  if (best === null) return null;
+  const [step = 0, value = 0] = best.split(" ").map(Number);
+  return { step, value };
+}
+
+/** The finished model: as one archive, or file by file. */
+export function ModelCard({ job }: { job: Job }) {
+  const files = useQuery(modelFilesQuery(job.id));
+  return (
+    <Card>
+      <CardHeader title="Model" note="in the layout of Hugging Face transformers" />
+      <Loaded query={files} skeleton={<SkeletonRows rows={3} />}>
+        {({ items, archiveSize }) => (
+          <>
+            <DataTable
+              label="Files of the model"
+              rows={items}
+              rowKey={(file) => file.path}
+              columns={[
+                {
+                  header: "File",
+                  lead: true,
+                  cell: (file) => (
+                    <a href={modelFileAddress(job.id, file.path)} download className="font-mono text-xs break-all underline-offset-3 hover:text-violet-soft hover:underline">
+                      {file.path}
+                    </a>
+                  ),
+                },
+                { header: "Size", end: true, cell: (file) => bytesText(file.size) },
+              ]}
+            />
+            <Button asChild className="mt-3">
+              <a href={archiveAddress(job.id)} download>
+                <Download aria-hidden />
+                All as one archive, {bytesText(archiveSize)}
+              </a>
+            </Button>
+          </>
+        )}
+      </Loaded>
+    </Card>
+  );
+}
+
+const VISIBLE_ROWS = 8;
+
+/** What a script wrote or changed in its folder, while it runs as well. */
+export function ArtifactsCard({ job }: { job: Job }) {
+  const files = useQuery(artifactsQuery(job));
+  return (
+    <Card className="h-full">
+      <CardHeader title="Files it made" note={files.data && files.data.items.length > 0 && counted(files.data.items.length, "file")} />
+      <Loaded query={files} skeleton={<SkeletonRows rows={3} />}>
+        {({ items, archiveSize }) =>
+          items.length === 0 ? (
+            <EmptyState icon={FileBox} title="No file yet.">
+              What the script writes into its folder appears here: checkpoints, logs, samples.
+            </EmptyState>
+          ) : (
+            <>
+              <DataTable
+                label="Files it made"
+                rows={items.slice(0, VISIBLE_ROWS)}
+                rowKey={(file) => file.path}
+                columns={[
+                  {
+                    header: "File",
+                    lead: true,
+                    cell: (file) => (
+                      <a href={artifactAddress(job.id, file.path)} download className="font-mono text-xs break-all underline-offset-3 hover:text-violet-soft hover:underline">
+                        {file.path}
+                      </a>
+                    ),
+                  },
+                  { header: "Size", end: true, cell: (file) => bytesText(file.size) },
+                ]}
+              />
+              {items.length > VISIBLE_ROWS && <p className="mt-2 text-xs text-faint">And {items.length - VISIBLE_ROWS} more, in the archive.</p>}
+              <Button asChild className="mt-3">
+                <a href={artifactsArchiveAddress(job.id)} download>
+                  <Download aria-hidden />
+                  All as one archive, {bytesText(archiveSize)}
+                </a>
+              </Button>
+            </>
+          )
+        }
+      </Loaded>
+    </Card>
+  );
+}

@@ -1,0 +1,106 @@
+// @vitest-environment jsdom
+import { QueryClientProvider } from "@tanstack/react-query";
+import { cleanup, configure, render, screen, waitFor } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { afterEach, describe, expect, it } from "vitest";
+import { queryClient } from "@/api/client";
+import type { PlanAnswer } from "@/api/types";
+import { serveFrom } from "@/test-server";
+import { RentAccordion, type RentalChoice, plannedNeeds } from "./where-card";
+
+// Waiting ends with what is waited for; this only bounds it on a busy machine.
+configure({ asyncUtilTimeout: 10_000 });
+
+const GIB = 2 ** 30;
+const plan = { device: "cuda:0", parameters: 1e9, tokens_per_step: 4096, steps: 100, memory: { weights: 10.04 * GIB }, memory_total_bytes: 10.04 * GIB, memory_limit_bytes: 22 * GIB };
+const answer = { fits: true, machine: "vm", plan, nearest: null, reason: null } as unknown as PlanAnswer;
+
+const span = (likely: number) => ({ low: likely, likely, high: likely });
+const cost = { compute: span(2.5), storage: span(0), network: span(0), startUp: span(0.08), total: span(2.58) };
+const a10 = {
+  provider: "lambda",
+  title: "Lambda",
+  gpu: "A10",
+  gpus: 1,
+  memoryGb: 24,
+  kind: "on_demand",
+  region: null,
+  hourly: span(1.29),
+  cost,
+  hours: span(2),
+  waitHours: span(0.1),
+  relaunches: 0,
+  availability: "immediate",
+  unattended: true,
+  interactive: false,
+  features: [],
+  cautions: [],
+  assumed: [],
+  stale: false,
+  source: "Its page",
+  readOn: "2026-11-01",
+  recommended: true,
+  reasons: [],
+};
+
+const toggle = () => userEvent.click(screen.getByText("Rent a machine"));
+
+function show() {
+  const choice: (RentalChoice | null)[] = [];
+  const sent = serveFrom(({ path }) => {
+    if (path === "/api/providers") return { body: { items: [{ name: "lambda", title: "Lambda", available: true, connected: true }], storage: { ready: true, reason: null } } };
+    if (path === "/api/machines") return { body: { items: [{ name: "vm", gpus: [], gpuMemoryBytes: [], hostMemoryBytes: GIB }] } };
+    return { body: { need: {}, offers: [a10], excluded: [], archetype: null, usual: null } };
+  });
+  const onTake = (next: RentalChoice | null) => void choice.push(next);
+  render(
+    <QueryClientProvider client={queryClient}>
+      <RentAccordion answer={answer} onTake={onTake} />
+    </QueryClientProvider>,
+  );
+  return { choice, sent };
+}
+
+afterEach(() => {
+  cleanup();
+  queryClient.clear();
+});
+
+it("knows from the plan how much memory and how much computing is needed, on any machine", () => {
+  expect(plannedNeeds(answer)).toEqual({ memoryGb: 10.1, hours: null, operations: 6 * 1e9 * 4096 * 100 });
+  expect(plannedNeeds(undefined)).toEqual({ memoryGb: null, hours: null });
+});
+
+describe("the rental accordion", () => {
+  it("asks nobody for offers, and rents nothing, while it is closed", () => {
+    const { sent, choice } = show();
+    expect(sent).toEqual([]);
+    expect(choice).toEqual([]);
+  });
+
+  it("asks with what the plan says, and still runs here until an offer is chosen", async () => {
+    const { sent, choice } = show();
+    await toggle();
+    await screen.findByRole("radio", { name: /Lambda · A10/ });
+    expect(sent.find(({ path }) => path === "/api/offers")?.body).toMatchObject({ needs: { memoryGb: 10.1, operations: 6 * 1e9 * 4096 * 100, resumes: true } });
+    expect(choice.at(-1)).toEqual({ offer: null, budget: null, maxHours: null });
+    // The plan is for a machine of this server: nothing about it is doubted here.
+    expect(screen.queryByText(/may be slow or refuse/)).toBeNull();
+  });
+
+  it("takes the chosen offer with its limits, nothing while one is wrong, and nothing once it is closed again", async () => {
+    const { choice } = show();
+    await toggle();
+    await userEvent.click(await screen.findByRole("radio", { name: /Lambda · A10/ }));
+    await userEvent.type(screen.getByLabelText(/Budget/), "5");
+    const offer = { provider: "lambda", gpu: "A10", gpus: 1, kind: "on_demand", region: null };
+    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, maxHours: null }));
+    expect(screen.getByText(/planned anew for the one you chose/)).toBeDefined();
+    await userEvent.type(screen.getByLabelText(/Budget/), "x");
+    await waitFor(() => expect(choice.at(-1)).toBeNull());
+    await userEvent.type(screen.getByLabelText(/Budget/), "{Backspace}");
+    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, maxHours: null }));
+    await toggle();
+    await waitFor(() => expect(choice.at(-1)).toBeNull());
+  });
+});

@@ -1,0 +1,82 @@
+/** The form of a rented machine: what the job needs, the offer, and the limits of cost and time. */
+import { useState } from "react";
+import type { Needs } from "@/api/scripts";
+import { Input } from "@/components/input";
+import { Field } from "@/forms/field";
+import { numberMistake, parseNumber } from "@/forms/rules";
+import { OfferPicker } from "./offer-picker";
+import { type OfferPreference, PREFER_LOCAL, useOfferSelection } from "./offer-selection";
+
+/** What a job is known to need; null where nobody knows. Operations tell how long it takes on any GPU. */
+export type KnownNeeds = { memoryGb: number | null; hours: number | null; operations?: number | null };
+
+const LIMITS = {
+  memory: { label: "Memory of the GPU, in GB", most: 100_000, placeholder: "16" },
+  hours: { label: "Hours it takes", most: 100_000, placeholder: "1" },
+  budget: { label: "Budget, in US dollars", most: 1_000_000, placeholder: "no limit" },
+  maxHours: { label: "Longest time, in hours", most: 100_000, placeholder: "no limit" },
+} as const;
+type LimitName = keyof typeof LIMITS;
+
+export const written = (value: number | null) => (value === null ? "" : String(value));
+
+/** The offer for a job with known needs, and its limits. Fields that nobody typed in follow the known needs. `preferLocal`: nothing is rented until an offer is picked. */
+export function useRentalForm(known: KnownNeeds, { budget = "", maxHours = "", preferLocal = false }: { budget?: string; maxHours?: string; preferLocal?: boolean } = {}) {
+  const [typed, setTyped] = useState<Partial<Record<LimitName, string>>>({});
+  const values: Record<LimitName, string> = { memory: written(known.memoryGb), hours: written(known.hours), budget, maxHours, ...typed };
+  const mistake = (name: LimitName) => numberMistake(values[name], { above: 0, most: LIMITS[name].most }, false);
+  const names = Object.keys(LIMITS) as LimitName[];
+  const operations = typed.hours === undefined && known.hours === null ? (known.operations ?? null) : null;
+  const [preference, setPreference] = useState<OfferPreference>(preferLocal ? PREFER_LOCAL : { picked: null, preferred: null });
+  const selection = useOfferSelection(needsRequest(parseNumber(values.memory), parseNumber(values.hours), operations), preference, (picked) => setPreference({ ...preference, picked }));
+  return {
+    values,
+    selection,
+    /** No hours were given: they follow from the number of operations, for each GPU. */
+    estimated: operations !== null,
+    mistake,
+    wrong: names.some((name) => mistake(name) !== null),
+    type: (name: LimitName, text: string) => setTyped((before) => ({ ...before, [name]: text })),
+    /** What is sent; no offer is this machine. */
+    choice: { offer: selection.choice, budget: parseNumber(values.budget), maxHours: parseNumber(values.maxHours) },
+  };
+}
+
+export type RentalForm = ReturnType<typeof useRentalForm>;
+
+function needsRequest(memoryGb: number | null, hours: number | null, operations: number | null): { needs: Needs } | null {
+  if (!memoryGb || memoryGb < 0) return null;
+  const length = hours && hours > 0 ? { hours } : operations ? { operations } : null;
+  return length && { needs: { memoryGb, ...length, gpus: 1, multiNode: false, interactive: false, bf16: false, resumes: true, diskGb: 50, dataGb: 1 } };
+}
+
+type RentalFieldsProps = {
+  rental: RentalForm;
+  hoursLabel?: string;
+  /** A plan says that a machine of this server can run it, GPU or not. */
+  fitsHere?: boolean;
+};
+
+/** What a job needs, the offers for it, and its limits of cost and time. */
+export function RentalFields({ rental, hoursLabel = LIMITS.hours.label, fitsHere = false }: RentalFieldsProps) {
+  const field = (name: LimitName, label: string = LIMITS[name].label) => (
+    <Field label={label} error={rental.mistake(name) ?? undefined} optional={name === "budget" || name === "maxHours"}>
+      {(control) => (
+        <Input {...control} inputMode="decimal" autoComplete="off" value={rental.values[name]} placeholder={name === "hours" && rental.estimated ? "reckoned from the plan" : LIMITS[name].placeholder} onChange={(event) => rental.type(name, event.target.value)} />
+      )}
+    </Field>
+  );
+  return (
+    <div className="grid gap-3.5">
+      <div className="grid gap-3.5 sm:grid-cols-2">
+        {field("memory")}
+        {field("hours", hoursLabel)}
+      </div>
+      <OfferPicker selection={rental.selection} memoryGb={fitsHere ? null : parseNumber(rental.values.memory)} waiting="Say how much memory and how many hours it needs; offers follow." />
+      <div className="grid gap-3.5 sm:grid-cols-2">
+        {field("budget")}
+        {field("maxHours")}
+      </div>
+    </div>
+  );
+}

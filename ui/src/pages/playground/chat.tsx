@@ -1,0 +1,266 @@
+/** The chat with one or two models: session, composer and settings. */
+import { useQuery } from "@tanstack/react-query";
+import { ArrowUp, ChevronRight, MessageSquareText, Square, Trash2 } from "lucide-react";
+import { type KeyboardEvent, type ReactNode, useEffect, useId, useLayoutEffect, useRef, useState } from "react";
+import { openedQuery, playgroundQuery, type Source } from "@/api/playground";
+import { sentenceOf } from "@/api/problem";
+import type { PlaygroundSession } from "@/api/types";
+import { Button, Spinner } from "@/components/button";
+import { Card } from "@/components/card";
+import { Textarea } from "@/components/input";
+import { EmptyState } from "@/components/loaded";
+import { Notice } from "@/components/notice";
+import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
+import { countText, durationText } from "@/text/numbers";
+import { CodePanel } from "./code-panel";
+import { type Mode, useConversation } from "./conversation";
+import { loadSettings, mistakesIn, type PlaygroundSettings, SamplingFields, saveSettings } from "./sampling";
+import { TurnsView } from "./turns-view";
+
+type SessionState =
+  | { kind: "loading"; words: string }
+  | { kind: "ready"; session: PlaygroundSession }
+  | { kind: "unloaded"; reason: string }
+  | { kind: "failed"; problem: string };
+
+/** Loads what is to be talked to when the page is opened, and again when somebody asks for it. */
+function useSession(source: Source): { state: SessionState; open: () => void } {
+  const [attempt, setAttempt] = useState(1);
+  const opened = useQuery(openedQuery(source, attempt));
+  const id = opened.data?.id;
+  const session = useQuery({ ...playgroundQuery(id ?? ""), enabled: id !== undefined });
+  const error = opened.error ?? (session.data === undefined ? session.error : null);
+  return { state: error ? { kind: "failed", problem: sentenceOf(error) } : stateOf(id === undefined ? undefined : session.data), open: () => setAttempt((count) => count + 1) };
+}
+
+function stateOf(session: PlaygroundSession | undefined): SessionState {
+  switch (session?.state) {
+    case "ready":
+      return { kind: "ready", session };
+    case "ended":
+      return endOf(session);
+    case "stopping":
+      return { kind: "loading", words: "Being unloaded" };
+    case "loading":
+      return { kind: "loading", words: session.job.status === "running" ? "Loading the weights" : "Starting a process for it" };
+    case "waiting":
+      return { kind: "loading", words: "Waiting for a free device" };
+    default:
+      return { kind: "loading", words: "Asking for the model" };
+  }
+}
+
+function endOf({ job }: PlaygroundSession): SessionState {
+  if (job.status === "failed") return { kind: "failed", problem: job.errorMessage ?? "The model could not be loaded, and no reason was recorded." };
+  const minutes = Number(job.config.idle_minutes ?? 10);
+  const reason = job.errorMessage ?? (job.status === "completed" ? `Nobody asked it anything for ${minutes} minutes, so its memory was freed.` : "It was stopped, and its memory was freed.");
+  return { kind: "unloaded", reason };
+}
+
+const NAMES: Record<string, string> = { base: "Base", tuned: "Tuned", model: "Model" };
+
+/** One conversation with one loaded model, or with it and its base at once. */
+export function Chat({ source, storageKey }: { source: Source; storageKey: string }) {
+  const { state, open } = useSession(source);
+  const [settings, setSettings] = useState(loadSettings);
+  useEffect(() => saveSettings(settings), [settings]);
+  const session = state.kind === "ready" ? state.session : null;
+  const available = session?.models ?? [];
+  const models = settings.sideBySide ? available : available.filter((model) => model !== "base");
+  const conversation = useConversation(storageKey, { sessionId: session?.job.id ?? null, models, sampling: settings.sampling });
+  const mode: Mode = settings.mode;
+  const sound = Object.keys(mistakesIn(settings.sampling)).length === 0;
+  const set = (change: Partial<PlaygroundSettings>) => setSettings((kept) => ({ ...kept, ...change }));
+
+  return (
+    <div className="grid items-start gap-3.5 lg:grid-cols-[minmax(0,1fr)_20rem]">
+      <Card className="lg:h-[calc(100dvh-12.5rem)] lg:min-h-120">
+        <Tabs value={mode} onValueChange={(next) => set({ mode: next as Mode })} className="flex h-full flex-col gap-3">
+          <div className="flex flex-wrap items-center gap-x-4 gap-y-2">
+            <TabList aria-label="How to ask">
+              <Tab value="chat">Chat</Tab>
+              <Tab value="complete">Complete</Tab>
+            </TabList>
+            {available.includes("base") && <SideBySide checked={settings.sideBySide} onChange={(sideBySide) => set({ sideBySide })} />}
+            <Button variant="ghost" size="small" className="ml-auto" disabled={conversation.turns.length === 0} onClick={conversation.clear}>
+              <Trash2 aria-hidden />
+              Clear
+            </Button>
+          </div>
+          <TabPanel value={mode} tabIndex={-1} className="mt-0 flex min-h-0 flex-1 flex-col gap-3">
+            <SessionStrip state={state} onOpen={open} />
+            {session?.chatTemplate === false && mode === "chat" && <p className="text-xs text-dim">This model has no chat template: what you write is put before it as plain text. “Complete” shows more of what it can do.</p>}
+            {conversation.turns.length === 0 ? (
+              <div className="grid flex-1 place-items-center">
+                <EmptyState icon={MessageSquareText} title={mode === "chat" ? "Ask it something." : "Begin a text, and let it go on."}>
+                  {available.includes("base") ? "Both answer at once: the model as it was, and the model as you tuned it." : "It answers token by token. What is said stays in this tab."}
+                </EmptyState>
+              </div>
+            ) : (
+              <TurnsView turns={conversation.turns} names={NAMES} writing={conversation.writing} onRetry={session && sound ? conversation.retry : undefined} />
+            )}
+            <div className="max-lg:sticky max-lg:bottom-0 max-lg:-mx-4 max-lg:-mb-3.5 max-lg:rounded-b-card max-lg:border-t max-lg:border-line max-lg:bg-card max-lg:px-4 max-lg:py-3">
+              <Composer mode={mode} writing={conversation.writing} ready={session !== null && sound} onSend={(text) => conversation.ask(mode, text)} onStop={conversation.stop} />
+              {!sound && <p className="mt-1.5 text-xs text-danger-soft">One of the settings cannot be sent. Correct it first.</p>}
+            </div>
+          </TabPanel>
+        </Tabs>
+      </Card>
+      <div className="grid gap-3.5">
+        <CardAccordion title="Settings" note={session?.contextLength ? `context ${countText(session.contextLength)} tokens` : undefined}>
+          <SamplingFields texts={settings.sampling} chat={mode === "chat"} onChange={(sampling) => set({ sampling })} />
+        </CardAccordion>
+        {session && (
+          <CardAccordion title="Use it from code" startsClosed>
+            <CodePanel model={session.job.id} />
+          </CardAccordion>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function SideBySide({ checked, onChange }: { checked: boolean; onChange: (checked: boolean) => void }) {
+  const id = useId();
+  return (
+    <label htmlFor={id} className="flex items-center gap-2 text-sm text-dim">
+      <input id={id} type="checkbox" checked={checked} onChange={(event) => onChange(event.target.checked)} className="size-4 accent-violet" />
+      Base beside it
+    </label>
+  );
+}
+
+/** How far the model is on its way into memory; absent once it is there. */
+function SessionStrip({ state, onOpen }: { state: SessionState; onOpen: () => void }) {
+  return (
+    <div role="status" className="empty:hidden">
+      {state.kind === "loading" && <Loading words={state.words} />}
+      {state.kind === "unloaded" && (
+        <Notice tone="attention" className="flex flex-wrap items-center gap-x-4 gap-y-2">
+          <span className="min-w-0 flex-1 basis-56">
+            <b className="mr-2 font-[570]">Unloaded.</b>
+            <span className="text-dim">{state.reason} What was said stays here.</span>
+          </span>
+          <Button size="small" variant="primary" onClick={onOpen}>
+            Load again
+          </Button>
+        </Notice>
+      )}
+      {state.kind === "failed" && (
+        <Notice tone="bad" className="flex flex-wrap items-center gap-x-4 gap-y-2">
+          <span className="min-w-0 flex-1 basis-56 break-words">
+            <b className="mr-2 font-[570]">The model is not there.</b>
+            <span className="text-dim">{state.problem}</span>
+          </span>
+          <Button size="small" onClick={onOpen}>
+            Try again
+          </Button>
+        </Notice>
+      )}
+    </div>
+  );
+}
+
+function Loading({ words }: { words: string }) {
+  const [since] = useState(() => Date.now());
+  const [now, setNow] = useState(() => Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const seconds = Math.floor((now - since) / 1000);
+  return (
+    <Notice className="flex items-center gap-3">
+      <Spinner />
+      <span>
+        {words}
+        {/* Not for screen readers: it would be read out every second. */}
+        {seconds > 1 && <span aria-hidden className="ml-2 text-dim tabular-nums">{durationText(seconds)}</span>}
+      </span>
+    </Notice>
+  );
+}
+
+type ComposerProps = { mode: Mode; writing: boolean; ready: boolean; onSend: (text: string) => void; onStop: () => void };
+
+const TALLEST = 220;
+
+/** Enter sends, Shift with Enter begins a new line. What is typed while the model loads is kept. */
+function Composer({ mode, writing, ready, onSend, onStop }: ComposerProps) {
+  const [text, setText] = useState("");
+  const box = useRef<HTMLTextAreaElement>(null);
+  const sendable = ready && !writing && text.trim() !== "";
+
+  useLayoutEffect(() => {
+    const area = box.current;
+    if (!area) return;
+    area.style.height = "auto";
+    area.style.height = `${Math.min(TALLEST, area.scrollHeight + 2)}px`;
+  });
+
+  function send() {
+    if (!sendable) return;
+    onSend(mode === "chat" ? text.trim() : text);
+    // A text that was continued is often changed a little and continued again.
+    if (mode === "chat") setText("");
+  }
+
+  function pressed(event: KeyboardEvent) {
+    // While a word is being composed, as in Japanese, Enter only chooses it.
+    if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
+    event.preventDefault();
+    send();
+  }
+
+  return (
+    <form
+      aria-label={mode === "chat" ? "Message" : "Text to continue"}
+      className="flex items-end gap-2"
+      onSubmit={(event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <Textarea
+        ref={box}
+        aria-label={mode === "chat" ? "Your message" : "Text to continue"}
+        placeholder={mode === "chat" ? "Ask something" : "The beginning of a text"}
+        value={text}
+        rows={mode === "chat" ? 1 : 4}
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={pressed}
+        className="min-h-10 resize-none py-2.25"
+      />
+      {writing ? (
+        <Button size="icon" aria-label="Stop" title="Stop" className="size-10" onClick={onStop}>
+          <Square aria-hidden className="fill-current" />
+        </Button>
+      ) : (
+        <Button type="submit" variant="primary" size="icon" aria-label="Send" title="Send (Enter)" disabled={!sendable} className="size-10">
+          <ArrowUp aria-hidden />
+        </Button>
+      )}
+    </form>
+  );
+}
+
+type CardAccordionProps = { title: string; note?: string; startsClosed?: boolean; children: ReactNode };
+
+const isWide = () => window.matchMedia("(min-width: 64rem)").matches;
+
+/** A card next to the conversation. On a phone it lies below and starts closed, so that the composer stays near. */
+function CardAccordion({ title, note, startsClosed = false, children }: CardAccordionProps) {
+  const [open, setOpen] = useState(() => !startsClosed && isWide());
+  return (
+    <Card>
+      <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)} className="group">
+        <summary className="flex cursor-pointer list-none items-center gap-1.5 hover:text-white">
+          <ChevronRight aria-hidden className="size-3.5 transition-transform duration-150 group-open:rotate-90" />
+          <h2 className="text-[13px] font-[590]">{title}</h2>
+          {note && <span className="ml-auto text-xs text-dim">{note}</span>}
+        </summary>
+        <div className="mt-3">{children}</div>
+      </details>
+    </Card>
+  );
+}

@@ -1,0 +1,99 @@
+/** Sampling settings, as typed and as sent, stored for the life of the tab. */
+import type { Sampled } from "@/api/playground";
+import { Input, Textarea } from "@/components/input";
+import { Field } from "@/forms/field";
+import { numberMistake, parseNumber } from "@/forms/rules";
+import type { Mode } from "./conversation";
+
+export type SamplingTexts = { temperature: string; topP: string; maxTokens: string; stop: string; seed: string; system: string };
+
+export const STARTING: SamplingTexts = { temperature: "0.7", topP: "1", maxTokens: "256", stop: "", seed: "", system: "" };
+
+const LIMITS = {
+  temperature: [{ least: 0, most: 2 }, false],
+  topP: [{ above: 0, most: 1 }, false],
+  maxTokens: [{ least: 1, most: 100_000 }, true],
+  seed: [{ least: 0, most: 2 ** 31 - 1 }, true],
+} as const;
+
+type Numeric = keyof typeof LIMITS;
+
+export function mistakesIn(texts: SamplingTexts): Partial<Record<Numeric, string>> {
+  return Object.fromEntries(
+    (Object.keys(LIMITS) as Numeric[]).flatMap((name) => {
+      const mistake = numberMistake(texts[name], LIMITS[name][0], LIMITS[name][1]);
+      return mistake === null ? [] : [[name, mistake]];
+    }),
+  );
+}
+
+/** What is left empty gets its starting value; no seed means another answer every time. */
+export function sampledBy(texts: SamplingTexts, model: string): Sampled {
+  const value = (name: Numeric) => parseNumber(texts[name]) ?? parseNumber(STARTING[name]);
+  const stop = texts.stop.split("\n").filter((line) => line !== "");
+  const seed = value("seed");
+  return {
+    model,
+    temperature: value("temperature") ?? 0,
+    top_p: value("topP") ?? 1,
+    max_tokens: value("maxTokens") ?? 1,
+    ...(stop.length > 0 ? { stop: stop.slice(0, 4) } : {}),
+    ...(seed === null ? {} : { seed }),
+  };
+}
+
+export type PlaygroundSettings = { mode: Mode; sideBySide: boolean; sampling: SamplingTexts };
+
+const STORAGE_KEY = "playground settings";
+const FIRST: PlaygroundSettings = { mode: "chat", sideBySide: true, sampling: STARTING };
+
+/** The last settings of this tab. */
+export function loadSettings(): PlaygroundSettings {
+  try {
+    const kept = JSON.parse(sessionStorage.getItem(STORAGE_KEY) ?? "{}") as Partial<PlaygroundSettings>;
+    return { ...FIRST, ...kept, sampling: { ...STARTING, ...kept.sampling } };
+  } catch {
+    return FIRST;
+  }
+}
+
+export function saveSettings(settings: PlaygroundSettings) {
+  try {
+    sessionStorage.setItem(STORAGE_KEY, JSON.stringify(settings));
+  } catch {
+    // Storage is full or forbidden: the next page starts as the first did.
+  }
+}
+
+type SamplingFieldsProps = { texts: SamplingTexts; onChange: (texts: SamplingTexts) => void; chat: boolean };
+
+const NUMBERS = [
+  ["temperature", "Temperature", "0 always takes the likeliest."],
+  ["topP", "Top-p", "How much of the likely is drawn from."],
+  ["maxTokens", "Longest answer", "In tokens."],
+  ["seed", "Seed", "The same one gives the same answer."],
+] as const;
+
+export function SamplingFields({ texts, onChange, chat }: SamplingFieldsProps) {
+  const mistakes = mistakesIn(texts);
+  const set = (name: keyof SamplingTexts) => (event: { target: { value: string } }) => onChange({ ...texts, [name]: event.target.value });
+  return (
+    <div className="grid gap-3.5">
+      {chat && (
+        <Field label="System prompt" optional>
+          {(control) => <Textarea {...control} rows={2} value={texts.system} onChange={set("system")} className="min-h-16" />}
+        </Field>
+      )}
+      <div className="grid grid-cols-2 gap-3.5">
+        {NUMBERS.map(([name, label, help]) => (
+          <Field key={name} label={label} help={help} error={mistakes[name]} optional={name === "seed"}>
+            {(control) => <Input {...control} inputMode="decimal" autoComplete="off" value={texts[name]} onChange={set(name)} />}
+          </Field>
+        ))}
+      </div>
+      <Field label="Stop at" optional help="One text on each line; the answer ends before it.">
+        {(control) => <Textarea {...control} rows={1} value={texts.stop} onChange={set("stop")} className="min-h-10" />}
+      </Field>
+    </div>
+  );
+}

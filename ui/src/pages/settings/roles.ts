@@ -1,4 +1,0 @@
-export const ROLES = [
-  ["member", "Member"],
-  ["admin", "Administrator"],
-] as const;

@@ -1,0 +1,88 @@
+/** Parts of every page: brand, header, title, and what is shown while its code loads. */
+import { Link } from "@tanstack/react-router";
+import { type ReactNode, useEffect } from "react";
+import { cn } from "@/components/class-names";
+import { Skeleton } from "@/components/loaded";
+
+const PETALS = [
+  { turn: 0, className: "stroke-[#a98bfa]" },
+  { turn: 90, className: "stroke-[#33c2cf]" },
+  { turn: 180, className: "stroke-[#a98bfa]" },
+  { turn: 270, className: "stroke-[#33c2cf]" },
+];
+
+export function BloomMark({ className }: { className?: string }) {
+  return (
+    <svg aria-hidden viewBox="0 0 24 24" fill="none" strokeWidth="1.8" className={cn("size-5.5", className)}>
+      {PETALS.map(({ turn, className: colour }) => (
+        <ellipse key={turn} cx="12" cy="6.6" rx="3.1" ry="4.6" transform={`rotate(${turn} 12 12)`} className={colour} />
+      ))}
+    </svg>
+  );
+}
+
+export function Brand({ to, className }: { to: "/" | "/dashboard"; className?: string }) {
+  return (
+    <Link to={to} className={cn("flex w-max items-center gap-2.5 rounded-lg text-lg font-[650] tracking-[-0.01em]", className)}>
+      <BloomMark />
+      GPU Bloom
+    </Link>
+  );
+}
+
+/** A page with nothing around it but the way home. */
+export function BarePage({ children }: { children: ReactNode }) {
+  return (
+    <div className="mx-auto flex min-h-dvh max-w-5xl flex-col px-5 py-5">
+      <header>
+        <Brand to="/" />
+      </header>
+      <main className="grid flex-1 place-items-center">{children}</main>
+    </div>
+  );
+}
+
+type PageHeaderProps = { title: ReactNode; crumbs?: ReactNode; note?: ReactNode; children?: ReactNode };
+
+export function PageHeader({ title, crumbs, note, children }: PageHeaderProps) {
+  return (
+    <header className="mb-5 flex flex-wrap items-end justify-between gap-x-5 gap-y-3">
+      <div className="min-w-0">
+        {crumbs && (
+          <nav aria-label="Breadcrumb" className="mb-1 text-sm text-dim">
+            {crumbs}
+          </nav>
+        )}
+        <h1 className="text-2xl font-[640] tracking-[-0.015em] break-words">{title}</h1>
+        {note && <p className="mt-0.5 text-dim">{note}</p>}
+      </div>
+      {children && <div className="flex flex-wrap gap-2">{children}</div>}
+    </header>
+  );
+}
+
+export function usePageTitle(title: string) {
+  useEffect(() => {
+    document.title = title === "GPU Bloom" ? title : `${title} · GPU Bloom`;
+  }, [title]);
+}
+
+/** Shown inside the app while the code of a page is on its way. */
+export function PagePending() {
+  return (
+    <div role="status">
+      <span className="sr-only">Loading</span>
+      <Skeleton className="mb-6 h-7 w-52" />
+      <Skeleton className="mb-3.5 h-24 rounded-card" />
+      <Skeleton className="h-56 rounded-card" />
+    </div>
+  );
+}
+
+export function BarePagePending() {
+  return (
+    <div className="px-4 py-6 sm:px-7">
+      <PagePending />
+    </div>
+  );
+}

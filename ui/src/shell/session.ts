@@ -1,0 +1,32 @@
+/** The signed-in person, and what follows a sign-in. */
+import { useQueryClient } from "@tanstack/react-query";
+import { useRouter } from "@tanstack/react-router";
+import { createContext, use } from "react";
+import { setSignedIn } from "@/api/auth";
+import type { OAuthProvider, SignedIn, User } from "@/api/types";
+import { safeNextPath } from "./address";
+
+export const CurrentUser = createContext<User | null>(null);
+
+/** Whose work this is. Only for pages of the app, which are never shown to somebody who is not signed in. */
+export function useCurrentUser(): User {
+  const user = use(CurrentUser);
+  if (user === null) throw new Error("This page needs a signed-in person around it.");
+  return user;
+}
+
+/** What follows every way of signing in: remember who it is, and go where they were going. */
+export function useSignInDone(next?: string) {
+  const router = useRouter();
+  const queryClient = useQueryClient();
+  return (answer: SignedIn) => {
+    // Whoever used this page before must not shine through.
+    queryClient.removeQueries({ predicate: (query) => query.queryKey[0] !== "auth" });
+    setSignedIn(answer);
+    router.history.replace(safeNextPath(next));
+  };
+}
+
+const NAMES: Record<OAuthProvider, string> = { github: "GitHub", google: "Google" };
+
+export const providerName = (provider: OAuthProvider) => NAMES[provider];
