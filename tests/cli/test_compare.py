@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
 from gpubloom.cli.chart import Line, draw_together, short
-from gpubloom.cli.compared import compare_jobs
+from gpubloom.cli.compare import compare_jobs
 from gpubloom.cli.jobs import _line as job_line
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter

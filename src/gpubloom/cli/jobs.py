@@ -7,6 +7,8 @@ from uuid import UUID
 
 import typer
 
+from gpubloom.cli.output import fail
+
 app = typer.Typer(no_args_is_help=True, help="Start, list, steer and download training jobs on a server.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -103,8 +105,6 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Queue a training job."""
-    from gpubloom.cli.api_client import fail
-
     fields: Any = {}
     if config is not None:
         try:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gpubloom.cli.thread_waiting import thread_waiting
+from gpubloom.cli.child_process import thread_waiting
 
 
 @pytest.mark.parametrize(
