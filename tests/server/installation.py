@@ -16,13 +16,12 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 from starlette.testclient import TestClient
 
-from gpubloom.server.accounts.cookies import cookie_name
-from gpubloom.server.accounts.links import LIFETIMES
 from gpubloom.server.accounts.principal import CSRF_HEADER
-from gpubloom.server.accounts.sessions import IDLE_LIFE
+from gpubloom.server.accounts.registration import LIFETIMES
+from gpubloom.server.accounts.sessions import IDLE_LIFE, cookie_name
 from gpubloom.server.accounts.tables import ApiToken, BrowserSession, LinkPurpose, OneTimeLink, Role, User
 from gpubloom.server.app import create_app
-from gpubloom.server.audit.service import AuditEvent
+from gpubloom.server.audit import AuditEvent
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.security.secrets import fingerprint, new_api_token, new_secret

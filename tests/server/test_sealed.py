@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.server.security.sealed import CannotOpen, Vault
+from gpubloom.server.security.secrets import CannotOpen, Vault
 
 
 @pytest.mark.parametrize("text", ["", "x", "hf_" + "a" * 34, "日本 🌸" * 100, "z" * 10_000])

@@ -34,9 +34,9 @@ from gpubloom.providers.base import ProviderError, Reservation
 from gpubloom.providers.local.devices import CPU, CPU_SIDE_SLOT
 from gpubloom.providers.local.sandbox import Limits, Sandbox, why_no_sandbox
 from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
-from gpubloom.server.jobs.kinds import Kind
+from gpubloom.server.jobs.files import note_brought, read_brought, was_brought
 from gpubloom.server.jobs.logs import read_output
-from gpubloom.server.jobs.script_files import note_brought, read_brought, was_brought
+from gpubloom.server.jobs.states import Kind
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.playground.endpoint import SERVE_FILE
 from gpubloom.storage.applying import has_received

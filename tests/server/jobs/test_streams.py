@@ -9,9 +9,8 @@ import pytest
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs import events, stream
-from gpubloom.server.jobs.events import announce, lock_job
-from gpubloom.server.jobs.stream import JobStreams, StreamEvent
+from gpubloom.server.jobs import events
+from gpubloom.server.jobs.events import JobStreams, StreamEvent, announce, lock_job
 from gpubloom.server.jobs.tables import TrainingJob
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job
@@ -86,7 +85,7 @@ def test_many_viewers_share_one_tailer(
         readers.add(asyncio.current_task())
         return await real(*arguments)
 
-    monkeypatch.setattr(stream, "events_after", noted)
+    monkeypatch.setattr(events, "events_after", noted)
 
     async def scenario() -> None:
         async with _streams(installation, job) as (streams, say):
@@ -125,7 +124,7 @@ def test_a_viewer_that_was_away_too_long_is_told_to_load_anew(
 def test_a_viewer_that_reads_too_slowly_is_cut_off(
     installation: Installation, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "_VIEWER_QUEUE", 3)
+    monkeypatch.setattr(events, "_VIEWER_QUEUE", 3)
 
     async def scenario() -> None:
         async with _streams(installation, job) as (streams, say):

@@ -3,7 +3,6 @@
 from fastapi import APIRouter, BackgroundTasks, Depends, Request
 
 from gpubloom.server.accounts import passwords, registration
-from gpubloom.server.accounts.cookies import set_session_cookie
 from gpubloom.server.accounts.principal import CurrentMailer, CurrentSettings, client_address, find_principal
 from gpubloom.server.accounts.schemas import (
     AuthState,
@@ -17,11 +16,10 @@ from gpubloom.server.accounts.schemas import (
     UserOut,
     Verify,
 )
-from gpubloom.server.accounts.sessions import OpenedSession, open_session
+from gpubloom.server.accounts.sessions import OpenedSession, open_session, set_session_cookie
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit.service import record
-from gpubloom.server.db.database import Database
-from gpubloom.server.db.session import CurrentDatabase, WriteSession
+from gpubloom.server.audit import record
+from gpubloom.server.db.database import CurrentDatabase, Database, WriteSession
 from gpubloom.server.problems import NotSignedIn
 from gpubloom.server.schema import Message
 from gpubloom.server.security.passwords import hash_password

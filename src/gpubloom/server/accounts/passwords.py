@@ -6,12 +6,11 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import mail
-from gpubloom.server.accounts.links import LinkRefused, issue_link, use_link
 from gpubloom.server.accounts.mail import Email
-from gpubloom.server.accounts.registration import find_by_email
+from gpubloom.server.accounts.registration import LinkRefused, find_by_email, issue_link, use_link
 from gpubloom.server.accounts.sessions import end_all_sessions
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.problems import Forbidden, InvalidInput, NotSignedIn

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.compare.schemas import Comparison
 from gpubloom.server.compare.service import differences_of, outcome_of
-from gpubloom.server.db.session import ReadSession
+from gpubloom.server.db.database import ReadSession
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.service import get_job
 from gpubloom.server.problems import InvalidInput

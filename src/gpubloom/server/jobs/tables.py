@@ -11,8 +11,7 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.base import Identified, Table
-from gpubloom.server.jobs.kinds import Kind
-from gpubloom.server.jobs.states import Status, Want
+from gpubloom.server.jobs.states import Kind, Status, Want
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 

@@ -1,8 +1,6 @@
-"""The JSON of tasks about a model, and of the trainers that there are.
+"""Tasks about a trained model: evaluate it, export it. Their JSON, their addresses, and queueing them.
 
-Tasks about a model: what they are about, where that lies, and queueing them.
-
-The addresses that ask something of a trained model: evaluate it, export it.
+The playground queues its serve jobs through `create_task` as well.
 """
 
 from dataclasses import dataclass
@@ -19,13 +17,13 @@ from gpubloom.plan import limits
 from gpubloom.plan.tasks import Task, task_from
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
-from gpubloom.server.db.session import WriteSession
+from gpubloom.server.db.database import WriteSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import has_model, run_directory
-from gpubloom.server.jobs.kinds import MAX_ATTEMPTS, name_of
 from gpubloom.server.jobs.launch import live_machines
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import JobOut
+from gpubloom.server.jobs.states import MAX_ATTEMPTS, name_of
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project

@@ -15,7 +15,7 @@ from gpubloom.providers.registry import provider_names, provider_spec
 from gpubloom.scripts import Detected, Requirements
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
-from gpubloom.server.jobs.remote_offers import TakesOffers
+from gpubloom.server.jobs.launch import TakesOffers
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.ml_jobs.schemas import NewMlJob, Overrides
 from gpubloom.server.problems import InvalidInput

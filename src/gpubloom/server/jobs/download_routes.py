@@ -1,9 +1,7 @@
-"""A folder's files as one tar archive that is never made: any byte range of it can be computed.
+"""Downloads of a job: its finished model and the files that a script made, one by one or as one archive.
 
-Weights do not compress, so a plain tar costs nothing; and because its every byte is known beforehand, a
-broken download continues where it stopped (HTTP Range).
-
-Downloading a finished model: as one archive that can be continued, or file by file.
+The archive is a tar that is never written to disk: weights do not compress, and any byte range of a plain tar
+can be computed from the files. So a broken download continues where it stopped (HTTP Range).
 """
 
 import re
@@ -20,7 +18,7 @@ from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.principal import CurrentSettings
-from gpubloom.server.jobs.files import FoundFile, model_files
+from gpubloom.server.jobs.files import FoundFile, artifacts, model_files, run_directory
 from gpubloom.server.jobs.routes import OwnJobId
 from gpubloom.server.jobs.schemas import ModelFile, ModelFiles
 from gpubloom.server.problems import NotFound, Problem
@@ -85,43 +83,43 @@ def read_file(found: FoundFile, first: int, last: int) -> Iterator[bytes]:
             yield piece
 
 
-router = APIRouter(prefix="/training-jobs/{job_id}/model", tags=["training jobs"])
+router = APIRouter(prefix="/training-jobs/{job_id}", tags=["training jobs"])
+
+Range = Annotated[str | None, Header(alias="Range")]
 
 
 class RangeNotSatisfiable(Problem):
     status, code = 416, "range_not_satisfiable"
 
 
-async def _files(settings: Settings, job_id: UUID) -> list[FoundFile]:
+async def _model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
     found = await anyio.to_thread.run_sync(model_files, settings, job_id)
     if not found:
         raise NotFound("This job has no finished model.")
     return found
 
 
-@router.get("")
+@router.get("/model")
 async def list_model_files(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
     """The files of the finished model."""
-    files = await _files(settings, job_id)
+    files = await _model_files(settings, job_id)
     return ModelFiles(
         items=[ModelFile(path=file.name, size=file.size) for file in files],
-        archive_size=TarView(files, _folder(job_id)).size,
+        archive_size=TarView(files, _model_name(job_id)).size,
     )
 
 
-def _folder(job_id: UUID) -> str:
+def _model_name(job_id: UUID) -> str:
     return f"model-{str(job_id)[:8]}"
 
 
-@router.get("/archive", response_class=StreamingResponse)
+@router.get("/model/archive", response_class=StreamingResponse)
 async def download_archive(
-    job_id: OwnJobId,
-    settings: CurrentSettings,
-    range_: Annotated[str | None, Header(alias="Range")] = None,
+    job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
     """The whole model as one tar archive; a broken download continues with a Range header."""
-    view = TarView(await _files(settings, job_id), _folder(job_id))
-    return part_of(view.read, view.size, range_, f"{_folder(job_id)}.tar", "application/x-tar")
+    view = TarView(await _model_files(settings, job_id), _model_name(job_id))
+    return part_of(view.read, view.size, range_, f"{_model_name(job_id)}.tar", "application/x-tar")
 
 
 def part_of(
@@ -156,17 +154,57 @@ def _range(header: str | None, size: int) -> tuple[int, int, bool]:
     return start, end, True
 
 
-@router.get("/files/{path:path}", response_class=StreamingResponse)
+@router.get("/model/files/{path:path}", response_class=StreamingResponse)
 async def download_file(
-    job_id: OwnJobId,
-    path: str,
-    settings: CurrentSettings,
-    range_: Annotated[str | None, Header(alias="Range")] = None,
+    job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
     """One file of the model, by the name that the list gives."""
     # Looked up in the list, never joined to a folder: no name can lead elsewhere.
-    for file in await _files(settings, job_id):
+    for file in await _model_files(settings, job_id):
         if file.name == path:
             name = file.name.rpartition("/")[2]
             return part_of(partial(read_file, file), file.size, range_, name, "application/octet-stream")
     raise NotFound("The model has no such file.")
+
+
+async def _artifact_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
+    return await anyio.to_thread.run_sync(artifacts, run_directory(settings, job_id))
+
+
+def _artifacts_name(job_id: UUID) -> str:
+    return f"artifacts-{str(job_id)[:8]}"
+
+
+@router.get("/artifacts")
+async def list_artifacts(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
+    """The files that a script wrote or changed, while it runs as well; of other jobs there are none."""
+    files = await _artifact_files(settings, job_id)
+    return ModelFiles(
+        items=[ModelFile(path=file.name, size=file.size) for file in files],
+        archive_size=TarView(files, _artifacts_name(job_id)).size,
+    )
+
+
+@router.get("/artifacts/archive", response_class=StreamingResponse)
+async def download_artifacts(
+    job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
+) -> StreamingResponse:
+    """All of them as one tar archive; a broken download continues with a Range header."""
+    files = await _artifact_files(settings, job_id)
+    if not files:
+        raise NotFound("This job has made no files.")
+    view = TarView(files, _artifacts_name(job_id))
+    return part_of(view.read, view.size, range_, f"{_artifacts_name(job_id)}.tar", "application/x-tar")
+
+
+@router.get("/artifacts/files/{path:path}", response_class=StreamingResponse)
+async def download_artifact(
+    job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
+) -> StreamingResponse:
+    """One of them, by the name that the list gives."""
+    # Looked up in the list, never joined to a folder: no name can lead elsewhere.
+    for file in await _artifact_files(settings, job_id):
+        if file.name == path:
+            name = file.name.rpartition("/")[2]
+            return part_of(partial(read_file, file), file.size, range_, name, "application/octet-stream")
+    raise NotFound("The job has made no such file.")

@@ -1,24 +1,36 @@
-"""What datasets and models have in common: somebody's files, and a worker that prepares them.
+"""Files that people brought: the columns of their rows, the room they take, who needs them, who reads them.
 
-The lease is as in docs/jobs.md: whoever holds the token may write, and a token that ran out may be replaced.
-
-Whether there is room for what somebody wants to bring: by file, by person, on the disk.
+A worker prepares the files under a lease as in docs/jobs.md: whoever holds the token may write, and a token
+that ran out may be replaced. Room is limited by file, by person and by the disk. A file is not deleted while
+a job needs it: `app.py` gathers who may say so, in a sentence such as "The job X trains on it."
 """
 
 import shutil
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated, Literal, cast
 from uuid import UUID
 
+import anyio
 import anyio.to_thread
+from fastapi import Depends, Request
 from sqlalchemy import BigInteger, Double, ForeignKey, String, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, declared_attr, mapped_column
 
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
-from gpubloom.server.problems import TooLarge
+from gpubloom.server.problems import Conflict, TooLarge
 from gpubloom.server.settings import Settings
+
+GIGABYTE = 1_000_000_000
+# Left free for the database, logs and checkpoints of what runs.
+SPARE_BYTES = 1 * GIGABYTE
+StoredKind = Literal["dataset", "model"]
+FindUse = Callable[[AsyncSession, StoredKind, UUID], Awaitable[str | None]]
+# Each is a process that may take a few hundred megabytes; whoever asks for one more waits.
+MOST_READERS = 4
 
 
 class KeepsFiles:
@@ -45,11 +57,6 @@ class KeepsFiles:
 
     created_at: Mapped[datetime] = mapped_column(default=now)
     updated_at: Mapped[datetime] = mapped_column(default=now, onupdate=now)
-
-
-GIGABYTE = 1_000_000_000
-# Left free for the database, logs and checkpoints of what runs.
-SPARE_BYTES = 1 * GIGABYTE
 
 
 def gigabytes(size: float) -> str:
@@ -104,3 +111,27 @@ async def _kept(session: AsyncSession, user_id: UUID) -> int:
 def free_bytes(folder: Path) -> int:
     """How much more fits on the disk of a folder."""
     return shutil.disk_usage(folder).free
+
+
+def _uses_of(request: Request) -> Sequence[FindUse]:
+    return cast("Sequence[FindUse]", request.app.state.uses)
+
+
+Uses = Annotated[Sequence[FindUse], Depends(_uses_of)]
+
+
+async def require_unused(
+    session: AsyncSession, uses: Sequence[FindUse], kind: StoredKind, row_id: UUID
+) -> None:
+    """Raises when something that has not ended needs it."""
+    for find in uses:
+        use = await find(session, kind, row_id)
+        if use is not None:
+            raise Conflict(f"{use} Cancel it or wait for its end, then delete this.", code=f"{kind}_in_use")
+
+
+def _readers_of(request: Request) -> anyio.CapacityLimiter:
+    return cast("anyio.CapacityLimiter", request.app.state.readers)
+
+
+Readers = Annotated[anyio.CapacityLimiter, Depends(_readers_of)]

@@ -1,7 +1,4 @@
-"""The audit trail's table.
-
-Writes the audit trail, inside the transaction of what it records.
-"""
+"""The audit trail: its table, and writing to it inside the transaction of what it records."""
 
 from datetime import datetime
 from typing import Any

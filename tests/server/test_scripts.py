@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.installation import Browser, Server
 
-EXAMPLES = Path(__file__).parents[2] / "scripts" / "examples"
+EXAMPLES = Path(__file__).parents[1] / "scripts" / "examples"
 
 
 @pytest.fixture
