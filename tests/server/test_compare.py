@@ -1,19 +1,23 @@
-"""Comparisons: what differs, by names instead of places; what came of it; nobody else's jobs."""
+"""Comparisons: what differs, by names instead of paths; what came of it; nobody else's jobs."""
 
 import asyncio
-from datetime import timedelta
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from gpubloom.cli.compare import compare_directories
 from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.ingest import store_points
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.traincard import RunEvent
+from gpubloom.traincard import Reporter, RunEvent, load_latest, read_all
+from gpubloom.traincard.number_encoding import plain
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import START, add_dataset, add_job, add_model
 
@@ -30,15 +34,18 @@ def _config(**changes: Any) -> dict[str, Any]:
 
 
 def _report(installation: Installation, job: TrainingJob, series: str, values: list[float]) -> None:
+    events = [
+        RunEvent(1, 0, step, START, "metric", step, {"values": {series: value}})
+        for step, value in enumerate(values, start=1)
+    ]
+    _ingest(installation, job, events)
+
+
+def _ingest(installation: Installation, job: TrainingJob, events: list[RunEvent]) -> None:
     async def store() -> None:
         database = Database(installation.database_url)
         async with database.write() as session:
-            row = await session.get_one(TrainingJob, job.id)
-            events = [
-                RunEvent(1, 0, step, START, "metric", step, {"values": {series: value}})
-                for step, value in enumerate(values, start=1)
-            ]
-            await store_points(session, row, events)
+            await store_points(session, await session.get_one(TrainingJob, job.id), events)
         await database.close()
 
     asyncio.run(store())
@@ -132,3 +139,73 @@ def test_a_final_value_that_is_no_number_is_named(
     answer = ada.get("/api/compare", params={"job": [str(job.id) for job in jobs]})
     assert answer.status_code == 200, answer.text
     assert answer.json()["outcomes"][0]["final"] == {"train/loss": "NaN", "eval/loss": "Infinity"}
+
+
+def _run(folder: Path, attempts: list[list[tuple[float, float, float]]], **config: Any) -> Path:
+    """A run directory of several attempts, by training loss, evaluation loss and tokens/s of each step."""
+    folder.mkdir()
+    (folder / "config.json").write_text(TrainConfig.model_validate(_config(**config)).to_json())
+    for steps in attempts:
+        with Reporter(folder) as reporter:
+            for step, (loss, evaluation, speed) in enumerate(steps, start=1):
+                reporter.metrics(
+                    {
+                        "train/loss": loss,
+                        "eval/loss": evaluation,
+                        "train/tokens_per_second": speed,
+                        "train/tokens_seen": 64 * step,
+                    },
+                    step=step,
+                )
+                reporter.progress(step, len(steps))
+            reporter.finish("completed")
+    return folder
+
+
+def _job_of(installation: Installation, member: User, folder: Path) -> TrainingJob:
+    """The job whose run directory that is, as the worker would have recorded it."""
+    latest, events = load_latest(folder), list(read_all(folder))
+    assert latest is not None
+    job = add_job(
+        installation,
+        member,
+        name=folder.name,
+        status="completed",
+        config=TrainConfig.read(folder / "config.json").model_dump(mode="json"),
+        summary={"step": latest["step"], "values": plain(latest["values"])},
+        start_time=datetime.fromtimestamp(min(event.t for event in events), UTC),
+        end_time=datetime.fromtimestamp(max(event.t for event in events), UTC),
+    )
+    _ingest(installation, job, events)
+    return job
+
+
+def test_the_server_and_the_command_line_give_the_same_numbers_for_the_same_runs(
+    installation: Installation, member: User, ada: Browser, tmp_path: Path
+) -> None:
+    steady = [(3.0, 2.5, 100.0), (2.0, 1.5, 200.0), (1.0, 1.75, 600.0)]
+    diverging = [(3.0, 2.0, 50.0), (math.nan, math.inf, math.nan), (math.inf, math.nan, 70.0)]
+    folders = [
+        _run(tmp_path / "resumed", [steady[:2], steady], epochs=2),
+        _run(tmp_path / "diverged", [diverging], epochs=3),
+    ]
+    here = compare_directories(folders, "train/loss")
+    jobs = [_job_of(installation, member, folder) for folder in folders]
+    there = ada.get("/api/compare", params={"job": [str(job.id) for job in jobs]}).json()
+
+    assert [{"path": each.path, "values": list(each.values)} for each in here.differences] == there[
+        "differences"
+    ]
+    for run, outcome in zip(here.runs, there["outcomes"], strict=True):
+        final = {name: float(value) for name, value in outcome["final"].items()}
+        assert run.figures == {
+            "final train loss": pytest.approx(final["train/loss"], nan_ok=True),
+            "final eval loss": pytest.approx(final["eval/loss"], nan_ok=True),
+            "best eval loss": outcome["bestEvalLoss"],
+            "steps": outcome["steps"],
+            "tokens": outcome["tokens"],
+            "mean tokens/s": pytest.approx(outcome["tokensPerSecond"]),
+            "seconds": pytest.approx(outcome["seconds"], abs=0.001),
+        }
+    assert here.runs[0].figures["mean tokens/s"] == pytest.approx((100 + 200 + 100 + 200 + 600) / 5)
+    assert here.runs[1].figures["mean tokens/s"] == pytest.approx(60.0)

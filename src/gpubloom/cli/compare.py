@@ -19,65 +19,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gpubloom.cli.chart import Line
-    from gpubloom.plan.differences import Difference
-
+    from gpubloom.plan.comparison import Difference, Outcome
 
 _MOST = 8
-
-
-def compare(
-    runs: Annotated[list[str], typer.Argument(help="Run directories, or ids of jobs: two to eight.")],
-    series: Annotated[str, typer.Option(help="The curve to draw.")] = "train/loss",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-) -> None:
-    """Compare runs: how their configs differ, how they ended, and their curves in one chart."""
-    if not 2 <= len(runs) <= _MOST:
-        refuse("compare", f"name two to {_MOST} runs.")
-    if len(set(runs)) != len(runs):
-        refuse("compare", "a run cannot be compared with itself: name each once.")
-    comparison = _read_all(runs, series)
-    if as_json:
-        typer.echo(json.dumps(_as_json(comparison), indent=2))
-        return
-
-    _show(comparison, series)
-
-
-def _read_all(runs: list[str], series: str) -> "Comparison":
-
-    ids = [run for run in runs if _is_job(run)]
-    if len(ids) == len(runs):
-        return compare_jobs(ids, series)
-    if ids:
-        refuse(
-            "compare",
-            f"{ids[0]} is a job of a server and the others are folders: compare one kind at a time.",
-        )
-    try:
-        return compare_directories([Path(run) for run in runs], series)
-    except ValueError as problem:
-        refuse("compare", str(problem))
-
-
-def _is_job(run: str) -> bool:
-    # A run directory of a server is named like its job; a folder that is here is meant as such.
-    if Path(run).exists():
-        return False
-    try:
-        UUID(run)
-    except ValueError:
-        return False
-    return True
-
-
-def _as_json(comparison: "Comparison") -> dict[str, object]:
-    return {
-        "runs": [{"name": run.name, "status": run.status, "figures": run.figures} for run in comparison.runs],
-        "differences": [{"path": each.path, "values": list(each.values)} for each in comparison.differences],
-    }
-
-
 _POINTS = 400
+_COLOURS = ("cyan", "magenta", "yellow", "green", "red", "blue", "bright_cyan", "bright_magenta")
+_CHART_HEIGHT = 12
+_MOST_WIDTH = 120
 
 
 @dataclass(frozen=True)
@@ -95,14 +43,66 @@ class Comparison:
     """Runs, and the fields of their configs that are not the same in all."""
 
     runs: list[Run]
-    differences: list["Difference"]
+    differences: "list[Difference]"
+
+
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Run directories, or ids of jobs: two to eight.")],
+    series: Annotated[str, typer.Option(help="The curve to draw.")] = "train/loss",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Compare runs: how their configs differ, how they ended, and their curves in one chart."""
+    if not 2 <= len(runs) <= _MOST:
+        refuse("compare", f"name two to {_MOST} runs.")
+    if len(set(runs)) != len(runs):
+        refuse("compare", "a run cannot be compared with itself: name each once.")
+    comparison = _read_all(runs, series)
+    if as_json:
+        from gpubloom.traincard.number_encoding import plain
+
+        typer.echo(json.dumps(plain(_as_json(comparison)), indent=2))
+        return
+    _show(comparison, series)
+
+
+def _read_all(runs: list[str], series: str) -> Comparison:
+    ids = [run for run in runs if _is_job(run)]
+    if len(ids) == len(runs):
+        return compare_jobs(ids, series)
+    if ids:
+        refuse(
+            "compare",
+            f"{ids[0]} is a job of a server and the others are folders: compare one kind at a time.",
+        )
+    try:
+        return compare_directories([Path(run) for run in runs], series)
+    except ValueError as problem:
+        refuse("compare", problem)
+
+
+def _is_job(run: str) -> bool:
+    # A run directory of a server is named like its job; a folder that is here is meant as such.
+    if Path(run).exists():
+        return False
+    try:
+        UUID(run)
+    except ValueError:
+        return False
+    return True
+
+
+def _as_json(comparison: Comparison) -> dict[str, object]:
+    return {
+        "runs": [{"name": run.name, "status": run.status, "figures": run.figures} for run in comparison.runs],
+        "differences": [{"path": each.path, "values": list(each.values)} for each in comparison.differences],
+    }
 
 
 def compare_directories(folders: list[Path], series: str) -> Comparison:
     """Run directories of this machine; ValueError with a sentence when one is none."""
     from gpubloom.cli.run_view import must_be_run
+    from gpubloom.plan.comparison import differences
     from gpubloom.plan.config import read_json
-    from gpubloom.plan.differences import differences
 
     for folder in folders:
         must_be_run(folder, "config.json")
@@ -112,71 +112,68 @@ def compare_directories(folders: list[Path], series: str) -> Comparison:
 
 def _read_run(folder: Path, series: str) -> Run:
     from gpubloom.cli.run_view import mean_line
+    from gpubloom.plan.comparison import BEST_SERIES, SPEED_SERIES, outcome
     from gpubloom.traincard import Reading
-    from gpubloom.traincard.number_encoding import decode_number
 
     reading = Reading(folder)
     reading.update()
-    state = reading.state
-
-    def last(name: str) -> float | None:
-        found = state.values.get(name)
-        value = decode_number(found["value"]) if found else None
-        return float(value) if isinstance(value, int | float) else None
-
-    evaluations = reading.curves.attempts("eval/loss").values()
-    spans = [
-        attempt.last_t - attempt.started_at
-        for attempt in reading.attempts.values()
-        if attempt.started_at is not None and attempt.last_t is not None
-    ]
-    figures = {
-        "final train loss": last("train/loss"),
-        "final eval loss": last("eval/loss"),
+    evaluations = reading.curves.attempts(BEST_SERIES).values()
+    speeds = reading.curves.attempts(SPEED_SERIES).values()
+    attempts = reading.attempts.values()
+    started = [attempt.started_at for attempt in attempts if attempt.started_at is not None]
+    ended = [attempt.last_t for attempt in attempts if attempt.last_t is not None]
+    found = outcome(
+        values=reading.state.values,
+        steps=reading.state.step,
         # A bucket without a finite value has none that is lowest: its NaN would hide all others.
-        "best eval loss": min(
+        best_eval_loss=min(
             (low for curve in evaluations for low in curve.low if not math.isnan(low)), default=None
         ),
-        "steps": state.step,
-        "tokens": last("train/tokens_seen"),
-        "tokens/s, at the end": last("train/tokens_per_second"),
-        "seconds": sum(spans) if spans else None,
-    }
-    return Run(
-        folder.resolve().name, reading.status, figures, mean_line(reading.curves.attempts(series).values())
+        speed_total=sum(total for curve in speeds for total in curve.total),
+        speed_count=sum(count for curve in speeds for count in curve.finite),
+        seconds=max(ended) - min(started) if started and ended else None,
     )
+    curve = mean_line(reading.curves.attempts(series).values())
+    return Run(folder.resolve().name, reading.status, _figures(found), curve)
 
 
 def compare_jobs(job_ids: list[str], series: str) -> Comparison:
     """Jobs of the server that `bloom login` knows."""
     from gpubloom.cli.api_client import call
     from gpubloom.cli.chart import Line
-    from gpubloom.plan.differences import Difference
-    from gpubloom.traincard.number_encoding import decode_number
+    from gpubloom.plan.comparison import Difference, Outcome
 
     answer = call("GET", "/compare?" + urlencode([("job", job_id) for job_id in job_ids]))
     runs = []
-    for job, outcome in zip(answer["jobs"], answer["outcomes"], strict=True):
+    for job, given in zip(answer["jobs"], answer["outcomes"], strict=True):
         query: dict[str, str | int] = {"series": series, "points": _POINTS}
         curves = call("GET", f"/training-jobs/{job['id']}/metrics", query=query)["series"]
         pieces = [list(zip(curve["x"], curve["value"], strict=True)) for curve in curves]
-        figures = {
-            "final train loss": decode_number(outcome["final"].get("train/loss")),
-            "final eval loss": decode_number(outcome["final"].get("eval/loss")),
-            "best eval loss": outcome["bestEvalLoss"],
-            "steps": outcome["steps"],
-            "tokens": outcome["tokens"],
-            "tokens/s": outcome["tokensPerSecond"],
-            "seconds": outcome["seconds"],
-        }
-        runs.append(Run(job["name"], job["status"], figures, Line(pieces)))
-    found = [Difference(each["path"], tuple(each["values"])) for each in answer["differences"]]
-    return Comparison(runs, found)
+        found = Outcome(
+            final=given["final"],
+            best_eval_loss=given["bestEvalLoss"],
+            steps=given["steps"],
+            tokens=given["tokens"],
+            tokens_per_second=given["tokensPerSecond"],
+            seconds=given["seconds"],
+        )
+        runs.append(Run(job["name"], job["status"], _figures(found), Line(pieces)))
+    differences = [Difference(each["path"], tuple(each["values"])) for each in answer["differences"]]
+    return Comparison(runs, differences)
 
 
-_COLOURS = ("cyan", "magenta", "yellow", "green", "red", "blue", "bright_cyan", "bright_magenta")
-_CHART_HEIGHT = 12
-_MOST_WIDTH = 120
+def _figures(found: "Outcome") -> dict[str, float | None]:
+    from gpubloom.traincard.number_encoding import decode_number
+
+    return {
+        "final train loss": decode_number(found.final.get("train/loss")),
+        "final eval loss": decode_number(found.final.get("eval/loss")),
+        "best eval loss": found.best_eval_loss,
+        "steps": found.steps,
+        "tokens": found.tokens,
+        "mean tokens/s": found.tokens_per_second,
+        "seconds": found.seconds,
+    }
 
 
 def _show(comparison: Comparison, series: str) -> None:

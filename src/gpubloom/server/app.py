@@ -17,16 +17,13 @@ from starlette.middleware import Middleware
 
 import gpubloom
 from gpubloom.offers import load_prices
-from gpubloom.server import health
-from gpubloom.server import offers as offer_routes
-from gpubloom.server import scripts as script_routes
+from gpubloom.server import compare, health, offers, scripts
 from gpubloom.server.accounts import entry_routes, hub_tokens, me_routes, oauth
 from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.oauth import configured_providers
 from gpubloom.server.accounts.principal import authenticate
 from gpubloom.server.accounts.sessions import SessionCookie
 from gpubloom.server.administration import routes as administration_routes
-from gpubloom.server.compare import routes as compare_routes
 from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
@@ -145,10 +142,10 @@ def _routes() -> APIRouter:
     private.include_router(download_routes.router)
     private.include_router(share_routes.router)
     private.include_router(playground_routes.router)
-    private.include_router(compare_routes.router)
-    private.include_router(script_routes.router)
+    private.include_router(compare.router)
+    private.include_router(scripts.router)
     private.include_router(ml_job_routes.router)
-    private.include_router(offer_routes.router)
+    private.include_router(offers.router)
     private.include_router(provider_routes.router)
     private.include_router(rental_routes.router)
     private.include_router(moving.router)

@@ -6,7 +6,6 @@ Values of rows are shown as plain JSON of bounded length and depth.
 """
 
 import json
-import math
 import secrets
 import sys
 import time
@@ -33,6 +32,7 @@ from gpubloom.datasets import (
 )
 from gpubloom.datasets.parquet import count_rows
 from gpubloom.server.storage.children import bound_this_process
+from gpubloom.traincard.number_encoding import encode_number
 
 _KEPT_PROBLEMS = 100_000
 _SHOWN_PROBLEMS = 20
@@ -248,7 +248,7 @@ class Shortened:
             case None | bool() | int():
                 return value if not isinstance(value, int) or abs(value) < 2**63 else str(value)
             case float():
-                return value if math.isfinite(value) else str(value)
+                return encode_number(value)
             case str():
                 return self.text(value)
             case bytes():

@@ -29,6 +29,7 @@ from gpubloom.plan import (
     processes_on,
 )
 from gpubloom.plan.backends import available_backends
+from gpubloom.plan.comparison import field_differences
 from gpubloom.plan.config import folder_context_length
 from gpubloom.plan.families import read_decoder
 from gpubloom.plan.hardware import GIBIBYTE, Gpu, kind_of, peak_flops
@@ -240,10 +241,9 @@ async def decide(
         except ValueError as refusal:
             refused = CannotRun(str(refusal))
             if isinstance(refusal, DoesNotFit) and refusal.nearest is not None:
-                refused.nearest = Alternative(
-                    _differences(chosen.model_dump(mode="json"), refusal.nearest.model_dump(mode="json")),
-                    _launch(refusal.nearest, machine, tokens),
-                )
+                configs = [each.model_dump(mode="json") for each in (chosen, refusal.nearest)]
+                changes = {each.path: each.values[1] for each in field_differences(configs)}
+                refused.nearest = Alternative(changes, _launch(refusal.nearest, machine, tokens))
             refusals.append(refused)
     raise refusals[0]
 
@@ -255,18 +255,6 @@ def _launch(config: TrainConfig, machine: Hardware, tokens: int | None) -> Launc
         config = config.model_copy(update={"processes": processes})
     expected = plan_on(machine, config, tokens_per_epoch=tokens)
     return Launch(config, expected, machine.name, gpus=0 if expected.device == "cpu" else processes)
-
-
-def _differences(before: dict[str, Any], after: dict[str, Any], inside: str = "") -> dict[str, Any]:
-    """Fields that differ, by their path: {"memory.mode": "auto"}."""
-    found: dict[str, Any] = {}
-    for name, value in after.items():
-        old = before.get(name)
-        if isinstance(value, dict) and isinstance(old, dict):
-            found.update(_differences(old, value, f"{inside}{name}."))
-        elif value != old:
-            found[inside + name] = value
-    return found
 
 
 def _with_gpu(machines: list[Hardware], gpu_type: str) -> list[Hardware]:

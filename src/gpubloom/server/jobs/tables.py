@@ -123,7 +123,7 @@ class MetricPoint(Table):
 
 
 class MetricBucket(Table):
-    """Many points in one: what the chart of a long run is drawn from. `buckets.py` has the widths."""
+    """Many points in one: what the chart of a long run is drawn from. `metrics.py` has the widths."""
 
     __tablename__ = "metric_buckets"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
