@@ -1,9 +1,8 @@
-"""Files that a plug-in reads: a function from a path to rows, for one ending.
+"""Source: a file opened as rows. Opening looks at the beginning only; reading never holds more than a row.
 
-The entry point's name is the ending without its dot. Rows are mappings of columns to values; where reading
-begins anew, the rows before are read again and left out.
-
-Source: a file opened as rows. Opening looks at the beginning only; reading never holds more than a row.
+A plug-in may read further kinds of files: an entry point, named after the ending without its dot, is a
+function from a path to rows, which are mappings of columns to values. Where reading begins anew, the rows
+before are read again and left out.
 """
 
 import re
@@ -28,6 +27,10 @@ from gpubloom.datasets.rows import (
     type_name,
 )
 from gpubloom.datasets.tables import Table, open_table, read_table
+
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet")
+TextRows = Literal["lines", "paragraphs"]
+_BLANK_LINE = re.compile(r"\S[^\S\n]*\n[^\S\n]*\n\s*\S")
 
 
 def plugged_suffixes() -> tuple[str, ...]:
@@ -64,11 +67,6 @@ def _values(path: Path) -> Iterator[Any]:
     except Exception as problem:
         where = f"failed at row {read + 1} of {path.name}"
         raise NotADataset(str(plugins.failed("dataset_readers", name, where, problem))) from problem
-
-
-SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet")
-TextRows = Literal["lines", "paragraphs"]
-_BLANK_LINE = re.compile(r"\S[^\S\n]*\n[^\S\n]*\n\s*\S")
 
 
 def readable_suffixes() -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """`choose`: which offer to take, and why.
 
 All that matters is weighed in one currency, dollars: what the job costs after credits, what waiting for it is
-worth, and what is lost when it has to be done again. Some kinds of work have a usual place; it is kept unless
-another is better by more than prices and hours are uncertain, and then the reason says by how much.
+worth, and what is lost when it has to be done again. Some kinds of work have a usual provider; it is kept
+unless another is better by more than prices and hours are uncertain, and then the reason says by how much.
 """
 
 from collections.abc import Sequence

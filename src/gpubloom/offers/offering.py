@@ -5,9 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpubloom.offers.choosing import choose, suits, weigh
-from gpubloom.offers.estimating import Estimate, estimate, hours_on
 from gpubloom.offers.need import Need
-from gpubloom.offers.offer import Constraints, Excluded, Offer, Offers
+from gpubloom.offers.offer import Constraints, Estimate, Excluded, Offer, Offers, estimate, hours_on
 from gpubloom.offers.prices import Availability, PriceRow, PriceTable, ProviderFacts, in_force
 from gpubloom.plan import Hardware
 from gpubloom.plan.hardware import GIBIBYTE, kind_of
