@@ -30,7 +30,7 @@ def _line(job: dict[str, Any]) -> str:
     # NaN and the infinities are texts in JSON.
     seen = "" if loss is None else f"loss {loss}" if isinstance(loss, str) else f"loss {loss:.3f}"
     rows = _rows(job)
-    where = f"{(job.get('place') or {}).get('provider') or 'local'}{_cost(summary)}"
+    where = f"{(job.get('offer') or {}).get('provider') or 'local'}{_cost(summary)}"
     line = f"{job['id']}  {job['status']:<12} {progress:<22} {seen:<11} {where:<16} {job['name']}"
     return f"{line.rstrip()}{rows}"
 
