@@ -196,7 +196,7 @@ class Installation:
         return "\n".join(repr(tuple(row)) for row in rows)
 
     def sent_emails(self) -> list[EmailMessage]:
-        """The letters in the outbox, oldest first."""
+        """The emails in the outbox, oldest first."""
         return [
             message_from_bytes(path.read_bytes(), policy=policy.default)  # type: ignore[arg-type]
             for path in sorted((self.home / "outbox").glob("*.eml"))
@@ -211,7 +211,7 @@ def _manual_transactions(connection: Any, record: object) -> None:
 
 
 def link_secret(mail: EmailMessage) -> str:
-    """The secret in a letter's link."""
+    """The secret in an email's link."""
     found = re.search(r"#(?:token|invite)=(\S+)", mail.get_content())
     assert found, mail.get_content()
     return found[1]

@@ -1,4 +1,4 @@
-"""Secrets at rest: only the right key opens them, in the right place, unchanged."""
+"""Secrets at rest: only the right key opens them, in the right context, unchanged."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_what_was_sealed_opens_and_does_not_show(tmp_path: Path, text: str) -> N
     assert sealed != vault.seal(text, "hub_token:1"), "the same text never looks the same"
 
 
-def test_nothing_opens_in_another_place_with_another_key_or_changed(tmp_path: Path) -> None:
+def test_nothing_opens_in_another_context_with_another_key_or_changed(tmp_path: Path) -> None:
     vault = Vault.of(tmp_path / "one")
     sealed = vault.seal("a secret that is long enough", "hub_token:1")
     with pytest.raises(CannotOpen):

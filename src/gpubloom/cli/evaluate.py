@@ -1,4 +1,4 @@
-"""`bloom eval`: what was trained beside what it was trained from. Computed in a child process."""
+"""`bloom eval`: what was trained against what it was trained from. Computed in a child process."""
 
 import json
 from pathlib import Path

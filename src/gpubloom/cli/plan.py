@@ -153,7 +153,7 @@ def _show(
 
 
 _WIDTH = 56
-# A letter and a colour for each kind of memory, in the order in which a bar is filled.
+# A character and a colour for each kind of memory, in the order in which a bar is filled.
 _KINDS = {
     "weights": ("█", "blue"),
     "gradients": ("▓", "cyan"),

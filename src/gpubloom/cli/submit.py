@@ -27,7 +27,7 @@ def submit(
         str | None, typer.Option(help="The file to run; by default train.py, or the only script.")
     ] = None,
     provider: Annotated[
-        str, typer.Option(help="A service, `local` for the server's machine, or `auto` for the best place.")
+        str, typer.Option(help="A service, `local` for the server's machine, or `auto` for the best offer.")
     ] = "auto",
     gpu: Annotated[str | None, typer.Option(help="A GPU by name, such as A10.")] = None,
     budget: Annotated[float | None, typer.Option(help="The most it may cost, in dollars.", min=0)] = None,

@@ -189,10 +189,8 @@ def start(
 
 
 def _unwritable(problem: OSError) -> str:
-    wanted_dir = f" ({problem.filename})" if problem.filename else ""
-    return (
-        f"The run directory cannot be written: {problem.strerror}{wanted_dir}. --run-dir names another place."
-    )
+    name = f" ({problem.filename})" if problem.filename else ""
+    return f"The run directory cannot be written: {problem.strerror}{name}. --run-dir names another folder."
 
 
 def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -> None:

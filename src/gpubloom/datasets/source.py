@@ -45,7 +45,7 @@ def open_plugged(path: Path) -> None:
 
 
 def read_plugged(path: Path, start: Start, progress: Progress) -> Iterator[Row]:
-    """All rows from a start on. A row's offset is its place, counted from 0."""
+    """All rows from a start on. A row's offset is its number, counted from 0."""
     for index, values in enumerate(islice(_values(path), start.offset, None), start.offset):
         progress.offset = index + 1
         if isinstance(values, Mapping):
@@ -121,7 +121,7 @@ class Source:
     def rows(
         self, start: Start | None = None, progress: Progress | None = None, *, parse: bool = True
     ) -> Iterator[Row]:
-        """All rows, or those from a start on. `parse=False` only places rows, where that is cheaper."""
+        """All rows, or those from a start on. `parse=False` only finds rows, where that is cheaper."""
         start, progress = start or self.start, progress or Progress()
         if self.encoding is None:
             read = read_parquet if self.kind == ".parquet" else read_plugged

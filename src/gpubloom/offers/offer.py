@@ -54,7 +54,7 @@ class Estimate:
 def hours_on(need: Need, gpu: str) -> Span:
     """Between what the speed of computing and the speed of memory say; a loop is bound by either."""
     slow, fast = _gains(gpu, need.reference_gpu)
-    # A root of two equal numbers may lie a hair beside them.
+    # A root of two equal numbers may differ from them by a rounding error.
     likely = min(max(math.sqrt(slow * fast), slow), fast)
     return Span(need.hours.low / fast, need.hours.likely / likely, need.hours.high / slow)
 
@@ -144,7 +144,7 @@ class Constraints:
 
 @dataclass(frozen=True)
 class Offer:
-    """One way to run the job. `hourly` is of the whole machine, with all that is billed beside the GPU."""
+    """One way to run the job. `hourly` is of the whole machine, with all that is billed besides the GPU."""
 
     provider: str
     title: str

@@ -39,7 +39,7 @@ def offers(
         excluded.append(Excluded(row.provider, facts.title, row.gpu, row.gpus, row.kind, reason))
     # What would need a person's hand comes after what would not, however cheap.
     found.sort(key=lambda offer: (not suits(need, offer), offer.weight, offer.provider, offer.gpu))
-    # Nobody is told to pay for a GPU that the job does not use, unless they named the place.
+    # Nobody is told to pay for a GPU that the job does not use, unless they named the service.
     choice = choose(need, found, asked) if need.wants_gpu or asked.providers else None
     if choice is None:
         return Offers(tuple(found), tuple(excluded), None)

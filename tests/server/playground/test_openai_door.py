@@ -21,7 +21,7 @@ def process() -> Iterator[FakeServe]:
         yield running
 
 
-def test_only_an_api_token_with_the_right_scope_opens_the_door(
+def test_only_an_api_token_with_the_right_scope_is_accepted(
     installation: Installation, member: User, server: Server, process: FakeServe
 ) -> None:
     job = add_job(installation, member, kind="serve", status="running")

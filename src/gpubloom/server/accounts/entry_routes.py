@@ -1,4 +1,4 @@
-"""The doors that stand open to strangers: first run, sign-up, sign-in, letters. All are rate-limited."""
+"""The routes that need no account: first run, sign-up, sign-in, confirmation emails. All are rate-limited."""
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Request
 
@@ -28,7 +28,7 @@ from gpubloom.server.security.rates import Rate
 router = APIRouter(prefix="/auth", tags=["accounts"])
 
 _ENTRY = Rate("entry", limit=60, seconds=15 * 60)
-_EMAILS = Rate("letters", limit=5, seconds=60 * 60)
+_EMAILS = Rate("emails", limit=5, seconds=60 * 60)
 
 
 async def _count_entry(request: Request, database: CurrentDatabase) -> None:
@@ -123,7 +123,7 @@ async def sign_up(
 
 @router.post("/verify", dependencies=RATED)
 async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn:
-    """Confirm an email address by its letter, and sign in."""
+    """Confirm an email address by its email, and sign in."""
     address = client_address(request)
     user = await registration.verify_email(session, body.token, address)
     opened = await open_session(
@@ -140,7 +140,7 @@ async def resend_verification(
     mailer: CurrentMailer,
     after: BackgroundTasks,
 ) -> Message:
-    """Send the confirmation letter again."""
+    """Send the confirmation email again."""
     await _count_email(database, body.email)
     async with database.write() as session:
         mail = await registration.resend_verification(session, settings, body.email)
@@ -190,7 +190,7 @@ async def reset_password(
     mailer: CurrentMailer,
     after: BackgroundTasks,
 ) -> None:
-    """Choose a new password with the link of a letter; every browser is signed out."""
+    """Choose a new password with the link of an email; every browser is signed out."""
     password_hash = await hash_password(body.password.get_secret_value())
     async with database.write() as session:
         mail = await passwords.reset_password(

@@ -90,7 +90,7 @@ async def use_link(session: AsyncSession, purpose: LinkPurpose, secret: str) -> 
 
 @dataclass(frozen=True)
 class SignUpResult:
-    """What a sign-up led to; the letter is to be sent once it is committed."""
+    """What a sign-up led to; the email is to be sent once it is committed."""
 
     verification_required: bool
     mail: Email | None
@@ -185,7 +185,7 @@ async def sign_up(
 
 
 async def resend_verification(session: AsyncSession, settings: Settings, email: str) -> Email | None:
-    """A fresh confirmation letter for an unconfirmed account."""
+    """A fresh confirmation email for an unconfirmed account."""
     user = await find_by_email(session, email)
     if user is None or user.email_verified is not None or user.disabled:
         return None
@@ -194,7 +194,7 @@ async def resend_verification(session: AsyncSession, settings: Settings, email: 
 
 
 async def verify_email(session: AsyncSession, token: str, ip_address: str | None) -> User:
-    """Confirm an address by its letter."""
+    """Confirm an address by its email."""
     link = await use_link(session, "verify", token)
     user = await find_by_email(session, link.identifier)
     if user is None or user.disabled:

@@ -282,7 +282,7 @@ def _data_file(config: TrainConfig, machine: Hardware, gpu_type: str | None) -> 
 
 # Of the printed memory, what a program can use.
 _USABLE = 0.93
-# Beside one GPU; services say too little about it to know more.
+# Of a host, per GPU; services say too little about it to know more.
 _HOST_GIBIBYTES, _CORES = 32, 4
 _SPREAD = {"low": 0.7, "likely": 1.0, "high": 1.6}
 
@@ -291,7 +291,7 @@ class TakesOffers(Protocol):
     """Somebody who can rent machines."""
 
     async def take(self, session: AsyncSession, principal: Principal, offer: OfferTaken) -> dict[str, Any]:
-        """The place that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
+        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
 
 
 def offer_service_of(request: Request) -> TakesOffers:

@@ -46,7 +46,7 @@ async def claim_abandoned(session: AsyncSession, claimant: Claimant) -> Training
 
 @dataclass(frozen=True)
 class FreeSlots:
-    """Devices of a machine: GPUs and their names, the CPU slot of trainings, the one beside it."""
+    """Devices of a machine: GPUs and their names, the CPU slot of trainings, the side slot of model tasks."""
 
     gpus: int = 0
     cpu: bool = False

@@ -160,7 +160,7 @@ def read_task(fields: dict[str, Any]) -> Task:
 
 
 async def _gpus_for(session: AsyncSession, subject: Subject) -> int:
-    """A GPU where there are any; where there may be none, the CPU beside the trainings."""
+    """A GPU where there are any; where there may be none, the side slot of the CPU."""
     if subject.parent is not None and subject.parent.gpus > 0:
         return 1
     machines = [hardware for hardware, _ in await live_machines(session)]
@@ -178,7 +178,7 @@ async def evaluate(
     session: WriteSession,
     settings: CurrentSettings,
 ) -> JobOut:
-    """Measure a trained model beside what it was tuned from; the answer becomes the new job's result."""
+    """Measure a trained model against what it was tuned from; the answer becomes the new job's result."""
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
     fields = {"kind": "evaluate", **body.model_dump(exclude={"checkpoint_id"})}
     job = await create_task(session, principal, subject, fields)
@@ -195,7 +195,7 @@ async def export(
 ) -> JobOut:
     """Write a trained model in the form that others read; its files are downloaded from the new job."""
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
-    # Only whether there is one: the worker writes it beside the task, just before that begins.
+    # Only whether there is one: the worker writes it into the task's folder, just before that begins.
     if body.hub is not None and await open_hub_token(session, settings, principal.id) is None:
         raise Conflict(
             "There is no token for the hub to push with. Store one under Settings first.",

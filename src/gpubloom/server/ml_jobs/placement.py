@@ -27,7 +27,7 @@ _GIGABYTE = 1 << 30
 
 @dataclass(frozen=True)
 class Placement:
-    """`place` is what a job's row keeps of a rented machine; None: this server's own, with so many GPUs."""
+    """`offer` is what a job's row keeps of a rented machine; None: this server's own, with so many GPUs."""
 
     offer: dict[str, Any] | None
     cost: Span
