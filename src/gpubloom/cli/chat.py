@@ -45,6 +45,8 @@ class Conversation:
         self, served: dict[str, Any], names: list[str], settings: Sampling, system: str | None
     ) -> None:
         """`served` is the content of serve.json."""
+        import httpx2 as httpx
+
         self._names = names
         self._settings = settings.fields(served["context_length"])
         self._chats: bool = served["chat_template"]
@@ -53,8 +55,6 @@ class Conversation:
         self._begin = [] if system is None else [{"role": "system", "content": system}]
         self._turns: dict[str, list[dict[str, str]]] = {}
         self.forget()
-        import httpx2 as httpx
-
         self._client = httpx.Client(
             base_url=f"http://127.0.0.1:{served['port']}/v1",
             headers={"Authorization": f"Bearer {served['token']}"},

@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpubloom.plan.tasks import Task
 
-
 # What a last save of a large model may take before a stopping child counts as hanging.
 _STOP_SECONDS = 600.0
-
 
 # Work for more than this share of the cores, by somebody else, makes a machine busy.
 _BUSY_SHARE = 0.75

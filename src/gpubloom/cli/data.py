@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from gpubloom.datasets import Lengths, Mapping, ModelFiles, Page, ProblemLog, Report, Source
 
-
 app = typer.Typer(help="Look at files of examples before training on them.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="A .jsonl, .json, .csv, .tsv, .txt or .parquet file.")]

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from gpubloom.offers import Constraints, Need, Offer, Offers, Span
 
-
 Region = Literal["us", "eu", "asia"]
 Priority = Literal["price", "balanced", "time"]
 

@@ -20,7 +20,6 @@ from gpubloom.cli.output import refuse
 if TYPE_CHECKING:
     from gpubloom.plan import DecoderShape, Hardware, Memory, Phase, Plan, TrainConfig
 
-
 # Rows of a named shape, unless model.context_length says otherwise: what the bench measures with.
 _CONTEXT_LENGTH = 1_024
 _MEASURING_SECONDS = 120.0

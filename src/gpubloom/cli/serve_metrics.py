@@ -23,7 +23,6 @@ from gpubloom.cli.output import refuse
 if TYPE_CHECKING:
     from rich.console import Console
 
-
 _VARIABLE = "METRICS_SERVER_ADDR"
 _STOP_SECONDS = 5.0
 _POLL_SECONDS = 0.5

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gpubloom.cli.serve_metrics import MetricsServer
     from gpubloom.plan import Plan, TrainConfig
 
-
 # The panel of `--help` that shows settings.
 SETTINGS = "Settings"
 

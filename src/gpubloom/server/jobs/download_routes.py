@@ -67,10 +67,10 @@ class TarView:
             if part.content is not None:
                 yield part.content[first:last]
             elif part.file is not None:
-                yield from read_file(part.file, first, last)
+                yield from _read_file(part.file, first, last)
 
 
-def read_file(found: FoundFile, first: int, last: int) -> Iterator[bytes]:
+def _read_file(found: FoundFile, first: int, last: int) -> Iterator[bytes]:
     """Some bytes of a file, in pieces."""
     with found.open() as file:
         file.seek(first)
@@ -92,25 +92,10 @@ class RangeNotSatisfiable(Problem):
     status, code = 416, "range_not_satisfiable"
 
 
-async def _model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
-    found = await anyio.to_thread.run_sync(model_files, settings, job_id)
-    if not found:
-        raise NotFound("This job has no finished model.")
-    return found
-
-
 @router.get("/model")
 async def list_model_files(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
     """The files of the finished model."""
-    files = await _model_files(settings, job_id)
-    return ModelFiles(
-        items=[ModelFile(path=file.name, size=file.size) for file in files],
-        archive_size=TarView(files, _model_name(job_id)).size,
-    )
-
-
-def _model_name(job_id: UUID) -> str:
-    return f"model-{str(job_id)[:8]}"
+    return _listed(await _model_files(settings, job_id), _archive_name("model", job_id))
 
 
 @router.get("/model/archive", response_class=StreamingResponse)
@@ -118,11 +103,86 @@ async def download_archive(
     job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
 ) -> StreamingResponse:
     """The whole model as one tar archive; a broken download continues with a Range header."""
-    view = TarView(await _model_files(settings, job_id), _model_name(job_id))
-    return part_of(view.read, view.size, range_, f"{_model_name(job_id)}.tar", "application/x-tar")
+    return _archive(await _model_files(settings, job_id), _archive_name("model", job_id), range_)
 
 
-def part_of(
+@router.get("/model/files/{path:path}", response_class=StreamingResponse)
+async def download_file(
+    job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
+) -> StreamingResponse:
+    """One file of the model, by the name that the list gives."""
+    file = _named(await _model_files(settings, job_id), path)
+    if file is None:
+        raise NotFound("The model has no such file.")
+    return _whole_or_part(file, range_)
+
+
+async def _model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
+    found = await anyio.to_thread.run_sync(model_files, settings, job_id)
+    if not found:
+        raise NotFound("This job has no finished model.")
+    return found
+
+
+@router.get("/artifacts")
+async def list_artifacts(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
+    """The files that a script wrote or changed, while it runs as well; of other jobs there are none."""
+    return _listed(await _artifact_files(settings, job_id), _archive_name("artifacts", job_id))
+
+
+@router.get("/artifacts/archive", response_class=StreamingResponse)
+async def download_artifacts(
+    job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
+) -> StreamingResponse:
+    """All of them as one tar archive; a broken download continues with a Range header."""
+    files = await _artifact_files(settings, job_id)
+    if not files:
+        raise NotFound("This job has made no files.")
+    return _archive(files, _archive_name("artifacts", job_id), range_)
+
+
+@router.get("/artifacts/files/{path:path}", response_class=StreamingResponse)
+async def download_artifact(
+    job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
+) -> StreamingResponse:
+    """One of them, by the name that the list gives."""
+    file = _named(await _artifact_files(settings, job_id), path)
+    if file is None:
+        raise NotFound("The job has made no such file.")
+    return _whole_or_part(file, range_)
+
+
+async def _artifact_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
+    return await anyio.to_thread.run_sync(artifacts, run_directory(settings, job_id))
+
+
+def _archive_name(kind: str, job_id: UUID) -> str:
+    return f"{kind}-{str(job_id)[:8]}"
+
+
+def _listed(files: Sequence[FoundFile], name: str) -> ModelFiles:
+    return ModelFiles(
+        items=[ModelFile(path=file.name, size=file.size) for file in files],
+        archive_size=TarView(files, name).size,
+    )
+
+
+def _named(files: Sequence[FoundFile], path: str) -> FoundFile | None:
+    # Looked up in the list, never joined to a folder: no name can lead out of it.
+    return next((file for file in files if file.name == path), None)
+
+
+def _archive(files: Sequence[FoundFile], name: str, range_: str | None) -> StreamingResponse:
+    view = TarView(files, name)
+    return _part_of(view.read, view.size, range_, f"{name}.tar", "application/x-tar")
+
+
+def _whole_or_part(file: FoundFile, range_: str | None) -> StreamingResponse:
+    name = file.name.rpartition("/")[2]
+    return _part_of(partial(_read_file, file), file.size, range_, name, "application/octet-stream")
+
+
+def _part_of(
     read: Callable[[int, int], Iterator[bytes]], size: int, header: str | None, name: str, media_type: str
 ) -> StreamingResponse:
     """What a Range header asks for of something to download, or all of it."""
@@ -152,59 +212,3 @@ def _range(header: str | None, size: int) -> tuple[int, int, bool]:
     if start >= end:
         raise RangeNotSatisfiable(f"It has {size} bytes.", headers={"Content-Range": f"bytes */{size}"})
     return start, end, True
-
-
-@router.get("/model/files/{path:path}", response_class=StreamingResponse)
-async def download_file(
-    job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
-) -> StreamingResponse:
-    """One file of the model, by the name that the list gives."""
-    # Looked up in the list, never joined to a folder: no name can lead elsewhere.
-    for file in await _model_files(settings, job_id):
-        if file.name == path:
-            name = file.name.rpartition("/")[2]
-            return part_of(partial(read_file, file), file.size, range_, name, "application/octet-stream")
-    raise NotFound("The model has no such file.")
-
-
-async def _artifact_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
-    return await anyio.to_thread.run_sync(artifacts, run_directory(settings, job_id))
-
-
-def _artifacts_name(job_id: UUID) -> str:
-    return f"artifacts-{str(job_id)[:8]}"
-
-
-@router.get("/artifacts")
-async def list_artifacts(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
-    """The files that a script wrote or changed, while it runs as well; of other jobs there are none."""
-    files = await _artifact_files(settings, job_id)
-    return ModelFiles(
-        items=[ModelFile(path=file.name, size=file.size) for file in files],
-        archive_size=TarView(files, _artifacts_name(job_id)).size,
-    )
-
-
-@router.get("/artifacts/archive", response_class=StreamingResponse)
-async def download_artifacts(
-    job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
-) -> StreamingResponse:
-    """All of them as one tar archive; a broken download continues with a Range header."""
-    files = await _artifact_files(settings, job_id)
-    if not files:
-        raise NotFound("This job has made no files.")
-    view = TarView(files, _artifacts_name(job_id))
-    return part_of(view.read, view.size, range_, f"{_artifacts_name(job_id)}.tar", "application/x-tar")
-
-
-@router.get("/artifacts/files/{path:path}", response_class=StreamingResponse)
-async def download_artifact(
-    job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
-) -> StreamingResponse:
-    """One of them, by the name that the list gives."""
-    # Looked up in the list, never joined to a folder: no name can lead elsewhere.
-    for file in await _artifact_files(settings, job_id):
-        if file.name == path:
-            name = file.name.rpartition("/")[2]
-            return part_of(partial(read_file, file), file.size, range_, name, "application/octet-stream")
-    raise NotFound("The job has made no such file.")
