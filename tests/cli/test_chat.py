@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.cli.chat import _converse, _names
-from gpubloom.cli.conversation import Conversation, Settings
+from gpubloom.cli.chat import Conversation, Sampling, _converse, _names
 from gpubloom.engine.pretrained_text import ON_CPU
 from gpubloom.engine.serving.model_registry import ModelRegistry
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
@@ -19,7 +18,7 @@ from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.serving.speakers import TOKEN, listening, make_adapter
 from tests.tiny_models import make_tiny_model
 
-GREEDY = Settings(temperature=0.0, top_p=1.0, max_tokens=8, seed=None)
+GREEDY = Sampling(temperature=0.0, top_p=1.0, max_tokens=8, seed=None)
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
 from gpubloom.cli.chart import Line, draw_together, short
-from gpubloom.cli.compared import compare_jobs
-from gpubloom.cli.jobs import _line as job_line
+from gpubloom.cli.compare import compare_jobs
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 from tests.live_server import live_server
@@ -107,19 +106,6 @@ def test_a_run_that_diverged_is_compared_by_its_finite_evaluations(tmp_path: Pat
     assert rows["final train loss"][-2:] == ["2", "Infinity"]
     assert rows["final eval loss"][-2:] == ["3", "NaN"]
     assert rows["best eval loss"][-2:] == ["3", "4"]
-
-
-@pytest.mark.parametrize(("stored", "shown"), [("NaN", "NaN"), ("Infinity", "Infinity"), (1.5, "1.500")])
-def test_a_job_whose_loss_is_no_number_is_listed(stored: object, shown: str) -> None:
-    job = {
-        "id": "1",
-        "status": "failed",
-        "name": "n",
-        "summary": {"values": {"train/loss": {"value": stored}}},
-        "rowsUsed": None,
-        "rowsTotal": None,
-    }
-    assert f"loss {shown}" in job_line(job)
 
 
 def test_a_job_of_a_server_whose_final_loss_is_no_number_is_compared(

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from gpubloom.cli import app as gathered
-from gpubloom.cli.plan_view import plan_lines
+from gpubloom.cli.plan import plan_lines
 from gpubloom.plan import Hardware, TrainConfig, plan
 
 CLI = Path(gathered.__file__).parent
@@ -73,7 +73,7 @@ def test_no_console_of_the_commands_reads_markup_in_what_it_prints() -> None:
     for path in CLI.glob("*.py"):
         source = path.read_text(encoding="utf-8")
         for made in re.findall(r"\bConsole\([^)]*\)", source):
-            assert "markup=False" in made or path.name in {"plan.py", "fetch_view.py"}, f"{path.name}: {made}"
+            assert "markup=False" in made or path.name in {"plan.py", "output.py"}, f"{path.name}: {made}"
 
 
 def test_a_plan_shows_brackets_in_names(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,3 +82,16 @@ def test_a_plan_shows_brackets_in_names(capsys: pytest.CaptureFixture[str]) -> N
     for line in plan_lines(found, "models/[v2]/tiny on box [old]"):
         console.print(line, soft_wrap=True)
     assert "models/[v2]/tiny on box [old]" in capsys.readouterr().out
+
+
+def test_help_is_fast_because_nothing_heavy_is_imported() -> None:
+    code = """
+import sys
+import gpubloom.cli.app
+heavy = {
+    "fastapi", "gpubloom.plan", "gpubloom.server", "gpubloom.traincard", "httpx2", "numpy", "pydantic",
+    "rich.live", "rich.progress", "rich.table", "sqlalchemy", "torch",
+} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

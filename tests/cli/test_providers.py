@@ -1,4 +1,4 @@
-"""`bloom providers` against a real server, and a stand-in of a service."""
+"""`bloom providers` against a real server, and a fake of a service."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -119,7 +119,7 @@ def test_a_folder_that_is_paused_and_cancelled_on_the_way(
         until(lambda now: now["status"] == "cancelled")
 
 
-def test_a_place_that_cannot_be_had_is_a_sentence_and_nothing_is_asked(bloom: Bloom) -> None:
+def test_an_offer_that_cannot_be_taken_is_a_sentence_and_nothing_is_asked(bloom: Bloom) -> None:
     refused = bloom("submit", str(NANOGPT), "--provider", "lambda")
     assert refused.returncode == 2
     assert "Traceback" not in refused.stderr

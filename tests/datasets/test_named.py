@@ -100,9 +100,9 @@ def own_table(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str, **fil
 def test_the_table_names_what_people_know_and_says_what_was_checked() -> None:
     every = named_datasets()
     assert {"shakespeare", "tinystories", "openwebtext", "wikitext-2", "cifar10"} <= set(every)
-    assert every["shakespeare"].verified
-    assert every["shakespeare"].bytes == 1_115_394
-    assert not every["tinystories"].verified
+    assert all(file.sha256 for file in every["shakespeare"].files)
+    assert every["shakespeare"].files[0].bytes == 1_115_394
+    assert not any(file.sha256 for file in every["tinystories"].files)
     assert all(dataset.licence and dataset.about for dataset in every.values())
 
 

@@ -1,4 +1,4 @@
-"""The choice: the usual place for each kind of work, unless another is clearly better, and always why."""
+"""The choice: the usual service for each kind of work, unless another is clearly better, and always why."""
 
 from datetime import UTC, date, datetime
 from typing import Any
@@ -49,7 +49,7 @@ def lambda_a10(**changes: Any) -> PriceRow:
         (Need.of(16, 8), "usual run", "paperspace", "a good balance"),
     ],
 )
-def test_each_kind_of_work_goes_to_its_usual_place(
+def test_each_kind_of_work_goes_to_its_usual_service(
     need: Need, archetype: str, provider: str, reason: str
 ) -> None:
     choice = chosen(need)
@@ -58,21 +58,23 @@ def test_each_kind_of_work_goes_to_its_usual_place(
     assert "It costs " in choice.reasons[1]
 
 
-def test_a_place_that_is_clearly_better_is_taken_and_the_reason_says_by_how_much() -> None:
+def test_a_service_that_is_clearly_better_is_taken_and_the_reason_says_by_how_much() -> None:
     # Paperspace has nothing between 16 and 80 GB.
     choice = chosen(Need.of(24, 4))
     assert (choice.usual, choice.offer.provider) == ("paperspace", "lambda")
-    assert "less than A100 80GB at Paperspace, the usual place for a run of this length." in choice.reasons[0]
+    assert (
+        "less than A100 80GB at Paperspace, the usual service for a run of this length." in choice.reasons[0]
+    )
     assert "costs about $" in choice.reasons[0]
 
 
-def test_a_usual_place_without_anything_that_fits_is_named() -> None:
+def test_a_usual_service_without_anything_that_fits_is_named() -> None:
     choice = chosen(Need.of(70, 5, interactive=True))
     assert choice.offer.provider in {"lambda", "paperspace"}
-    assert choice.reasons[0] == "The usual place for interactive work, Colab, has nothing that fits."
+    assert choice.reasons[0] == "The usual service for interactive work, Colab, has nothing that fits."
 
 
-def test_a_small_difference_does_not_move_work_from_its_usual_place() -> None:
+def test_a_small_difference_does_not_move_work_from_its_usual_service() -> None:
     need = Need.of(12, 4)
     usual = chosen(need).offer
     cheaper = lambda_a10(hourly=0.9)
@@ -105,7 +107,7 @@ def test_a_person_in_a_hurry_gets_a_faster_gpu_and_one_short_of_money_a_cheaper_
     assert thrifty.cost.total.likely < hurried.cost.total.likely
 
 
-def test_a_queue_speaks_against_a_place() -> None:
+def test_a_queue_speaks_against_a_service() -> None:
     need = Need.of(24, 4, reference_gpu="A10")
     waiting = chosen(need, lambda_a10(hourly=0.5, availability="queued")).offer.weight
     there = chosen(need, lambda_a10(hourly=0.5, availability="immediate")).offer.weight

@@ -25,7 +25,7 @@ def notebook_of(*cells: tuple[str, str]) -> str:
 
 
 @pytest.mark.parametrize("name", SCRIPTS, ids=str)
-def test_a_script_comes_back_to_the_letter(name: Path) -> None:
+def test_a_script_comes_back_character_by_character(name: Path) -> None:
     text = (EXAMPLES / name).read_text()
     notebook = to_notebook(text)
     nbformat.validate(json.loads(notebook))
@@ -75,7 +75,7 @@ def test_lines_in_strings_are_no_magics() -> None:
     assert '"""\n!important\n%d\n"""\n# magic: !pip install x' in script
 
 
-def test_cells_that_are_added_for_a_place_are_no_part_of_the_script() -> None:
+def test_cells_that_are_added_for_a_service_are_no_part_of_the_script() -> None:
     before = [Cell("code", "from google.colab import drive\ndrive.mount('/content/drive')")]
     notebook = to_notebook("import torch\nprint(1)\n", before=before, after=[Cell("markdown", "done")])
     nbformat.validate(json.loads(notebook))

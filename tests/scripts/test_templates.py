@@ -72,7 +72,7 @@ def read(template: Template) -> Requirements:
     return detect(files.pop("train.py"), files=files, arguments=template.arguments)
 
 
-def test_every_place_has_both_kinds_and_names_are_its_own() -> None:
+def test_every_provider_has_both_kinds_and_names_are_its_own() -> None:
     assert len(NAMED) == len(templates())
     providers = {"local", "modal", "lambda", "paperspace", "colab"}
     assert set(NAMED) == {f"{kind}-{provider}" for kind in ("nanogpt", "lora") for provider in providers}

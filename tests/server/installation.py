@@ -16,13 +16,12 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 from starlette.testclient import TestClient
 
-from gpubloom.server.accounts.cookies import cookie_name
-from gpubloom.server.accounts.links import LIFETIMES
 from gpubloom.server.accounts.principal import CSRF_HEADER
-from gpubloom.server.accounts.sessions import IDLE_LIFE
+from gpubloom.server.accounts.registration import LIFETIMES
+from gpubloom.server.accounts.sessions import IDLE_LIFE, cookie_name
 from gpubloom.server.accounts.tables import ApiToken, BrowserSession, LinkPurpose, OneTimeLink, Role, User
 from gpubloom.server.app import create_app
-from gpubloom.server.audit.service import AuditEvent
+from gpubloom.server.audit import AuditEvent
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.security.secrets import fingerprint, new_api_token, new_secret
@@ -197,7 +196,7 @@ class Installation:
         return "\n".join(repr(tuple(row)) for row in rows)
 
     def sent_emails(self) -> list[EmailMessage]:
-        """The letters in the outbox, oldest first."""
+        """The emails in the outbox, oldest first."""
         return [
             message_from_bytes(path.read_bytes(), policy=policy.default)  # type: ignore[arg-type]
             for path in sorted((self.home / "outbox").glob("*.eml"))
@@ -212,7 +211,7 @@ def _manual_transactions(connection: Any, record: object) -> None:
 
 
 def link_secret(mail: EmailMessage) -> str:
-    """The secret in a letter's link."""
+    """The secret in an email's link."""
     found = re.search(r"#(?:token|invite)=(\S+)", mail.get_content())
     assert found, mail.get_content()
     return found[1]

@@ -1,4 +1,4 @@
-"""A stand-in for GitHub and Google on the loopback address.
+"""A fake of GitHub and Google on the loopback address.
 
 It answers as their documents say: form-encoded token requests with a PKCE verifier, bearer tokens for the
 profile, GitHub's separate list of addresses.

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from gpubloom.server.accounts.tables import BrowserSession, OneTimeLink, User
 from gpubloom.server.administration.schemas import PersonChange
-from gpubloom.server.audit.service import AuditEvent
+from gpubloom.server.audit import AuditEvent
 from gpubloom.server.clock import now
 from tests.server.installation import PASSWORD, Installation, Server, link_secret
 

@@ -3,7 +3,7 @@
 import json
 
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit.service import AuditEvent
+from gpubloom.server.audit import AuditEvent
 from tests.server.installation import PASSWORD, Installation, Server, link_secret
 
 NEW = "another walk in that garden"

@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
 
+import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, create_engine, inspect, make_url
+from sqlalchemy import Engine, MetaData, create_engine, inspect, make_url, select, update
 from sqlalchemy.pool import NullPool
 
 from gpubloom.server import app as _every_table  # noqa: F401 - importing it declares all tables
@@ -83,6 +87,125 @@ def test_machines_are_known_by_their_jobs_when_their_table_comes_and_goes(
     [machine] = installation.all(Machine)
     assert (machine.name, machine.gone_at) == ("box", None)
     assert machine.last_seen_at >= before.replace(microsecond=0)
+
+
+# The revision of the version be9b74d, and the columns that were renamed since.
+_OLD = "0007"
+_RENAMED = {
+    ("training_jobs", "place"): "offer",
+    ("training_jobs", "fruitless_attempts"): "attempts_without_progress",
+}
+# Two jobs: the second is a task about the first, and lies on the same machine.
+_ROWS = {"training_jobs": 2}
+_GIVEN: dict[tuple[str, str], tuple[Any, ...]] = {
+    ("training_jobs", "kind"): ("train", "evaluate"),
+    ("training_jobs", "status"): ("running", "queued"),
+    ("training_jobs", "machine"): ("box", "box"),
+    ("training_jobs", "place"): ({"provider": "modal", "gpu": "H100"}, None),
+    ("training_jobs", "fruitless_attempts"): (2, 0),
+}
+_MADE_BY_MIGRATIONS = {"alembic_version", "installation"}
+_MOMENT = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=UTC)
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def _id(name: str, number: int) -> UUID:
+    return uuid5(NAMESPACE_URL, f"{name}/{number}")
+
+
+def _value(column: sa.Column[Any], number: int, is_sqlite: bool) -> Any:
+    """Something for every column, that of optional ones too; references lead to rows that are there."""
+    key = (column.table.name, column.name)
+    if key in _GIVEN:
+        return _GIVEN[key][number - 1]
+    for reference in column.foreign_keys:
+        if reference.column.table is column.table:
+            return _value(reference.column, number - 1, is_sqlite) if number > 1 else None
+        return _value(reference.column, 1, is_sqlite)
+    match column.type:
+        case sa.JSON():
+            return {"of": ".".join(key), "numbers": [1, 2.5, None], "text": "ü"}
+        case sa.Uuid():
+            return _id(".".join(key), number)
+        case sa.CHAR(length=32) if is_sqlite:
+            return _id(".".join(key), number).hex
+        case sa.String():
+            return f"{number}{column.name}"[: column.type.length]
+        case sa.Boolean():
+            return True
+        case sa.Integer():
+            return number
+        case sa.Float():
+            return 0.25
+        case sa.DateTime():
+            return _MOMENT.replace(tzinfo=None) if is_sqlite else _MOMENT
+    raise AssertionError(f"a value for {column.type!r} of {key}")
+
+
+def _fill(address: str) -> None:
+    """Rows in every table, with a value in every column."""
+    engine = _engine(address)
+    tables = MetaData()
+    tables.reflect(engine)
+    is_sqlite = engine.dialect.name == "sqlite"
+    with engine.begin() as connection:
+        for table in tables.sorted_tables:
+            if table.name not in _MADE_BY_MIGRATIONS:
+                for number in range(1, 1 + _ROWS.get(table.name, 1)):
+                    row = {column.name: _value(column, number, is_sqlite) for column in table.columns}
+                    connection.execute(table.insert().values(row))
+        connection.execute(update(tables.tables["installation"]).values(lies_at="/srv/bloom"))
+
+
+def _stored(address: str) -> Rows:
+    engine = _engine(address)
+    tables = MetaData()
+    tables.reflect(engine)
+    with engine.connect() as connection:
+        return {
+            table.name: [
+                dict(row) for row in connection.execute(select(table).order_by(*table.primary_key)).mappings()
+            ]
+            for table in tables.sorted_tables
+            if table.name != "alembic_version"
+        }
+
+
+def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
+    empty_database: str, tmp_path: Path
+) -> None:
+    upgrade(empty_database, _OLD)
+    _fill(empty_database)
+    before = _stored(empty_database)
+    assert all(before.values()), "every table has a row"
+
+    upgrade(empty_database)
+    after = _stored(empty_database)
+    assert set(after) - set(before) == {"machines"}
+    for name, rows in before.items():
+        expected = [
+            {_RENAMED.get((name, column), column): value for column, value in row.items()} for row in rows
+        ]
+        kept = [{column: row[column] for column in expected[0]} for row in after[name]]
+        assert kept == expected, name
+        added = {column for row in after[name] for column in row.keys() - expected[0].keys()}
+        assert all(row[column] is None for row in after[name] for column in added), name
+
+    # What is stored means the same to the program of today.
+    installation = Installation(tmp_path, empty_database)
+    training, task = (installation.get(TrainingJob, _id("training_jobs.id", number)) for number in (1, 2))
+    assert training is not None
+    assert task is not None
+    assert (training.offer, training.attempts_without_progress) == ({"provider": "modal", "gpu": "H100"}, 2)
+    assert (task.offer, task.attempts_without_progress, task.parent_id) == (None, 0, training.id)
+    assert training.created_at == _MOMENT
+    assert [machine.name for machine in installation.all(Machine)] == ["box"]
+    for mapper in Table.registry.mappers:
+        assert installation.all(mapper.class_), mapper
+
+    downgrade(empty_database, _OLD)
+    assert _stored(empty_database) == before
 
 
 def test_servers_that_start_at_once_migrate_once_and_all_succeed(empty_database: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubloom.server.accounts.oauth_routes import local_path
+from gpubloom.server.accounts.oauth import local_path
 from gpubloom.server.accounts.tables import BrowserSession, LinkedAccount, User
 from tests.server.installation import Browser, Installation, Server
 from tests.server.oauth_provider import FakeProvider, fake_provider

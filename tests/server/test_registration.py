@@ -1,4 +1,4 @@
-"""Sign-up and the letters that confirm an address; strangers learn nothing about who has an account."""
+"""Sign-up and the emails that confirm an address; strangers learn nothing about who has an account."""
 
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ def test_sign_up_is_closed_unless_the_operator_opens_it(
     assert installation.sent_emails() == []
 
 
-def test_sign_up_leads_through_the_letter_to_a_signed_in_member(
+def test_sign_up_leads_through_the_email_to_a_signed_in_member(
     open_server: Server, installation: Installation
 ) -> None:
     stranger = open_server.stranger
@@ -42,7 +42,7 @@ def test_sign_up_leads_through_the_letter_to_a_signed_in_member(
     assert installation.actions() == ["user.signed_up", "user.email_verified"]
 
 
-def test_the_letter_lies_in_the_outbox_readable_by_the_owner_only(
+def test_the_email_lies_in_the_outbox_readable_by_the_owner_only(
     open_server: Server, installation: Installation
 ) -> None:
     open_server.stranger.post("/api/auth/sign-up", json=NEW)
@@ -54,37 +54,37 @@ def test_the_letter_lies_in_the_outbox_readable_by_the_owner_only(
     assert f"{open_server.settings.address}/auth/verify#token=" in mail.get_content()
 
 
-@pytest.mark.parametrize("door", ["sign-up", "verify/resend", "password/forgot"])
+@pytest.mark.parametrize("route", ["sign-up", "verify/resend", "password/forgot"])
 def test_known_and_unknown_addresses_get_the_same_answer(
-    open_server: Server, installation: Installation, member: User, door: str
+    open_server: Server, installation: Installation, member: User, route: str
 ) -> None:
     installation.add_user("Unverified", verified=False)
     answers = set()
     for email in (member.email, "unverified@example.org", "nobody@example.org"):
-        body = {**NEW, "email": email} if door == "sign-up" else {"email": email}
-        answer = open_server.browser().post(f"/api/auth/{door}", json=body)
+        body = {**NEW, "email": email} if route == "sign-up" else {"email": email}
+        answer = open_server.browser().post(f"/api/auth/{route}", json=body)
         answers.add((answer.status_code, answer.content, tuple(answer.headers)))
     assert len(answers) == 1
 
 
 @pytest.mark.usefixtures("one_rate_window")
-@pytest.mark.parametrize("door", ["sign-up", "verify/resend", "password/forgot"])
+@pytest.mark.parametrize("route", ["sign-up", "verify/resend", "password/forgot"])
 def test_asking_too_often_is_refused_alike_for_known_and_unknown_addresses(
-    open_server: Server, installation: Installation, door: str
+    open_server: Server, installation: Installation, route: str
 ) -> None:
     """A limit that only real accounts meet would tell a stranger who has one."""
     installation.add_user("Unverified", verified=False)
     codes = {}
     for email in ("unverified@example.org", "nobody@example.org"):
-        body = {**NEW, "email": email} if door == "sign-up" else {"email": email}
+        body = {**NEW, "email": email} if route == "sign-up" else {"email": email}
         codes[email] = [
-            open_server.browser().post(f"/api/auth/{door}", json=body).status_code for _ in range(7)
+            open_server.browser().post(f"/api/auth/{route}", json=body).status_code for _ in range(7)
         ]
     assert codes["unverified@example.org"] == codes["nobody@example.org"] == [202] * 5 + [429] * 2
     assert len([mail for mail in installation.sent_emails() if "unverified@" in mail["To"]]) == 5
 
 
-def test_asking_too_often_leaves_the_last_letter_working(
+def test_asking_too_often_leaves_the_last_email_working(
     open_server: Server, installation: Installation, member: User
 ) -> None:
     for _ in range(7):
@@ -93,7 +93,7 @@ def test_asking_too_often_leaves_the_last_letter_working(
     assert open_server.stranger.post("/api/auth/password/reset", json=body).status_code == 204
 
 
-def test_an_existing_account_is_told_by_letter_that_it_exists(
+def test_an_existing_account_is_told_by_email_that_it_exists(
     open_server: Server, installation: Installation, member: User
 ) -> None:
     open_server.stranger.post("/api/auth/sign-up", json={**NEW, "email": member.email, "name": "Impostor"})
@@ -129,7 +129,7 @@ def test_a_newer_confirmation_link_replaces_the_older(
     assert open_server.stranger.post("/api/auth/verify", json={"token": newer}).status_code == 200
 
 
-def test_a_confirmed_address_gets_no_more_confirmation_letters(
+def test_a_confirmed_address_gets_no_more_confirmation_emails(
     open_server: Server, installation: Installation, member: User
 ) -> None:
     open_server.stranger.post("/api/auth/verify/resend", json={"email": member.email})
@@ -190,7 +190,7 @@ def test_what_is_no_email_address_is_refused(email: object) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.from_regex(EMAIL_PATTERN, fullmatch=True).filter(lambda text: len(text) <= 254))
-def test_the_letter_goes_to_exactly_the_address_that_was_given(email: str) -> None:
+def test_the_email_goes_to_exactly_the_address_that_was_given(email: str) -> None:
     accepted = SignUp.model_validate({**NEW, "email": email}).email
     assert accepted == email.lower()
     message = EmailMessage()

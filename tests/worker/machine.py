@@ -20,7 +20,7 @@ from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.kinds import MAX_ATTEMPTS, Kind
+from gpubloom.server.jobs.states import MAX_ATTEMPTS, Kind
 from gpubloom.server.jobs.tables import MetricPoint, MetricSeries, TrainingJob
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from gpubloom.providers.base import Reservation
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts.task import script_task
-from gpubloom.server.jobs.script_files import artifacts, write_files
+from gpubloom.server.jobs.files import artifacts, write_files
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.worker.run_directory import newest_checkpoint, prepare_script, resume_words
 from tests.server.installation import Installation

@@ -8,7 +8,7 @@ import pytest
 
 from gpubloom.server.accounts.hub_tokens import HubToken
 from gpubloom.server.playground.endpoint import note_use
-from gpubloom.server.security.sealed import Vault
+from gpubloom.server.security.secrets import Vault
 from gpubloom.worker import preemption
 from tests.server.installation import Installation
 from tests.worker.machine import Machine

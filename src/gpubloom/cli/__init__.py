@@ -1,6 +1,6 @@
-"""The command `bloom`: a thin layer over the service tower.
+"""The command `bloom`: a thin layer over the other packages.
 
-It knows every room of the house, but never imports torch: training happens in a child process.
+It may use all of them but never imports torch: training happens in a child process.
 """
 
 import sys

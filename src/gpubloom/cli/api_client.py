@@ -1,12 +1,19 @@
-"""Speaks to a GPU Bloom server; every failure becomes one sentence on standard error and exit code 1 or 2."""
+"""Calls of a GPU Bloom server's API. A failure ends the command with one sentence and exit code 1 or 2.
 
+`call` and the functions for files use the stored API token. `signed_in` opens a session with the account's
+password for what API tokens may not do, and closes it right after: a token that leaked must not be able to
+change whose money is spent, so the server asks for a person there.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import httpx2
-import typer
 
-from gpubloom.cli.credentials import Credentials, load_credentials
+from gpubloom.cli.login import Credentials, load_credentials
+from gpubloom.cli.output import fail
 
 TIMEOUT_SECONDS = 30
 _UNREACHABLE = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError)
@@ -131,7 +138,29 @@ def detail_of(response: httpx2.Response) -> str:
         return f"The server answered {response.status_code} without saying why."
 
 
-def fail(sentence: str, *, code: int = 1) -> NoReturn:
-    """End the command with a sentence."""
-    typer.echo(sentence, err=True)
-    raise typer.Exit(code)
+Call = Callable[..., Any]
+
+
+@contextmanager
+def signed_in(password: Callable[[str], str]) -> Iterator[Call]:
+    """Within it, the given function calls the API as the person whose token is stored; `password` asks for
+    theirs, given their email address."""
+    email = call("GET", "/me")["email"]
+    server = load_credentials().server
+    with httpx2.Client(base_url=f"{server}/api", timeout=TIMEOUT_SECONDS) as client:
+
+        def ask(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+            try:
+                response = client.request(method, path, json=body)
+            except httpx2.HTTPError as error:
+                fail(f"{server} does not answer ({error}).")
+            if response.is_error:
+                fail(detail_of(response), code=2 if response.status_code < 500 else 1)
+            return response.json() if response.content else None
+
+        opened = ask("POST", "/auth/sign-in", {"email": email, "password": password(email)})
+        client.headers["X-CSRF-Token"] = opened["csrfToken"]
+        try:
+            yield ask
+        finally:
+            client.post("/auth/sign-out")

@@ -1,4 +1,4 @@
-"""All commands of `bloom`, gathered; each lives in a file of its own."""
+"""All commands of `bloom`, gathered; a file holds one command, or a few that belong together."""
 
 import inspect
 from collections.abc import Callable
@@ -13,8 +13,6 @@ from gpubloom.cli import (
     card,
     chat,
     compare,
-    config,
-    convert,
     data,
     database,
     datasets,
@@ -28,20 +26,17 @@ from gpubloom.cli import (
     mirror,
     models,
     offers,
-    openapi,
     plan,
     projects,
     providers,
     requirements,
-    sample,
+    schemas,
     serve,
     serve_metrics,
     submit,
     tensorboard,
     train,
-    up,
     watch,
-    worker,
 )
 
 app = typer.Typer(
@@ -81,19 +76,19 @@ app.command("watch")(watch.watch)
 app.command("serve-metrics")(serve_metrics.serve_metrics)
 app.command("card")(card.card)
 app.command("compare")(compare.compare)
-app.command("sample")(sample.sample)
+app.command("sample")(chat.sample)
 app.command("chat")(chat.chat)
 app.command("eval")(evaluate.evaluate)
 app.command("export")(export.export)
-app.command("convert")(convert.convert)
+app.command("convert")(export.convert)
 app.command("find-lr")(find_lr.find_lr)
 app.command("mirror")(mirror.mirror)
 app.add_typer(tensorboard.app, name="tensorboard")
-app.add_typer(config.app, name="config")
-app.command("up")(up.up)
+app.add_typer(schemas.app, name="config")
+app.command("up")(serve.up)
 app.command("serve")(serve.serve)
-app.command("worker")(worker.worker)
-app.command("openapi")(openapi.openapi)
+app.command("worker")(serve.worker)
+app.command("openapi")(schemas.openapi)
 app.add_typer(database.app, name="db")
 app.add_typer(machines.app, name="machines")
 app.command("login")(login.login)

@@ -1,16 +1,115 @@
-"""`bloom chat`: talk to a model in the terminal. It runs in a child process; this file knows no torch."""
+"""`bloom chat` and `bloom sample`: text from a model, in the terminal.
 
+The model runs in a child process; no torch here. `bloom chat` talks to a served model over its loopback
+port, `bloom sample` prints what one process writes.
+"""
+
+import json
+import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import TracebackType
+from typing import Annotated, Any, Self
 
 import typer
 
-if TYPE_CHECKING:
-    from gpubloom.cli.conversation import Conversation, Settings
+from gpubloom.cli.output import refuse
 
 _IDLE_MINUTES = 120.0
 _HINT = "Ctrl-C stops an answer, twice quits; /new forgets the conversation."
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are drawn."""
+
+    temperature: float
+    top_p: float
+    max_tokens: int
+    seed: int | None
+
+    def fields(self, context_length: int) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": min(self.max_tokens, context_length),
+        }
+        return fields if self.seed is None else fields | {"seed": self.seed}
+
+
+class Conversation:
+    """Turns with one model, or with two that hear the same questions and remember their own answers."""
+
+    def __init__(
+        self, served: dict[str, Any], names: list[str], settings: Sampling, system: str | None
+    ) -> None:
+        """`served` is the content of serve.json."""
+        import httpx2 as httpx
+
+        self._names = names
+        self._settings = settings.fields(served["context_length"])
+        self._chats: bool = served["chat_template"]
+        if system is not None and not self._chats:
+            raise ValueError("This model has no chat template, so nothing can be said to it before a text.")
+        self._begin = [] if system is None else [{"role": "system", "content": system}]
+        self._turns: dict[str, list[dict[str, str]]] = {}
+        self.forget()
+        self._client = httpx.Client(
+            base_url=f"http://127.0.0.1:{served['port']}/v1",
+            headers={"Authorization": f"Bearer {served['token']}"},
+            # A long prompt on a slow machine takes its time.
+            timeout=httpx.Timeout(10, read=None),
+            trust_env=False,
+        )
+
+    def introduction(self) -> str:
+        who = " and ".join(self._names)
+        if self._chats:
+            return f"Talking to {who}."
+        return f"{who[0].upper()}{who[1:]} has no chat template: what you write is continued."
+
+    def forget(self) -> None:
+        """Begins again."""
+        self._turns = {name: list(self._begin) for name in self._names}
+
+    def ask(self, text: str) -> None:
+        """Prints the answers; ValueError with the sentence of the server when it refuses."""
+        for name in self._names:
+            if len(self._names) > 1:
+                typer.echo(f"{name}: ", nl=False)
+            self._answer(name, text)
+            typer.echo("")
+
+    def _answer(self, name: str, text: str) -> None:
+        import httpx2 as httpx
+
+        turns = [*self._turns[name], {"role": "user", "content": text}]
+        asked: dict[str, Any] = {"messages": turns} if self._chats else {"prompt": text}
+        route = "/chat/completions" if self._chats else "/completions"
+        said = ""
+        try:
+            with self._client.stream(
+                "POST", route, json={**self._settings, **asked, "model": name, "stream": True}
+            ) as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise ValueError(_sentence(response.json()))
+                for line in response.iter_lines():
+                    piece = _text(line)
+                    said += piece
+                    typer.echo(piece, nl=False)
+        except httpx.HTTPError as problem:
+            raise ValueError(f"The model's process does not answer any more ({problem}).") from None
+        self._turns[name] = [*turns, {"role": "assistant", "content": said}]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
 
 
 def chat(
@@ -32,11 +131,9 @@ def chat(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Talk to a trained model, or to one still in training; or let it continue a text."""
-    from gpubloom.cli.child_process import Stopped
-    from gpubloom.cli.conversation import Settings
-    from gpubloom.cli.task_process import TaskFailed
+    from gpubloom.cli.child_process import Stopped, TaskFailed
 
-    settings = Settings(temperature, top_p, max_tokens, seed)
+    settings = Sampling(temperature, top_p, max_tokens, seed)
     try:
         _chat(
             model,
@@ -49,8 +146,7 @@ def chat(
             device=device,
         )
     except ValueError as problem:
-        typer.echo(f"bloom chat: {problem}", err=True)
-        raise typer.Exit(2) from None
+        refuse("chat", problem)
     except TaskFailed as problem:
         typer.echo(f"bloom chat: the model's process ended: {problem}", err=True)
         raise typer.Exit(1) from None
@@ -61,7 +157,7 @@ def chat(
 def _chat(
     model: Path,
     prompt: str | None,
-    settings: "Settings",
+    settings: Sampling,
     *,
     base: bool,
     base_model: Path | None,
@@ -69,8 +165,7 @@ def _chat(
     system: str | None,
     device: str,
 ) -> None:
-    from gpubloom.cli.conversation import Conversation
-    from gpubloom.cli.task_process import running
+    from gpubloom.cli.child_process import running
     from gpubloom.plan.tasks import task_from
 
     if not model.is_dir():
@@ -104,7 +199,7 @@ def _names(there: list[str], *, base: bool, compare: bool) -> list[str]:
     return ["base"] if base else there[-1:]
 
 
-def _converse(conversation: "Conversation") -> None:
+def _converse(conversation: Conversation) -> None:
     """Until the end of the input, /quit, or Ctrl-C twice in a row."""
     was_interrupted = False
     while True:
@@ -127,3 +222,57 @@ def _converse(conversation: "Conversation") -> None:
             typer.echo(str(problem), err=True)
         except EOFError:
             return
+
+
+def _text(line: str) -> str:
+    """What a line of the stream adds to the answer."""
+    data = line.removeprefix("data: ")
+    if not line.startswith("data: ") or data == "[DONE]":
+        return ""
+    event = json.loads(data)
+    if "error" in event:
+        raise ValueError(_sentence(event))
+    choice = event["choices"][0] if event["choices"] else {}
+    return str(choice.get("text") or choice.get("delta", {}).get("content") or "")
+
+
+def _sentence(body: dict[str, Any]) -> str:
+    return str(body["error"]["message"])
+
+
+def sample(
+    run: Annotated[Path, typer.Argument(help="A run directory, a checkpoint or a model folder.")],
+    prompt: Annotated[str, typer.Argument(help="The text to continue.")] = "",
+    max_tokens: Annotated[int, typer.Option(min=1, help="How much to write.")] = 400,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="Choose among so many tokens; 0 among all.")] = 40,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another text.")] = 0,
+    base_model: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the model it was tuned from; an adapter alone needs it."),
+    ] = None,
+) -> None:
+    """Let a trained model, or one still in training, continue a text."""
+    from gpubloom.cli.child_process import child_environment, must_have_torch
+
+    try:
+        must_have_torch()
+        if not run.is_dir():
+            raise ValueError(f"There is no run directory {run}.")
+    except ValueError as problem:
+        refuse("sample", problem)
+    options = {"--max-tokens": max_tokens, "--temperature": temperature, "--top-k": top_k, "--seed": seed}
+    command = [sys.executable, "-m", "gpubloom.engine.sample"]
+    command += [] if base_model is None else ["--base-model", str(base_model.expanduser())]
+    command += [text for name, value in options.items() for text in (name, str(value))]
+    # After "--" a prompt may begin with a dash.
+    child = subprocess.Popen(
+        [*command, "--", str(run), prompt], stdin=subprocess.DEVNULL, env=child_environment()
+    )
+    try:
+        code = child.wait()
+    except KeyboardInterrupt:
+        # The terminal sent it to the child as well; enough text.
+        child.wait()
+        code = 130
+    raise typer.Exit(code)

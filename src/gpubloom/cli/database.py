@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from gpubloom.cli.output import fail
+
 if TYPE_CHECKING:
     from gpubloom.server.db.database import Database
 
@@ -20,8 +22,7 @@ def _address() -> str:
     try:
         return load_settings().database
     except SettingsError as error:
-        typer.echo(f"A setting cannot be used. {error}", err=True)
-        raise typer.Exit(2) from error
+        fail(f"A setting cannot be used. {error}", code=2)
 
 
 @app.command()

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import typer
 
+from gpubloom.cli.output import fail
+
 app = typer.Typer(no_args_is_help=True, help="List, upload and show datasets on a server.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -63,8 +65,6 @@ def upload(
     as_json: AsJson = False,
 ) -> None:
     """Upload a file of examples; a broken upload goes on where it stopped."""
-    from gpubloom.cli.api_client import fail
-
     if not file.is_file():
         fail(f"There is no file {file}.", code=2)
     size = file.stat().st_size
@@ -85,7 +85,7 @@ def upload(
 def _send(file: Path, dataset_id: str, size: int) -> None:
     from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
-    from gpubloom.cli.api_client import PieceLost, fail, received_bytes, send_piece
+    from gpubloom.cli.api_client import PieceLost, received_bytes, send_piece
 
     path = f"/datasets/{dataset_id}/content"
     offset, lost = received_bytes(path), 0

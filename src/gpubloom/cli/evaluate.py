@@ -1,10 +1,12 @@
-"""`bloom eval`: what was trained beside what it was trained from. Computed in a child process."""
+"""`bloom eval`: what was trained against what it was trained from. Computed in a child process."""
 
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from gpubloom.cli.output import refuse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,8 +35,7 @@ def evaluate(
     """Perplexity on held-out data and answers to prompts, before and after tuning."""
     from rich.console import Console
 
-    from gpubloom.cli.child_process import Stopped
-    from gpubloom.cli.task_process import TaskFailed
+    from gpubloom.cli.child_process import Stopped, TaskFailed
 
     console = Console(highlight=False, markup=False, stderr=as_json)
     try:
@@ -51,8 +52,7 @@ def evaluate(
         }
         result = _run(fields, console)
     except ValueError as problem:
-        typer.echo(f"bloom eval: {problem}", err=True)
-        raise typer.Exit(2) from None
+        refuse("eval", problem)
     except TaskFailed as problem:
         typer.echo(f"bloom eval: the evaluation failed: {problem}", err=True)
         raise typer.Exit(1) from None
@@ -65,7 +65,7 @@ def evaluate(
 
 
 def _run(fields: dict[str, Any], console: "Console") -> dict[str, Any]:
-    from gpubloom.cli.task_process import running
+    from gpubloom.cli.child_process import running
     from gpubloom.plan.tasks import task_from
 
     with running(task_from(fields)) as task, console.status("Evaluating …"):

@@ -1,14 +1,22 @@
-"""`bloom export`: a trained model in the form that others read. The work is done by a child process."""
+"""`bloom export` and `bloom convert`: a model in another form. A child process does the work.
+
+`bloom export` writes a trained model as other programs read it and replays prompts; `bloom convert` changes
+the form of a model or checkpoint, and back.
+"""
 
 import json
 import secrets
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+
+from gpubloom.cli.output import fail, refuse
 
 _SHOWN = 60
 
@@ -57,8 +65,7 @@ def export(
         }
         result = _run(fields, to)
     except ValueError as problem:
-        typer.echo(f"bloom export: {problem}", err=True)
-        raise typer.Exit(2) from None
+        refuse("export", problem)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
@@ -81,8 +88,7 @@ def _run(fields: dict[str, Any], to: Path) -> dict[str, Any]:
                 code = child.wait()
             except (KeyboardInterrupt, Stopped):
                 child.stop()
-                typer.echo("Stopped; nothing was written.", err=True)
-                raise typer.Exit(130) from None
+                fail("Stopped; nothing was written.", code=130)
         written = home / "model"
         if code == 0 and (home / RESULT_FILE).is_file():
             result: dict[str, Any] = json.loads((home / RESULT_FILE).read_text(encoding="utf-8"))
@@ -133,3 +139,56 @@ def _show(result: dict[str, Any], to: Path) -> None:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(help="A run directory, a checkpoint or a model folder.")],
+    target: Annotated[Path, typer.Argument(help="The new folder.")],
+    to: Annotated[
+        Literal["safetensors", "torch", "json", "sharded", "block"],
+        typer.Option(
+            help="safetensors: a model folder for others; torch, json: model.pt, or model.json for small "
+            "models; block, sharded: a checkpoint to continue from on one device, or divided among several."
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Write a model or checkpoint in another form; every form can be converted back."""
+    from gpubloom.cli.child_process import child_environment, must_have_torch
+
+    source, target = source.expanduser().absolute(), target.expanduser().absolute()
+    try:
+        must_have_torch()
+        if not source.exists():
+            raise ValueError(f"There is no folder {source}.")
+        if target.exists():
+            raise ValueError(f"{target} exists already: choose a new folder.")
+    except ValueError as problem:
+        refuse("convert", problem)
+    command = [sys.executable, "-m", "gpubloom.engine.converting", "--to", to, "--", str(source), str(target)]
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=child_environment(),
+    )
+    try:
+        output, errors = child.communicate()
+    except KeyboardInterrupt:
+        # The terminal sent it to the child as well, which takes its unfinished folder back.
+        child.communicate()
+        fail("Stopped; nothing was written.", code=130)
+    if child.returncode != 0:
+        words = errors.strip().splitlines()
+        typer.echo(f"bloom convert: {words[-1] if words else 'the converter ended without a word'}", err=True)
+        raise typer.Exit(2 if child.returncode == 2 else 1)
+    written = json.loads(output)
+    if as_json:
+        typer.echo(json.dumps(written, indent=2))
+        return
+    size = f"{written['tensors']} tensors, {written['bytes'] / 1e6:,.1f} MB"
+    typer.echo(f"Wrote {target} as {written['form']}: {size}")
+    if written["can_continue"] and to in {"block", "sharded"}:
+        typer.echo("A run continues from it where it stood: put it among its checkpoints under its old name.")

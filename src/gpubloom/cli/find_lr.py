@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.settings_options import SETTINGS, Assignments, ConfigFile, OneGpu
+from gpubloom.cli.output import refuse
+from gpubloom.cli.train import SETTINGS, Assignments, ConfigFile, OneGpu
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,8 +57,7 @@ def find_lr(
     """Find a learning rate: a short training whose rate grows, drawn as loss against rate."""
     from rich.console import Console
 
-    from gpubloom.cli.child_process import Stopped
-    from gpubloom.cli.task_process import TaskFailed
+    from gpubloom.cli.child_process import Stopped, TaskFailed
 
     console = Console(highlight=False, markup=False, stderr=as_json)
     flags = {
@@ -73,8 +73,7 @@ def find_lr(
         task = _task(flags, assignments or [], config, finder)
         result = _run(task, steps, console)
     except ValueError as problem:
-        typer.echo(f"bloom find-lr: {problem}", err=True)
-        raise typer.Exit(2) from None
+        refuse("find-lr", problem)
     except TaskFailed as problem:
         typer.echo(f"bloom find-lr: the search failed: {problem}", err=True)
         raise typer.Exit(1) from None
@@ -123,7 +122,7 @@ def _task(
 def _run(task: "Task", steps: int, console: "Console") -> dict[str, Any]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from gpubloom.cli.task_process import running
+    from gpubloom.cli.child_process import running
     from gpubloom.traincard.reader import load_latest
 
     columns = (TextColumn("Trying rates"), BarColumn(), MofNCompleteColumn())

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.settings_options import SETTINGS, Assignments, ConfigFile, OneGpu, RunDir
+from gpubloom.cli.output import refuse
+from gpubloom.cli.train import SETTINGS, Assignments, ConfigFile, OneGpu, RunDir
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,8 +86,7 @@ def finetune(
             usual_settings(flags, assignments or [], config),
         )
     except ValueError as problem:
-        typer.echo(f"bloom finetune: {problem}", err=True)
-        raise typer.Exit(2) from None
+        refuse("finetune", problem)
 
 
 def folder_of(named: str, console: "Console") -> Path:

@@ -7,6 +7,8 @@ from uuid import UUID
 
 import typer
 
+from gpubloom.cli.output import fail
+
 app = typer.Typer(no_args_is_help=True, help="Start, list, steer and download training jobs on a server.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -28,7 +30,7 @@ def _line(job: dict[str, Any]) -> str:
     # NaN and the infinities are texts in JSON.
     seen = "" if loss is None else f"loss {loss}" if isinstance(loss, str) else f"loss {loss:.3f}"
     rows = _rows(job)
-    where = f"{(job.get('place') or {}).get('provider') or 'local'}{_cost(summary)}"
+    where = f"{(job.get('offer') or {}).get('provider') or 'local'}{_cost(summary)}"
     line = f"{job['id']}  {job['status']:<12} {progress:<22} {seen:<11} {where:<16} {job['name']}"
     return f"{line.rstrip()}{rows}"
 
@@ -103,8 +105,6 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Queue a training job."""
-    from gpubloom.cli.api_client import fail
-
     fields: Any = {}
     if config is not None:
         try:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from gpubloom.cli.output import fail
+
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -55,8 +57,7 @@ def forget(
 
     lately = _in_database(heard_lately)
     if lately is None:
-        typer.echo(f"There is no machine {name!r}. `bloom machines list` prints their names.", err=True)
-        raise typer.Exit(2)
+        fail(f"There is no machine {name!r}. `bloom machines list` prints their names.", code=2)
     if lately and not yes:
         typer.confirm(
             "This machine was heard of within the last minute. Its trainings are ended when its worker "
@@ -78,8 +79,7 @@ def _in_database(work: "Callable[[AsyncSession, Settings], Awaitable[Result]]") 
     try:
         settings = load_settings()
     except SettingsError as error:
-        typer.echo(f"A setting cannot be used. {error}", err=True)
-        raise typer.Exit(2) from error
+        fail(f"A setting cannot be used. {error}", code=2)
     migrate.upgrade(settings.database)
 
     async def done() -> Result:

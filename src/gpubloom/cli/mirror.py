@@ -2,9 +2,11 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
+
+from gpubloom.cli.output import refuse
 
 _SECONDS = 3.0
 
@@ -25,8 +27,9 @@ def mirror(
     from gpubloom.traincard.mirror import MirrorError
 
     if ("://" in source) == ("://" in target):
-        _refuse(
-            "give a run directory and the address of a bucket, such as: bloom mirror RUN s3://bucket/runs/RUN"
+        refuse(
+            "mirror",
+            "give a run directory and the address of a bucket, such as: bloom mirror RUN s3://bucket/runs/RUN",
         )
     try:
         if "://" in source:
@@ -34,13 +37,13 @@ def mirror(
         else:
             _push(Path(source), target, follow)
     except (MirrorError, ValueError) as problem:
-        _refuse(str(problem))
+        refuse("mirror", problem)
     except KeyboardInterrupt:
         typer.echo("Stopped. The same command goes on where it was.")
 
 
 def _push(run: Path, url: str, follow: bool) -> None:
-    from gpubloom.cli.run_folder import must_be_run
+    from gpubloom.cli.run_view import must_be_run
     from gpubloom.traincard.lock import RunLock
     from gpubloom.traincard.mirror import Mirror
 
@@ -76,8 +79,3 @@ def _pull(url: str, folder: Path, follow: bool, weights: bool) -> None:
             break
         time.sleep(_SECONDS)
     typer.echo(f"{url} is in {folder} ({changed} files changed). See it with: bloom watch {folder} --once")
-
-
-def _refuse(sentence: str) -> NoReturn:
-    typer.echo(f"bloom mirror: {sentence}", err=True)
-    raise typer.Exit(2)

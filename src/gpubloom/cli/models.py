@@ -3,9 +3,11 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from gpubloom.cli.output import fetching, refuse
 
 if TYPE_CHECKING:
     from gpubloom.hub.checking import Report
@@ -74,7 +76,6 @@ def pull(
     ] = None,
 ) -> None:
     """Fetch a model: safetensors, configuration, tokenizer. Continues where it was stopped."""
-    from gpubloom.cli.fetch_view import fetching
     from gpubloom.hub.checking import check_model
     from gpubloom.hub.fetching import default_home, fetch_model, local_model
     from gpubloom.hub.problems import HubProblem
@@ -89,7 +90,7 @@ def pull(
                     repository, to.expanduser().absolute(), revision=revision or None, progress=progress
                 ).folder
     except HubProblem as problem:
-        _fail("pull", problem)
+        refuse("models pull", problem)
     except KeyboardInterrupt:
         typer.echo("Stopped. The same command continues.", err=True)
         raise typer.Exit(130) from None
@@ -139,8 +140,3 @@ def _show(report: "Report") -> None:
 
 def _say(sentence: str) -> None:
     typer.echo(sentence, err=True)
-
-
-def _fail(command: str, problem: ValueError) -> NoReturn:
-    typer.echo(f"bloom models {command}: {problem}", err=True)
-    raise typer.Exit(2) from None

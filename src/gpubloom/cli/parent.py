@@ -1,20 +1,23 @@
-"""A small parent of two processes, server and worker: starts them, restarts what dies, stops both.
+"""The parent of two processes, server and worker: starts them, restarts one that dies, stops both.
 
-It imports nothing heavy and holds no state. Agents are no children of its: they go on when it ends.
+It imports nothing heavy and holds no state. Agents are no children of it: they go on when it ends.
+
+A child notices that its parent is gone, however it went: the parent keeps the writing end of a pipe open and
+never writes. When it dies, even by `kill -9`, the kernel closes that end, and the child's read returns.
 """
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from types import FrameType
 
 import typer
 
-from gpubloom.cli.parent_pipe import VARIABLE
-
+_VARIABLE = "BLOOM_PARENT_PIPE"
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 15.0
 _LONGEST_PAUSE = 30.0
@@ -51,18 +54,18 @@ def run_both(server_arguments: list[str]) -> int:
     try:
         while not stopping and code == 0:
             for child in children:
-                code = code or _look_after(child, reading)
+                code = code or _supervise(child, reading)
             time.sleep(_POLL_SECONDS)
     finally:
         _stop(children)
         os.close(writing)
         os.close(reading)
     if code == 0:
-        _say_what_goes_on()
+        _print_running_trainings()
     return code
 
 
-def _look_after(child: _Child, pipe: int) -> int:
+def _supervise(child: _Child, pipe: int) -> int:
     """Start the child, or start it again; an exit code that ends everything, or 0."""
     now = time.monotonic()
     if child.process is not None:
@@ -81,7 +84,7 @@ def _look_after(child: _Child, pipe: int) -> int:
         child.process = subprocess.Popen(
             [sys.executable, "-m", "gpubloom.cli", *child.arguments],
             pass_fds=(pipe,),
-            env={**os.environ, VARIABLE: str(pipe)},
+            env={**os.environ, _VARIABLE: str(pipe)},
             # Ctrl-C in the terminal goes to this process alone, which then stops both in order.
             start_new_session=True,
         )
@@ -102,7 +105,7 @@ def _stop(children: list[_Child]) -> None:
             process.wait()
 
 
-def _say_what_goes_on() -> None:
+def _print_running_trainings() -> None:
     from gpubloom.agent import AgentFiles
     from gpubloom.agent.file_lock import is_held
     from gpubloom.server.settings import load_settings
@@ -117,3 +120,19 @@ def _say_what_goes_on() -> None:
     for run in living:
         typer.echo(f"    bloom watch {run}")
     typer.echo("  `make run` finds them again.")
+
+
+def end_with_parent() -> None:
+    """Ask this process to stop when the parent that started it is gone; does nothing without one."""
+    descriptor = os.environ.pop(_VARIABLE, None)
+    if descriptor is None or not descriptor.isdecimal():
+        return
+    reading = int(descriptor)
+    # Agents that this process starts must not hold the pipe.
+    os.set_inheritable(reading, False)
+
+    def wait() -> None:
+        os.read(reading, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()

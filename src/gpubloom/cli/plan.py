@@ -1,5 +1,6 @@
 """`bloom plan`: does it fit, where does each tensor live, how fast, before anything starts.
 
+The plan is shown as memory by kind, the lanes of a step, where tensors live, and what limits it.
 It never imports torch; `--measure` asks a child process.
 """
 
@@ -7,13 +8,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
+
+from gpubloom.cli.output import refuse
 
 if TYPE_CHECKING:
-    from gpubloom.plan import DecoderShape, Hardware, Plan, TrainConfig
+    from gpubloom.plan import DecoderShape, Hardware, Memory, Phase, Plan, TrainConfig
 
 # Rows of a named shape, unless model.context_length says otherwise: what the bench measures with.
 _CONTEXT_LENGTH = 1_024
@@ -56,8 +61,7 @@ def plan(
             raise typer.Exit(1) from None
         _show(found, None, None, _title(shape, asked, hardware), as_json=as_json)
     except ValueError as problem:
-        typer.echo(f"bloom plan: {problem}", err=True)
-        raise typer.Exit(2) from None
+        refuse("plan", problem)
 
 
 def _asked(
@@ -126,8 +130,6 @@ def _show(
 ) -> None:
     from rich.console import Console
 
-    from gpubloom.cli.plan_view import plan_lines
-
     if as_json:
         answer: dict[str, Any] = {
             "fits": found is not None,
@@ -147,3 +149,109 @@ def _show(
         console.print("\nWith that change:\n")
     for line in plan_lines(shown, title):
         console.print(line, soft_wrap=True)
+
+
+_WIDTH = 56
+# A character and a colour for each kind of memory, in the order in which a bar is filled.
+_KINDS = {
+    "weights": ("█", "blue"),
+    "gradients": ("▓", "cyan"),
+    "optimizer": ("▒", "magenta"),
+    "activations": ("█", "green"),
+    "overhead": ("░", "white"),
+}
+_LANES = {"compute": "GPU", "link": "link", "host": "host"}
+
+
+def plan_lines(plan: "Plan", title: str) -> Iterator[str]:
+    """Lines with rich's colour marks."""
+    yield f"[bold]{escape(title)}[/bold]"
+    yield f"{_parameters(plan)}, {plan.tokens_per_step:,} tokens a step, {escape(plan.precision_reason)}"
+    yield ""
+    for name, memory in (("GPU memory", plan.gpu), ("Host memory", plan.host)):
+        if memory is not None:
+            yield from _memory_bar(name, memory)
+    yield ""
+    yield from _step_lanes(plan)
+    yield ""
+    yield escape(plan.placement_text)
+    yield f"[bold]{plan.tokens_per_second:,.0f} tokens/s[/bold]{_whole(plan)}"
+    yield escape(f"What limits it: {plan.limited_by}. " + " ".join(plan.limits))
+    if plan.assumptions:
+        yield f"[dim]Assumes {escape('; '.join(plan.assumptions))}.[/dim]"
+
+
+def _parameters(plan: "Plan") -> str:
+    size = f"{plan.parameters / 1e9:,.2f} B" if plan.parameters >= 1e8 else f"{plan.parameters / 1e6:,.1f} M"
+    if plan.trained_parameters in (0, plan.parameters):
+        return f"{size} parameters"
+    return f"{size} parameters, {plan.trained_parameters / 1e6:,.1f} M of them trained"
+
+
+def _memory_bar(name: str, memory: "Memory") -> Iterator[str]:
+    parts = {kind: getattr(memory, kind) for kind in _KINDS}
+    bar, drawn, counted = "", 0, 0
+    for kind, (character, colour) in _KINDS.items():
+        counted += parts[kind]
+        end = round(_WIDTH * counted / memory.limit_bytes)
+        bar += f"[{colour}]{character * (end - drawn)}[/{colour}]"
+        drawn = max(drawn, end)
+    rest = "·" * (_WIDTH - drawn)
+    yield f"{name:<12} {bar}[dim]{rest}[/dim] {_gb(memory.total)} of {_gb(memory.limit_bytes)} GB"
+    legend = "  ".join(
+        f"[{colour}]{character}[/{colour}] {kind} {_gb(parts[kind])}"
+        for kind, (character, colour) in _KINDS.items()
+        if parts[kind] >= 5e7
+    )
+    yield f"{'':<12} {legend}"
+
+
+def _step_lanes(plan: "Plan") -> Iterator[str]:
+    """One lane under the other: how long each part of the machine is busy in each phase."""
+    yield f"One step: {_seconds(plan.step_seconds)}"
+    widths = _widths(plan.phases)
+    names = "".join(
+        f"{_fitting(phase, width):<{width}}" for phase, width in zip(plan.phases, widths, strict=True)
+    )
+    yield f"{'':<12} {names.rstrip()}"
+    for lane, shown in _LANES.items():
+        if plan.gpu is None and lane == "compute":
+            shown = "CPU"
+        if not any(getattr(phase, lane) for phase in plan.phases):
+            continue
+        cells = ""
+        for phase, width in zip(plan.phases, widths, strict=True):
+            busy = min(width, round(width * getattr(phase, lane) / phase.seconds)) if phase.seconds else 0
+            cells += "━" * busy + " " * (width - busy)
+        yield f"{shown:<12} [dim]{cells.rstrip()}[/dim]"
+
+
+def _widths(phases: "tuple[Phase, ...]") -> list[int]:
+    total = sum(phase.seconds for phase in phases)
+    ends, passed = [], 0.0
+    for phase in phases:
+        passed += phase.seconds
+        ends.append(round(_WIDTH * passed / total))
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _fitting(phase: "Phase", width: int) -> str:
+    """The name and length of a phase, as much as there is room for."""
+    texts = (f"{phase.name} {_seconds(phase.seconds)}", phase.name, phase.name[0])
+    return next((text for text in texts if len(text) < width), "")
+
+
+def _whole(plan: "Plan") -> str:
+    from gpubloom.cli.run_view import duration
+
+    if plan.seconds is None or plan.steps is None:
+        return ""
+    return f", {duration(plan.seconds)} for {plan.steps:,} steps"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:.1f} ms"
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:,.1f}"

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
+
+from gpubloom.cli.output import refuse
 
 app = typer.Typer(no_args_is_help=True, help="List, connect and check services that rent out GPUs.")
 
@@ -39,11 +41,11 @@ def connect(
     password: Password = None,
 ) -> None:
     """Connect your account at a service. What you enter is tried, sealed, and never shown again."""
-    from gpubloom.cli.session_client import signed_in
+    from gpubloom.cli.api_client import signed_in
 
     item = _find(name)
     if not item["available"]:
-        _refuse(item["reason"])
+        refuse("providers", item["reason"])
     values = _entered(item) if file is None else _read(file)
     with signed_in(lambda email: password or _ask_password(email)) as ask:
         item = ask("PUT", f"/providers/{name}/credentials", {"values": values})
@@ -64,7 +66,7 @@ def check(name: Name) -> None:
 @app.command()
 def disconnect(name: Name, password: Password = None) -> None:
     """Forget what you entered for a service."""
-    from gpubloom.cli.session_client import signed_in
+    from gpubloom.cli.api_client import signed_in
 
     with signed_in(lambda email: password or _ask_password(email)) as ask:
         ask("DELETE", f"/providers/{name}/credentials")
@@ -82,7 +84,7 @@ def replicate_model(
     from gpubloom.providers.replicate.cog_model import model_files
 
     if folder.exists() and any(folder.iterdir()):
-        _refuse(f"{folder} is not empty: name a new folder.")
+        refuse("providers", f"{folder} is not empty: name a new folder.")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (model_files(tuple(package)) if package else model_files()).items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -96,7 +98,10 @@ def _find(name: str) -> dict[str, Any]:
     items: list[dict[str, Any]] = call("GET", "/providers")["items"]
     found = next((item for item in items if item["name"] == name), None)
     if found is None:
-        _refuse(f"There is no service {name!r}; there are: {', '.join(item['name'] for item in items)}.")
+        refuse(
+            "providers",
+            f"There is no service {name!r}; there are: {', '.join(item['name'] for item in items)}.",
+        )
     return found
 
 
@@ -126,17 +131,11 @@ def _read(file: Path) -> dict[str, str]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
-        _refuse(f"{file} cannot be read: {problem}.")
+        refuse("providers", f"{file} cannot be read: {problem}.")
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        _refuse(f"{file} holds no JSON object of texts.")
+        refuse("providers", f"{file} holds no JSON object of texts.")
     return found
 
 
 def _ask_password(email: str) -> str:
     return str(typer.prompt(f"Password of {email} on this server", hide_input=True))
-
-
-def _refuse(sentence: str) -> NoReturn:
-    from gpubloom.cli.api_client import fail
-
-    fail(f"bloom providers: {sentence}", code=2)

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpubloom.cli.output import refuse
+
 if TYPE_CHECKING:
     from gpubloom.scripts import Detected, Requirements
 
@@ -43,8 +45,7 @@ def requirements(
     try:
         found = detect(file, arguments=arguments or [])
     except ScriptProblem as problem:
-        typer.echo(f"bloom requirements: {problem}", err=True)
-        raise typer.Exit(2) from None
+        refuse("requirements", problem)
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
     else:

@@ -1,16 +1,153 @@
-"""`bloom serve`: the web app and its API on this machine."""
+"""`bloom serve`, `bloom worker` and `bloom up`: the server, a worker, and both as `make run` runs them.
 
-from typing import Annotated
+Before they start: read settings, make the home folder, migrate the database, see whether it is a copy. A
+person's mistake ends with one sentence and exit code 2; `bloom up` finds it before it starts two processes
+that would each say the same.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpubloom.cli.output import fail
 
-def serve(
-    port: Annotated[int | None, typer.Option(help="Port to listen on (BLOOM_PORT, PORT; 8000).")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on (BLOOM_HOST; 127.0.0.1).")] = None,
-) -> None:
+if TYPE_CHECKING:
+    from gpubloom.server.settings import Settings
+
+# Not a person's mistake, or one that time may heal: `bloom up` tries again.
+_UNAVAILABLE = 69
+_Port = Annotated[int | None, typer.Option(help="Port to listen on (BLOOM_PORT, PORT; 8000).")]
+_Host = Annotated[str | None, typer.Option(help="Address to listen on (BLOOM_HOST; 127.0.0.1).")]
+
+
+def serve(port: _Port = None, host: _Host = None) -> None:
     """Serve the web app and its API."""
     # Loaded here, so that every other command starts without a web framework.
     from gpubloom.cli.server_process import run_server
 
     run_server(port=port, host=host)
+
+
+def worker() -> None:
+    """Run a worker: it claims queued jobs, starts them on this machine and follows them."""
+    from gpubloom.cli.child_process import thread_waiting
+    from gpubloom.cli.parent import end_with_parent
+
+    settings = ready_settings()
+    # Trainings inherit it.
+    os.environ.update(thread_waiting(os.environ))
+    end_with_parent()
+    asyncio.run(_work(settings))
+
+
+def up(port: _Port = None, host: _Host = None) -> None:
+    """Serve the web app and work on its jobs, on this machine."""
+    from gpubloom.cli.parent import run_both
+
+    # A mistake is said once, and before anything is started.
+    listen(usable_settings(port=wanted_port(port), host=host)).close()
+    arguments = [*(("--port", str(port)) if port is not None else ()), *(("--host", host) if host else ())]
+    raise typer.Exit(run_both(arguments))
+
+
+def usable_settings(**flags: Any) -> "Settings":
+    """What flags and environment say, with a home folder that can be written to."""
+    from gpubloom.server.settings import SettingsError, load_settings
+
+    try:
+        settings = load_settings(**{name: value for name, value in flags.items() if value is not None})
+    except SettingsError as error:
+        fail(f"A setting cannot be used. {error}", code=2)
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        settings.uploads.mkdir(exist_ok=True)
+    except OSError as error:
+        fail(
+            f"The folder {settings.home} cannot be used ({error.strerror}). BLOOM_HOME names another one.",
+            code=2,
+        )
+    if not os.access(settings.home, os.W_OK):
+        fail(f"The folder {settings.home} cannot be written to. BLOOM_HOME names another one.", code=2)
+    return settings
+
+
+def wanted_port(port: int | None) -> int | str | None:
+    """The flag's; else PORT's, unless BLOOM_PORT is set; None: as the settings say."""
+    if port is None and "BLOOM_PORT" not in os.environ:
+        return os.environ.get("PORT") or None
+    return port
+
+
+def listen(settings: "Settings") -> socket.socket:
+    """A socket at the address of the settings."""
+    try:
+        return socket.create_server(
+            (settings.host, settings.port),
+            family=socket.AF_INET6 if ":" in settings.host else socket.AF_INET,
+            backlog=512,
+        )
+    except OSError as error:
+        fail(
+            f"Cannot listen on {settings.host}:{settings.port} ({_reason(error)}). Is another server running "
+            f"there? Choose another port: --port {settings.port + 1}, or make run PORT={settings.port + 1}.",
+            code=2,
+        )
+
+
+def _reason(error: OSError) -> str:
+    # Numbers of the resolver are none of the system's.
+    return str(error.strerror) if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+
+
+def ready_settings(**flags: Any) -> "Settings":
+    """Settings that can be used, with a home folder and a database that are there."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from gpubloom.server.db.migrate import upgrade
+    from gpubloom.server.logs import configure_logs
+    from gpubloom.server.rentals.installation import InstallationMoved
+
+    settings = usable_settings(**flags)
+    configure_logs(settings.log_format)
+    try:
+        upgrade(settings.database)
+        asyncio.run(_settle(settings))
+    except InstallationMoved as found:
+        fail(str(found), code=2)
+    except (SQLAlchemyError, OSError) as error:
+        # Its first line says what is wrong; addresses, and so passwords, are not in it.
+        reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        fail(f"The database does not answer: {reason}. BLOOM_DATABASE_URL names it.", code=_UNAVAILABLE)
+    return settings
+
+
+async def _settle(settings: "Settings") -> None:
+    from gpubloom.server.db.database import Database
+    from gpubloom.server.rentals.installation import settle
+
+    database = Database(settings.database)
+    try:
+        await settle(database)
+    finally:
+        await database.close()
+
+
+async def _work(settings: "Settings") -> None:
+    """Work until SIGTERM or Ctrl-C; runs go on."""
+    from gpubloom.providers.local.provider import LocalProvider
+    from gpubloom.server.db.database import Database
+    from gpubloom.worker.loop import WorkerLoop
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    database = Database(settings.database)
+    try:
+        await WorkerLoop(settings, database, LocalProvider(settings.home)).run(stopping)
+    finally:
+        await database.close()

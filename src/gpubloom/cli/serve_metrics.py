@@ -1,33 +1,124 @@
-"""`bloom serve-metrics RUN`: the live dashboard of a run that exists, without database or account."""
+"""`bloom serve-metrics RUN` and `bloom train --serve-metrics`: a run's live dashboard, without an account.
+
+`bloom serve-metrics` serves a run that exists, in this process. For a run that this command trains, the
+server is a process of its own that ends with this one.
+"""
 
 import os
+import secrets
+import socket
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
+
+from gpubloom.cli.output import refuse
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_VARIABLE = "METRICS_SERVER_ADDR"
+_STOP_SECONDS = 5.0
+_POLL_SECONDS = 0.5
 
 
 def serve_metrics(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")],
 ) -> None:
     """Serve a run's dashboard at METRICS_SERVER_ADDR (127.0.0.1:8081). Ctrl-C stops serving, not the run."""
-    from gpubloom.cli.metrics_server import new_token, wanted_address
-    from gpubloom.cli.run_folder import must_be_run
+    from gpubloom.cli.run_view import must_be_run
     from gpubloom.traincard.live.process import address_of, listen, serve
 
     try:
         must_be_run(run)
-        listening = listen(wanted_address(os.environ, Path.cwd()))
+        listening = listen(_wanted_address(os.environ, Path.cwd()))
     except ValueError as problem:
-        _refuse(str(problem))
-    else:
-        token = new_token()
-        typer.echo(f"Dashboard: {address_of(listening)}#token={token}")
-        # Nothing but a signal ends it.
-        serve(run.absolute(), listening, token, resumes=False, until=threading.Event().wait)
+        refuse("serve-metrics", problem)
+    token = _new_token()
+    typer.echo(f"Dashboard: {address_of(listening)}#token={token}")
+    # Nothing but a signal ends it.
+    serve(run.absolute(), listening, token, resumes=False, until=threading.Event().wait)
 
 
-def _refuse(sentence: str) -> None:
-    typer.echo(f"bloom serve-metrics: {sentence}", err=True)
-    raise typer.Exit(2)
+def _wanted_address(environment: Mapping[str, str], folder: Path) -> str:
+    """METRICS_SERVER_ADDR, of the environment or of .env in the current folder."""
+    from gpubloom.cli.train_config import read_dotenv
+    from gpubloom.traincard.live.process import DEFAULT_ADDRESS
+
+    return environment.get(_VARIABLE) or read_dotenv(folder / ".env").get(_VARIABLE) or DEFAULT_ADDRESS
+
+
+def _new_token() -> str:
+    return secrets.token_urlsafe(16)
+
+
+class MetricsServer:
+    """Listens from the beginning, so that a taken port is known before anything starts."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+        self._process: subprocess.Popen[bytes] | None = None
+        self._order: IO[bytes] | None = None
+
+    def start(self, run_dir: Path, console: "Console") -> None:
+        """Serves a run and says where."""
+        from gpubloom.traincard.live.process import Order, address_of
+
+        token = _new_token()
+        descriptor = self._listening.fileno()
+        # A session of its own: Ctrl-C stops the training first, and viewers see that it did.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "gpubloom.traincard.live"],
+            stdin=subprocess.PIPE,
+            pass_fds=(descriptor,),
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        self._order = self._process.stdin
+        self._order.write(Order(str(run_dir.absolute()), descriptor, token, resumes=True).line())
+        self._order.flush()
+        console.print(f"Dashboard: {address_of(self._listening)}#token={token}", soft_wrap=True)
+        # It is the other process's now: were that to die, nobody should wait for an answer.
+        self._listening.close()
+
+    def close(self) -> None:
+        """Lets the server say its last words and end."""
+        self._listening.close()
+        if self._process is None or self._order is None:
+            return
+        self._order.close()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def metrics_server(is_wanted: bool) -> Iterator[MetricsServer | None]:
+    """A server for the run that is about to start, or None; ValueError when its port is taken."""
+    from gpubloom.traincard.live.process import listen
+
+    if not is_wanted:
+        yield None
+        return
+    server = MetricsServer(listen(_wanted_address(os.environ, Path.cwd())))
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def wait_for_resume(run_dir: Path) -> None:
+    """Returns when somebody wants a paused run to go on."""
+    from gpubloom.traincard import ControlFile
+
+    control = ControlFile(run_dir)
+    while control.read().want != "run":
+        time.sleep(_POLL_SECONDS)

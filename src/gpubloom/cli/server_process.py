@@ -7,9 +7,8 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 
-from gpubloom.cli.listening import listen, wanted_port
-from gpubloom.cli.parent_pipe import end_with_parent
-from gpubloom.cli.start_up import ready_settings
+from gpubloom.cli.parent import end_with_parent
+from gpubloom.cli.serve import listen, ready_settings, wanted_port
 from gpubloom.server.accounts.registration import issue_setup_link
 from gpubloom.server.app import create_app
 from gpubloom.server.settings import Settings

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gpubloom.cli.output import refuse
+
 _LARGEST_BYTES = 22 << 20
 _MOST_FILES = 2_000
 _LEFT_OUT = {"__pycache__", "node_modules", "venv", "wandb", "lightning_logs", "mlruns"}
@@ -25,7 +27,7 @@ def submit(
         str | None, typer.Option(help="The file to run; by default train.py, or the only script.")
     ] = None,
     provider: Annotated[
-        str, typer.Option(help="A service, `local` for the server's machine, or `auto` for the best place.")
+        str, typer.Option(help="A service, `local` for the server's machine, or `auto` for the best offer.")
     ] = "auto",
     gpu: Annotated[str | None, typer.Option(help="A GPU by name, such as A10.")] = None,
     budget: Annotated[float | None, typer.Option(help="The most it may cost, in dollars.", min=0)] = None,
@@ -55,12 +57,12 @@ def submit(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Run your own script as a job: on the server's machine, or on a GPU that is rented for it."""
-    from gpubloom.cli.api_client import call, fail
+    from gpubloom.cli.api_client import call
 
     try:
         files, left_out, found_entry = collect(path, entry)
     except ValueError as problem:
-        fail(f"bloom submit: {problem}", code=2)
+        refuse("submit", problem)
     if notebook is not None:
         _write_notebook(files, found_entry, arguments or [], package, notebook, name or path.stem)
         return
@@ -162,7 +164,6 @@ def _write_notebook(
     target: Path,
     name: str,
 ) -> None:
-    from gpubloom.cli.api_client import fail
     from gpubloom.providers.colab.notebook import colab_notebook
     from gpubloom.scripts import ScriptProblem
 
@@ -176,9 +177,9 @@ def _write_notebook(
         made = colab_notebook(texts, entry or "train.py", arguments, packages, name=name)
         target.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     except (ScriptProblem, KeyError) as problem:
-        fail(f"bloom submit: {problem}", code=2)
+        refuse("submit", problem)
     except OSError as problem:
-        fail(f"bloom submit: {target} cannot be written: {problem.strerror}.", code=2)
+        refuse("submit", f"{target} cannot be written: {problem.strerror}.")
     typer.echo(f"{target} is ready: open it in Colab (File, Upload notebook), choose a GPU, run all cells.")
 
 

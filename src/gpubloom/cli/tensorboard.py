@@ -1,9 +1,11 @@
 """`bloom tensorboard`: a run as TensorBoard's files, and the other way round."""
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
+
+from gpubloom.cli.output import refuse
 
 app = typer.Typer(help="A run for TensorBoard, or from it.", no_args_is_help=True)
 
@@ -19,7 +21,7 @@ def export_run(
     try:
         export_tensorboard(run, folder)
     except (ValueError, OSError) as problem:
-        _refuse(problem)
+        refuse("tensorboard", problem)
     typer.echo(f"See it with: tensorboard --logdir {folder}")
 
 
@@ -34,10 +36,5 @@ def import_logs(
     try:
         count = import_tensorboard(logs, run)
     except (ValueError, OSError) as problem:
-        _refuse(problem)
+        refuse("tensorboard", problem)
     typer.echo(f"{count} values. See them with: bloom watch {run} --once")
-
-
-def _refuse(problem: Exception) -> NoReturn:
-    typer.echo(f"bloom tensorboard: {problem}", err=True)
-    raise typer.Exit(2)

@@ -1,6 +1,7 @@
 """`bloom train`: writes a run directory, starts its train.py in a child process, and shows how it goes.
 
-It never imports torch; what it shows it reads from the run directory, like any other viewer.
+It never imports torch; what it shows it reads from the run directory, like any other viewer. The options for
+settings are shared with `bloom finetune` and `bloom find-lr`.
 """
 
 import os
@@ -13,13 +14,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.settings_options import SETTINGS, Assignments, ConfigFile, OneGpu, RunDir
+from gpubloom.cli.output import refuse
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gpubloom.cli.metrics_server import MetricsServer
+    from gpubloom.cli.serve_metrics import MetricsServer
     from gpubloom.plan import Plan, TrainConfig
+
+# The panel of `--help` that shows settings.
+SETTINGS = "Settings"
+
+OneGpu = Annotated[int | None, typer.Option(min=0, help="Use this GPU only.", rich_help_panel=SETTINGS)]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Any field of the config.", rich_help_panel=SETTINGS),
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option(help="A JSON file with a TrainConfig.", rich_help_panel=SETTINGS)
+]
+RunDir = Annotated[Path | None, typer.Option(help="Where the run is kept. [default: ./runs/<time>-<name>]")]
 
 
 def train(
@@ -115,7 +129,7 @@ def train(
     }
     from rich.console import Console
 
-    from gpubloom.cli.metrics_server import metrics_server
+    from gpubloom.cli.serve_metrics import metrics_server
 
     console = Console(highlight=False, markup=False)
     try:
@@ -131,8 +145,7 @@ def train(
             else:
                 start(flags, assignments or [], config, run_dir, console, server=server)
     except ValueError as problem:
-        typer.echo(f"bloom train: {problem}", err=True)
-        raise typer.Exit(2) from None
+        refuse("train", problem)
 
 
 def start(
@@ -175,15 +188,13 @@ def start(
 
 
 def _unwritable(problem: OSError) -> str:
-    wanted_dir = f" ({problem.filename})" if problem.filename else ""
-    return (
-        f"The run directory cannot be written: {problem.strerror}{wanted_dir}. --run-dir names another place."
-    )
+    name = f" ({problem.filename})" if problem.filename else ""
+    return f"The run directory cannot be written: {problem.strerror}{name}. --run-dir names another folder."
 
 
 def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -> None:
     from gpubloom.cli.child_process import must_have_torch
-    from gpubloom.cli.run_folder import must_be_run
+    from gpubloom.cli.run_view import must_be_run
     from gpubloom.traincard import ControlFile, RunLock
 
     must_be_run(run_dir, "train.py")
@@ -221,7 +232,7 @@ def _run(
 def _goes_on(run_dir: Path, console: "Console") -> bool:
     """Of a run that was paused at the dashboard: waits, and says whether it was resumed there."""
     from gpubloom.cli.child_process import Stopped, stopping_signals
-    from gpubloom.cli.metrics_server import wait_for_resume
+    from gpubloom.cli.serve_metrics import wait_for_resume
     from gpubloom.traincard.reader import load_latest
 
     if (load_latest(run_dir) or {}).get("status") != "paused":
@@ -241,7 +252,7 @@ def _follow_child(
 ) -> tuple[int, bool]:
     """Trains in a child process to its end; its exit code, and whether this command was asked to stop."""
     from gpubloom.cli.child_process import Child, Stopped, stopping_signals
-    from gpubloom.cli.live import follow
+    from gpubloom.cli.run_view import follow
     from gpubloom.plan import TrainConfig
     from gpubloom.plan.backends import interpreter_for
 

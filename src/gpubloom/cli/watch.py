@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpubloom.cli.output import refuse
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
@@ -29,15 +31,13 @@ def watch(
     """Watch a run: live charts of loss, learning rate and speed. Ctrl-C stops watching, not the run."""
     from rich.console import Console
 
-    from gpubloom.cli.live import follow_in_lines
-    from gpubloom.cli.run_folder import must_be_run
-    from gpubloom.cli.run_view import RunView
+    from gpubloom.cli.run_view import RunView, follow_in_lines, must_be_run
     from gpubloom.traincard.reader import NewerProtocolError
 
     try:
         must_be_run(run)
     except ValueError as problem:
-        _refuse(str(problem))
+        refuse("watch", problem)
     console = Console(highlight=False, markup=False)
     view = RunView(run)
     try:
@@ -50,14 +50,9 @@ def watch(
             view.look()
             follow_in_lines(view, lambda: view.is_alive, console)
     except NewerProtocolError as problem:
-        _refuse(str(problem))
+        refuse("watch", problem)
     except KeyboardInterrupt:
         console.print(f"The run goes on. See it again with: bloom watch {run}", soft_wrap=True)
-
-
-def _refuse(sentence: str) -> None:
-    typer.echo(f"bloom watch: {sentence}", err=True)
-    raise typer.Exit(2)
 
 
 def _watch_in_terminal(view: "RunView", console: "Console") -> None:

@@ -1,7 +1,7 @@
 """Datasets for fine-tuning: from a file that a person has to examples, their text, tokens and faults.
 
-Both towers stand on this package. It knows no torch, no server and no run directory; what it needs beyond
-the standard library (pyarrow, Jinja2, tokenizers) it imports when it is used.
+Service and training packages both use it. It knows no torch, no server and no run directory; what it needs
+beyond the standard library (pyarrow, Jinja2, tokenizers) it imports when it is used.
 
     source = Source.open(Path("chats.jsonl"))      # NotADataset says why a file is none
     report = inspect(source)                       # one pass: columns, format, problems, lengths, duplicates
@@ -13,21 +13,18 @@ template)` its text with the trained spans, `RowTokenizer.encode(rendered)` ids 
 used raises RowProblem (or carries `problem`), and never stops the rows after it.
 """
 
-from gpubloom.datasets.conversion import Converted, convert
+from gpubloom.datasets.conversion import Converted, Split, convert
 from gpubloom.datasets.detection import Detection, detect, sample
 from gpubloom.datasets.example import Example, Message
 from gpubloom.datasets.inspection import Column, Duplicates, Lengths, Report, inspect
-from gpubloom.datasets.model_files import ModelFiles
-from gpubloom.datasets.pages import Page, PreviewRow, preview
+from gpubloom.datasets.model_files import ModelFiles, RowTokenizer, Tokens
+from gpubloom.datasets.pages import Page, PreviewRow, RowIndex, build_index, index_path, preview, row_start
 from gpubloom.datasets.problems import NotADataset, Problem, ProblemLog, RowProblem
 from gpubloom.datasets.rendering import Piece, Rendered, render
-from gpubloom.datasets.row_index import RowIndex, build_index, index_path, row_start
 from gpubloom.datasets.rows import Progress, Row, Start
 from gpubloom.datasets.shaping import FIELDS, Format, Mapping, to_example
 from gpubloom.datasets.source import SUFFIXES, Source, readable_suffixes
-from gpubloom.datasets.splits import Split
 from gpubloom.datasets.template import ChatTemplate
-from gpubloom.datasets.tokens import RowTokenizer, Tokens
 
 __all__ = [
     "FIELDS",

@@ -1,16 +1,40 @@
-"""convert: any format to messages-JSONL, one file or one per side of a split, written whole or not at all."""
+"""convert: any format to messages-JSONL, one file or one per side of a split, written whole or not at all.
 
+Which examples are held out is decided by a hash of the example and a seed, so that appending rows moves none
+of those already there, and equal examples never stand on both sides.
+"""
+
+import hashlib
 import json
 import secrets
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from gpubloom.datasets.problems import Problem, ProblemLog, RowProblem
 from gpubloom.datasets.shaping import Mapping, to_example
 from gpubloom.datasets.source import Source
-from gpubloom.datasets.splits import Split
+
+SplitName = Literal["train", "eval"]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The share that is held out, and the seed that chooses it."""
+
+    eval_fraction: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.eval_fraction < 1:
+            raise ValueError(f"The eval fraction is a number from 0 up to below 1, not {self.eval_fraction}.")
+
+    def of(self, digest: bytes) -> SplitName:
+        """The side of the example with this digest."""
+        key = self.seed.to_bytes(8, "big", signed=True)
+        drawn = int.from_bytes(hashlib.blake2b(digest, digest_size=8, key=key).digest(), "big")
+        return "eval" if drawn < self.eval_fraction * 2**64 else "train"
 
 
 @dataclass(frozen=True, slots=True)

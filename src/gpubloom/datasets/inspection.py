@@ -1,9 +1,8 @@
-"""Examples that occur more than once, for files of any size: sorted runs of (digest, row) in a temporary
-file, merged at the end. Memory holds one run.
+"""inspect: everything about a file of examples, in one pass and bounded memory.
 
-Counts that grow with a file's variety, never with its length: columns, lengths, the longest rows.
-
-inspect: everything about a file of examples, in one pass and bounded memory.
+Columns, lengths and the longest rows are counted in memory that grows with a file's variety, never with its
+length. Examples that occur more than once are found through sorted runs of (digest, row) in a temporary file,
+merged at the end; memory holds one run.
 """
 
 import heapq
@@ -17,20 +16,39 @@ from itertools import groupby
 from types import TracebackType
 from typing import IO, Any
 
+from gpubloom.datasets.conversion import Split
 from gpubloom.datasets.detection import Detection, detect, sample
 from gpubloom.datasets.example import Example
 from gpubloom.datasets.model_files import ModelFiles
+from gpubloom.datasets.pages import RowIndex
 from gpubloom.datasets.problems import Problem, ProblemLog, RowProblem
 from gpubloom.datasets.rendering import Rendered, render
-from gpubloom.datasets.row_index import RowIndex
 from gpubloom.datasets.rows import Progress, Row
 from gpubloom.datasets.shaping import Mapping, to_example
 from gpubloom.datasets.source import Source
-from gpubloom.datasets.splits import Split
 
 _RUN = 1 << 16
 _RECORD = 16
 _READ_RECORDS = 1_024
+
+_MOST_COLUMNS = 1_000
+_LONGEST_SHOWN = 5
+# Two bars to an octave: 0, 1, 2, 3, 4, 6, 8, 12 …
+_EDGES = (0, 1, *(edge for power in range(1, 33) for edge in (1 << power, 3 << (power - 1))))
+_TYPES: dict[type, str] = {
+    str: "text",
+    int: "number",
+    float: "number",
+    bool: "true/false",
+    list: "list",
+    dict: "object",
+    bytes: "binary",
+    datetime: "time",
+    date: "time",
+}
+_BATCH_ROWS = 64
+_BATCH_CHARACTERS = 1 << 20
+_PROGRESS_ROWS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +121,6 @@ class DuplicateFinder:
             begin += len(content)
             for at in range(0, len(content), _RECORD):
                 yield content[at : at + _RECORD]
-
-
-_MOST_COLUMNS = 1_000
-_LONGEST_SHOWN = 5
-# Two bars to an octave: 0, 1, 2, 3, 4, 6, 8, 12 …
-_EDGES = (0, 1, *(edge for power in range(1, 33) for edge in (1 << power, 3 << (power - 1))))
-
-_TYPES: dict[type, str] = {
-    str: "text",
-    int: "number",
-    float: "number",
-    bool: "true/false",
-    list: "list",
-    dict: "object",
-    bytes: "binary",
-    datetime: "time",
-    date: "time",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +244,6 @@ def _below(bars: tuple[Bar, ...], share: float) -> int:
         if seen >= wanted:
             return bar.end
     return 0
-
-
-_BATCH_ROWS = 64
-_BATCH_CHARACTERS = 1 << 20
-_PROGRESS_ROWS = 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,94 @@
-"""ModelFiles: what a model folder says about text: its chat template and its tokenizer."""
+"""ModelFiles: what a model folder says about text, its chat template and its tokenizer.
 
+The tokenizer turns rendered text into token ids and a mask, with tokenizer.json and the `tokenizers` library.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from gpubloom.datasets.rendering import Rendered
 from gpubloom.datasets.template import ChatTemplate
-from gpubloom.datasets.tokens import RowTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Token ids, and for each whether it is trained."""
+
+    ids: tuple[int, ...]
+    trained: tuple[bool, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class RowTokenizer:
+    """A tokenizer.json that also knows which characters a token came from."""
+
+    def __init__(self, backend: Any, eos: str = "") -> None:
+        self._backend = backend
+        # A file may bring truncation and padding along; a row has the length it has.
+        backend.no_truncation()
+        backend.no_padding()
+        self._eos: int | None = backend.token_to_id(eos) if eos else None
+
+    @classmethod
+    def load(cls, path: Path, eos: str = "") -> "RowTokenizer":
+        """From a tokenizer.json or the folder that holds one."""
+        file = path / "tokenizer.json" if path.is_dir() else path
+        if not file.is_file():
+            raise ValueError(f"There is no tokenizer file {file}.")
+        try:
+            import tokenizers
+        except ModuleNotFoundError:
+            raise ValueError(
+                "Counting tokens needs the library tokenizers, which is not installed. "
+                "Run: pip install 'gpubloom[data]'"
+            ) from None
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as problem:  # noqa: BLE001 - the library raises bare Exception for a bad file
+            raise ValueError(f"{file} is not a tokenizer.json: {problem}.") from None
+        return cls(backend, eos)
+
+    def vocabulary(self) -> dict[str, int]:
+        """Every token and its id, the added ones too."""
+        found: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
+        return found
+
+    def encode(self, rendered: Rendered) -> Tokens:
+        return self.encode_many([rendered])[0]
+
+    def encode_many(self, rows: Sequence[Rendered]) -> list[Tokens]:
+        """Several rows at once, which the library does on all cores."""
+        found: list[Tokens | None] = [None] * len(rows)
+        for plain in (True, False):
+            indices = [index for index, row in enumerate(rows) if row.is_plain is plain]
+            # A template writes the special tokens itself; plain text gets those of the tokenizer.
+            encodings = self._backend.encode_batch(
+                [rows[index].text for index in indices], add_special_tokens=plain
+            )
+            for index, encoding in zip(indices, encodings, strict=True):
+                found[index] = self._masked(rows[index], encoding)
+        return [tokens for tokens in found if tokens is not None]
+
+    def _masked(self, row: Rendered, encoding: Any) -> Tokens:
+        ids, added = encoding.ids, encoding.special_tokens_mask
+        offsets = encoding.offsets
+        if row.is_plain and self._eos is not None and ids[-2:] == [self._eos, self._eos]:
+            # The tokenizer ends a text by itself, and so did we.
+            ids, added, offsets = ids[:-1], added[:-1], offsets[:-1]
+        trained, spans, index = [], row.spans, 0
+        for (begin, end), special in zip(offsets, added, strict=True):
+            while index < len(spans) and spans[index][1] <= begin:
+                index += 1
+            first = spans[index][0] if index < len(spans) else len(row.text)
+            if begin < first < end and not row.text[begin:first].strip(" "):
+                # The space before a word belongs to its token: with it, the word itself would be lost.
+                begin = first
+            trained.append(first <= begin < len(row.text) and not (special and begin == end))
+        return Tokens(tuple(ids), tuple(trained))
 
 
 @dataclass(frozen=True)

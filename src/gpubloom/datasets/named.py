@@ -53,17 +53,6 @@ class NamedDataset:
     about: str
     files: tuple[NamedFile, ...]
 
-    @property
-    def bytes(self) -> int | None:
-        """What is fetched; None where nobody knows."""
-        sizes = [file.bytes for file in self.files if file.bytes is not None]
-        return sum(sizes) if len(sizes) == len(self.files) else None
-
-    @property
-    def verified(self) -> bool:
-        """Whether somebody has checked every file before."""
-        return all(file.sha256 for file in self.files)
-
 
 @dataclass(frozen=True)
 class Kept:

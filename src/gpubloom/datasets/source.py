@@ -1,9 +1,8 @@
-"""Files that a plug-in reads: a function from a path to rows, for one ending.
+"""Source: a file opened as rows. Opening looks at the beginning only; reading never holds more than a row.
 
-The entry point's name is the ending without its dot. Rows are mappings of columns to values; where reading
-begins anew, the rows before are read again and left out.
-
-Source: a file opened as rows. Opening looks at the beginning only; reading never holds more than a row.
+A plug-in may read further kinds of files: an entry point, named after the ending without its dot, is a
+function from a path to rows, which are mappings of columns to values. Where reading begins anew, the rows
+before are read again and left out.
 """
 
 import re
@@ -29,6 +28,10 @@ from gpubloom.datasets.rows import (
 )
 from gpubloom.datasets.tables import Table, open_table, read_table
 
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet")
+TextRows = Literal["lines", "paragraphs"]
+_BLANK_LINE = re.compile(r"\S[^\S\n]*\n[^\S\n]*\n\s*\S")
+
 
 def plugged_suffixes() -> tuple[str, ...]:
     """Endings that installed packages read."""
@@ -42,7 +45,7 @@ def open_plugged(path: Path) -> None:
 
 
 def read_plugged(path: Path, start: Start, progress: Progress) -> Iterator[Row]:
-    """All rows from a start on. A row's offset is its place, counted from 0."""
+    """All rows from a start on. A row's offset is its number, counted from 0."""
     for index, values in enumerate(islice(_values(path), start.offset, None), start.offset):
         progress.offset = index + 1
         if isinstance(values, Mapping):
@@ -64,11 +67,6 @@ def _values(path: Path) -> Iterator[Any]:
     except Exception as problem:
         where = f"failed at row {read + 1} of {path.name}"
         raise NotADataset(str(plugins.failed("dataset_readers", name, where, problem))) from problem
-
-
-SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet")
-TextRows = Literal["lines", "paragraphs"]
-_BLANK_LINE = re.compile(r"\S[^\S\n]*\n[^\S\n]*\n\s*\S")
 
 
 def readable_suffixes() -> tuple[str, ...]:
@@ -123,7 +121,7 @@ class Source:
     def rows(
         self, start: Start | None = None, progress: Progress | None = None, *, parse: bool = True
     ) -> Iterator[Row]:
-        """All rows, or those from a start on. `parse=False` only places rows, where that is cheaper."""
+        """All rows, or those from a start on. `parse=False` only finds rows, where that is cheaper."""
         start, progress = start or self.start, progress or Progress()
         if self.encoding is None:
             read = read_parquet if self.kind == ".parquet" else read_plugged

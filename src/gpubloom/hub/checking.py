@@ -1,15 +1,9 @@
-"""What a check finds: each finding has a code for programs and a sentence for people.
+"""check_model(folder): can this model be trained here, and what is wrong when it cannot.
 
-The headers of safetensors files: names, types and shapes of tensors, without reading one of them.
-
-The tokenizer of a model folder: does it belong to the weights, and does its chat template work.
-
-The weights of a model folder against its config.json, by the headers of the files alone.
-
-check_model(folder): can this model be trained here, and what is wrong when it cannot.
-
-Reads small files and the headers of large ones, so that it takes well under a second whatever the size.
-Nothing of the model is run.
+Reads small files and the headers of large ones, so that it takes well under a second whatever the size;
+nothing of the model is run. The weights are compared with config.json by the headers of the safetensors files
+(names, types and shapes of tensors). Of the tokenizer it is checked whether it belongs to the weights, and
+whether its chat template works. Each finding has a code for programs and a sentence for people.
 """
 
 import json
@@ -29,6 +23,23 @@ from gpubloom.plan.families import FAMILIES, decoder_shape
 
 Severity = Literal["error", "warning", "note"]
 
+_LENGTH_BYTES = 8
+# No reader of the format accepts a longer one.
+_LONGEST_HEADER = 100_000_000
+_BITS = {
+    "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16,
+    "U16": 16, "I8": 8, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4,
+}  # fmt: skip
+TRAINABLE_TYPES = {"F64", "F32", "F16", "BF16"}
+_OTHER_TOKENIZERS = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+_CONVERSATION = ({"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"})
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+# A broken model is broken in many places; a person needs to see the first of them.
+_NAMED = 5
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -41,16 +52,6 @@ class Finding:
 
 # How a part of the check says what it found.
 Tell = Callable[[str, Severity, str], None]
-
-
-_LENGTH_BYTES = 8
-# No reader of the format accepts a longer one.
-_LONGEST_HEADER = 100_000_000
-_BITS = {
-    "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16,
-    "U16": 16, "I8": 8, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4,
-}  # fmt: skip
-TRAINABLE_TYPES = {"F64", "F32", "F16", "BF16"}
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,6 @@ def read_header(path: Path) -> dict[str, HeldTensor]:
     if _LENGTH_BYTES + length + end > size:
         raise Truncated(f"it has {size:,} bytes instead of {_LENGTH_BYTES + length + end:,}")
     return tensors
-
-
-_OTHER_TOKENIZERS = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-_CONVERSATION = ({"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"})
 
 
 def check_text(folder: Path, config: dict[str, Any], tell: Tell) -> bool:
@@ -230,14 +227,6 @@ def _object(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
-_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
-# A broken model is broken in many places; a person needs to see the first of them.
-_NAMED = 5
 
 
 def check_weights(folder: Path, shape: DecoderShape | None, tell: Tell) -> int:

@@ -1,13 +1,11 @@
-"""Folders from a hub that are whole or absent: fetched under a hidden name, then renamed.
+"""Models and datasets by their id on a hub, in folders that are whole or absent.
 
-The hidden folder is named after the commit and stays when fetching stops, so that the next try continues
-where this one ended. One process at a time fetches to a place.
+A folder is fetched under a hidden name and then renamed. The hidden folder is named after the commit and
+stays when fetching stops, so that the next try continues where this one ended. One process at a time fetches
+to a folder.
 
-Models by their id on a hub: safetensors, configuration and tokenizer; never pickles, never code.
-
-Which files of a dataset repository a configuration and a split mean: by its README, else by names.
-
-Datasets by their id on a hub: the files of one split, as one file that `gpubloom.datasets` opens.
+Of models: safetensors, configuration and tokenizer; never pickles, never code. Of datasets: the files of one
+split, as its README says or else by their names, joined to one file that `gpubloom.datasets` opens.
 """
 
 import fcntl
@@ -30,6 +28,23 @@ Progress = Callable[[int, int], None]
 _PREFIX = ".fetching-"
 # A disk that is full to the last byte stops everything else on the machine.
 _LEFT_FREE = 64 << 20
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+_WEIGHTS = re.compile(r"(model|adapter_model)(-\d+-of-\d+)?\.safetensors")
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+_TEXTS = {"merges.txt", "vocab.txt", "tokenizer.model", "README.md", "LICENSE", "LICENSE.txt", "NOTICE"}
+DEFAULT = "default"
+# The words by which files are told apart, the longest first.
+_SPLIT_WORDS = {
+    "train": ("training", "train"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("testing", "test", "evaluation", "eval"),
+}
+_FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
+# By configuration, then by split.
+Layout = dict[str, dict[str, list[RemoteFile]]]
+_BATCH_ROWS = 1_024
+_LONGEST_README = 4 << 20
 
 
 def fetch_files(
@@ -92,12 +107,6 @@ def fetching_folder(target: Path, commit: str) -> Iterator[Path]:
             Path(lock.name).unlink(missing_ok=True)
     except PermissionError as problem:
         raise HubProblem("refused", f"{target.parent} cannot be written to: {problem.strerror}.") from None
-
-
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
-_WEIGHTS = re.compile(r"(model|adapter_model)(-\d+-of-\d+)?\.safetensors")
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
-_TEXTS = {"merges.txt", "vocab.txt", "tokenizer.model", "README.md", "LICENSE", "LICENSE.txt", "NOTICE"}
 
 
 @dataclass(frozen=True)
@@ -221,18 +230,6 @@ def fetched_models(home: Path) -> list[Path]:
     )
 
 
-DEFAULT = "default"
-# The words by which files are told apart, the longest first.
-_SPLIT_WORDS = {
-    "train": ("training", "train"),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("testing", "test", "evaluation", "eval"),
-}
-_FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
-# By configuration, then by split.
-Layout = dict[str, dict[str, list[RemoteFile]]]
-
-
 def find_layout(files: Sequence[RemoteFile], readme: str) -> Layout:
     """All configurations and splits of a repository."""
     data = [file for file in files if file.path.endswith(SUFFIXES) and not _is_about(file.path)]
@@ -351,10 +348,6 @@ def _is_about(path: str) -> bool:
         "config.json",
     }
     return path.startswith(".") or name in described
-
-
-_BATCH_ROWS = 1_024
-_LONGEST_README = 4 << 20
 
 
 @dataclass(frozen=True)

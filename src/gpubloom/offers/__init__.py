@@ -5,9 +5,8 @@ Knows how fast a GPU is (`plan`) and what a script needs (`scripts`); not how a 
 
 from gpubloom.offers.budget import Attempt, Budget, Decision, Meter, Rate, decide, warnings_due
 from gpubloom.offers.choosing import archetype_of, choose
-from gpubloom.offers.estimating import Cost
 from gpubloom.offers.need import Need
-from gpubloom.offers.offer import Choice, Constraints, Excluded, Offer, Offers
+from gpubloom.offers.offer import Choice, Constraints, Cost, Excluded, Offer, Offers
 from gpubloom.offers.offering import local_rows, offers
 from gpubloom.offers.prices import (
     PriceRow,

@@ -1,8 +1,8 @@
 """`choose`: which offer to take, and why.
 
 All that matters is weighed in one currency, dollars: what the job costs after credits, what waiting for it is
-worth, and what is lost when it has to be done again. Some kinds of work have a usual place; it is kept unless
-another is better by more than prices and hours are uncertain, and then the reason says by how much.
+worth, and what is lost when it has to be done again. Some kinds of work have a usual provider; it is kept
+unless another is better by more than prices and hours are uncertain, and then the reason says by how much.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from gpubloom.offers.offer import Choice, Constraints, Offer, Priority
 
 # What an hour of waiting is worth to a person who says nothing, who is short of money, who is in a hurry.
 _AN_HOUR: dict[Priority, float] = {"balanced": 0.25, "price": 0.02, "time": 5.0}
-# The usual place gives way to one whose weight is less than this part of its own.
+# The usual service is left for one whose weight is less than this part of its own.
 _CLEARLY_BETTER = 3 / 4
 # Work that may not fit may fail on the first step.
 _MAY_NOT_FIT = 0.2
@@ -101,7 +101,7 @@ def choose(need: Need, offers: Sequence[Offer], constraints: Constraints | None 
     best = min(able, key=_order)
     usual = min((offer for offer in able if offer.provider == kind.provider), key=_order, default=None)
     if usual is None:
-        absent = f"The usual place for {kind.phrase}, {kind.title}, has nothing that fits."
+        absent = f"The usual service for {kind.phrase}, {kind.title}, has nothing that fits."
         reasons = (absent, _how_it_compares(best, able))
         return Choice(best, (*reasons, *_particulars(best, asked)), kind.name, kind.provider)
     if best.weight < _CLEARLY_BETTER * usual.weight:
@@ -129,7 +129,7 @@ def _why_not_the_usual(best: Offer, usual: Offer, kind: Archetype, asked: Constr
     if left > 0:
         return (
             f"${left:.2f} of credits are left at {best.title}; "
-            f"{usual.name}, the usual place for {kind.phrase}, would cost about "
+            f"{usual.name}, the usual service for {kind.phrase}, would cost about "
             f"${usual.cost.total.likely:.2f}."
         )
     gains = []
@@ -141,7 +141,7 @@ def _why_not_the_usual(best: Offer, usual: Offer, kind: Archetype, asked: Constr
         gains.append(f"ends about {_duration(sooner)} sooner")
     # Less weight with neither means less risk.
     said = " and ".join(gains) or "is surer to end well"
-    return f"{best.name} {said} than {usual.name}, the usual place for {kind.phrase}."
+    return f"{best.name} {said} than {usual.name}, the usual service for {kind.phrase}."
 
 
 def _how_it_compares(chosen: Offer, able: Sequence[Offer]) -> str:

@@ -1,15 +1,126 @@
-"""What is offered, what is not and why, and what a person may ask for."""
+"""What an offer is: how long a job takes on a GPU, what that costs there, and what a person may ask for.
 
+Costs are compute, storage, network and start-up. What is not offered says why.
+"""
+
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cache
 from types import MappingProxyType
 from typing import Literal
 
-from gpubloom.offers.estimating import Cost
-from gpubloom.offers.prices import Availability, PriceKind, Span
+from gpubloom.offers.need import Need
+from gpubloom.offers.prices import Availability, Granularity, PriceKind, PriceRow, ProviderFacts, Span
+from gpubloom.plan.hardware import assumed_kind
+
+_HOURS_A_MONTH = 730.0
+# What an object store gives one machine, in GB a second.
+_FETCHING = Span(0.02, 0.1, 0.4)
+# A script that was written for one GPU rarely keeps a faster one busy: each doubling of the speed that is
+# printed on the box adds so much of the first GPU's speed.
+_GAIN_OF_A_DOUBLING = 0.6
+_GRANULARITY_HOURS: dict[Granularity, float] = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0}
 
 Priority = Literal["price", "balanced", "time"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """US dollars, by what they are for."""
+
+    compute: Span
+    storage: Span
+    network: Span
+    start_up: Span
+
+    @property
+    def total(self) -> Span:
+        return self.compute + self.storage + self.network + self.start_up
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """`hours` of work, and before it `wait_hours` for a machine and its start."""
+
+    hours: Span
+    wait_hours: Span
+    relaunches: int
+    hourly: Span
+    cost: Cost
+
+
+def hours_on(need: Need, gpu: str) -> Span:
+    """Between what the speed of computing and the speed of memory say; a loop is bound by either."""
+    slow, fast = _gains(gpu, need.reference_gpu)
+    # A root of two equal numbers may differ from them by a rounding error.
+    likely = min(max(math.sqrt(slow * fast), slow), fast)
+    return Span(need.hours.low / fast, need.hours.likely / likely, need.hours.high / slow)
+
+
+@cache
+def _gains(gpu: str, reference: str) -> tuple[float, float]:
+    here, there = assumed_kind(gpu), assumed_kind(reference)
+    used = [_used(here.flops / there.flops), _used(here.bandwidth / there.bandwidth)]
+    return min(used), max(used)
+
+
+def _used(gain: float) -> float:
+    return 1 + _GAIN_OF_A_DOUBLING * math.log2(gain) if gain > 1 else gain
+
+
+def estimate(
+    need: Need, row: PriceRow, facts: ProviderFacts, *, machines: float, in_region: bool, waits: bool
+) -> Estimate:
+    """What a job takes and costs on `machines` times a row; with relaunches where runs are cut."""
+    hours = hours_on(need, row.gpu)
+    start = facts.start_up_seconds.span * (1 / 3600) + _fetching(need)
+    relaunches = hours.each(lambda value: _relaunches(value, facts.longest_hours))
+    # Half of what lies between two checkpoints is done again, on average.
+    hours = hours + relaunches * min(need.checkpoint_minutes / 120, (facts.longest_hours or 1) / 2)
+    hourly = row.hourly_span * machines + facts.cpu_and_memory_hourly.span
+    if in_region:
+        hourly = hourly * facts.region_factor.span
+    starts = start * (relaunches + Span.of(1))
+    billed = (hours + starts).each(lambda value: rounded_up(value, facts.billing))
+    whole, start_up = billed * hourly, starts * hourly
+    # What is rounded up counts as compute; it shrinks where a start takes longer, and a span must not.
+    low, likely, high = (max(0.0, w - s) for w, s in zip(_three(whole), _three(start_up), strict=True))
+    compute = Span(low, max(low, likely), max(low, likely, high))
+    gone_by = billed * (need.disk_gb / _HOURS_A_MONTH)
+    queue = facts.queue_seconds.span * (1 / 3600) if waits else Span.of(0)
+    return Estimate(
+        hours=hours,
+        wait_hours=queue + starts,
+        relaunches=round(relaunches.likely),
+        hourly=hourly,
+        cost=Cost(
+            compute=compute,
+            storage=facts.storage_gb_month.span * gone_by,
+            network=facts.egress_gb.span * need.artifacts_gb,
+            start_up=start_up,
+        ),
+    )
+
+
+def rounded_up(hours: float, billing: Granularity) -> float:
+    unit = _GRANULARITY_HOURS[billing]
+    # A hair less, or 1.0 hours made of minutes would be billed as 61 of them.
+    return max(0.0, math.ceil(hours / unit - 1e-9)) * unit
+
+
+def _fetching(need: Need) -> Span:
+    seconds = (need.data_gb / _FETCHING.high, need.data_gb / _FETCHING.likely, need.data_gb / _FETCHING.low)
+    return Span(*(value / 3600 for value in seconds))
+
+
+def _relaunches(hours: float, longest: float | None) -> float:
+    return 0.0 if not longest else max(0.0, math.ceil(hours / longest - 1e-9) - 1.0)
+
+
+def _three(span: Span) -> tuple[float, float, float]:
+    return span.low, span.likely, span.high
 
 
 @dataclass(frozen=True)
@@ -33,7 +144,7 @@ class Constraints:
 
 @dataclass(frozen=True)
 class Offer:
-    """One way to run the job. `hourly` is of the whole machine, with all that is billed beside the GPU."""
+    """One way to run the job. `hourly` is of the whole machine, with all that is billed besides the GPU."""
 
     provider: str
     title: str

@@ -5,9 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpubloom.offers.choosing import choose, suits, weigh
-from gpubloom.offers.estimating import Estimate, estimate, hours_on
 from gpubloom.offers.need import Need
-from gpubloom.offers.offer import Constraints, Excluded, Offer, Offers
+from gpubloom.offers.offer import Constraints, Estimate, Excluded, Offer, Offers, estimate, hours_on
 from gpubloom.offers.prices import Availability, PriceRow, PriceTable, ProviderFacts, in_force
 from gpubloom.plan import Hardware
 from gpubloom.plan.hardware import GIBIBYTE, kind_of
@@ -40,7 +39,7 @@ def offers(
         excluded.append(Excluded(row.provider, facts.title, row.gpu, row.gpus, row.kind, reason))
     # What would need a person's hand comes after what would not, however cheap.
     found.sort(key=lambda offer: (not suits(need, offer), offer.weight, offer.provider, offer.gpu))
-    # Nobody is told to pay for a GPU that the job does not use, unless they named the place.
+    # Nobody is told to pay for a GPU that the job does not use, unless they named the service.
     choice = choose(need, found, asked) if need.wants_gpu or asked.providers else None
     if choice is None:
         return Offers(tuple(found), tuple(excluded), None)

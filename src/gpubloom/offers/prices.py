@@ -1,9 +1,8 @@
-"""A figure that is not known to the last digit: at least, likely, at most.
-
-What a GPU costs where: rows with a date and a source, and what is known of each service.
+"""What a GPU costs where: rows with a date and a source, and what is known of each service.
 
 `prices.json` is shipped; a file of one's own (BLOOM_PRICES) and what live APIs said are merged over it. The
-newest date wins, so an old file cannot hide a newer price.
+newest date wins, so an old file cannot hide a newer price. A figure that is not known to the last digit is a
+Span: at least, likely, at most.
 """
 
 import json
@@ -16,6 +15,14 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+# A price that was read longer ago than this is shown, but marked.
+STALE_AFTER = timedelta(days=30)
+PriceKind = Literal["on_demand", "spot", "per_second", "monthly_units", "free"]
+Availability = Literal["immediate", "queued", "unknown", "unavailable"]
+Granularity = Literal["second", "minute", "hour"]
+Amount: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 @dataclass(frozen=True)
@@ -51,16 +58,6 @@ class Span:
     def each(self, change: Callable[[float], float]) -> "Span":
         """Changed by a function that never falls."""
         return Span(change(self.low), change(self.likely), change(self.high))
-
-
-# A price that was read longer ago than this is shown, but marked.
-STALE_AFTER = timedelta(days=30)
-
-PriceKind = Literal["on_demand", "spot", "per_second", "monthly_units", "free"]
-Availability = Literal["immediate", "queued", "unknown", "unavailable"]
-Granularity = Literal["second", "minute", "hour"]
-Amount: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
-Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class PricesProblem(ValueError):

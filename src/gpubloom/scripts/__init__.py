@@ -1,6 +1,6 @@
 """What a person's own script needs, read without running it; notebooks to scripts and back (docs/scripts.md).
 
-Knows Python's syntax and the names of the usual training libraries; no prices, no places, no torch.
+Knows Python's syntax and the names of the usual training libraries; no prices, no providers, no torch.
 """
 
 from gpubloom.scripts.detection import detect

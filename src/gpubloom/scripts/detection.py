@@ -11,12 +11,21 @@ from gpubloom.scripts.machines import gpus, interactive, multi_node, parallelism
 from gpubloom.scripts.model_size import ModelSize, model_size
 from gpubloom.scripts.notebooks import MOST_NOTEBOOK_CHARACTERS
 from gpubloom.scripts.packages import frameworks, packages
-from gpubloom.scripts.precision import dtype, method
 from gpubloom.scripts.requirements import Detected, Requirements, ScriptProblem
 from gpubloom.scripts.saving import checkpoints, trackers, writes_tensorboard
 from gpubloom.scripts.script import Script
 from gpubloom.scripts.source import MOST_CHARACTERS
-from gpubloom.scripts.workload import accumulation, batch, epochs, hf_arguments, iterations, purpose, sequence
+from gpubloom.scripts.workload import (
+    accumulation,
+    batch,
+    dtype,
+    epochs,
+    hf_arguments,
+    iterations,
+    method,
+    purpose,
+    sequence,
+)
 
 _SHARDING = {"fsdp", "deepspeed"}
 _MOST_SIBLINGS = 30

@@ -30,7 +30,7 @@ CellKind = Literal["code", "markdown", "raw"]
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell. `added`: put there for the place the notebook runs in; not part of the script."""
+    """One cell. `added`: put there for the service that the notebook runs at; not part of the script."""
 
     kind: CellKind
     source: str

@@ -69,7 +69,7 @@ FRAMEWORKS = {
     "vllm": "vllm",
     "xgboost": "xgboost",
 }
-# Part of a place or of another package, not something to install.
+# Part of a notebook service or of another package, not something to install.
 _NOT_INSTALLED = {"__future__", "__main__", "google", "mpl_toolkits"}
 # What people call their own files; a package of that name is hardly ever meant.
 _OWN_FILES = {

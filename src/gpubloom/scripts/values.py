@@ -66,7 +66,7 @@ class Values:
         for position, facts in enumerate(files):
             for setting in facts.settings:
                 if isinstance(setting.node, ast.Constant) and setting.node.value is None:
-                    # A place for a value that comes later.
+                    # A placeholder for a value that comes later.
                     continue
                 # The script itself counts more than the modules beside it.
                 rank = _rank(setting) + (0 if position else 10)

@@ -17,34 +17,30 @@ from starlette.middleware import Middleware
 
 import gpubloom
 from gpubloom.offers import load_prices
-from gpubloom.server import health
-from gpubloom.server.accounts import entry_routes, hub_tokens, me_routes, oauth_routes
-from gpubloom.server.accounts.cookies import SessionCookie
+from gpubloom.server import compare, health, offers, scripts
+from gpubloom.server.accounts import entry_routes, hub_tokens, me_routes, oauth
 from gpubloom.server.accounts.mail import Mailer
 from gpubloom.server.accounts.oauth import configured_providers
 from gpubloom.server.accounts.principal import authenticate
+from gpubloom.server.accounts.sessions import SessionCookie
 from gpubloom.server.administration import routes as administration_routes
-from gpubloom.server.compare import routes as compare_routes
 from gpubloom.server.datasets import routes as dataset_routes
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.jobs import (
-    artifact_routes,
     checkpoint_routes,
-    command_routes,
+    download_routes,
     launch_routes,
-    model_routes,
     share_routes,
     tasks,
 )
 from gpubloom.server.jobs import routes as job_routes
+from gpubloom.server.jobs.events import JobStreams
 from gpubloom.server.jobs.inputs import find_use
 from gpubloom.server.jobs.recovery import keep_settling
-from gpubloom.server.jobs.stream import JobStreams
 from gpubloom.server.ml_jobs import routes as ml_job_routes
 from gpubloom.server.ml_jobs.schemas import FOLDERS
 from gpubloom.server.models import routes as brought_model_routes
-from gpubloom.server.offers import routes as offer_routes
 from gpubloom.server.playground import openai_routes
 from gpubloom.server.playground import routes as playground_routes
 from gpubloom.server.playground.proxy import new_client
@@ -54,11 +50,10 @@ from gpubloom.server.rentals import moving, provider_routes
 from gpubloom.server.rentals import routes as rental_routes
 from gpubloom.server.rentals.offer_service import OfferService
 from gpubloom.server.rentals.price_book import PriceBook
-from gpubloom.server.scripts import routes as script_routes
-from gpubloom.server.scripts.routes import MOST_AT_ONCE
+from gpubloom.server.scripts import MOST_AT_ONCE
 from gpubloom.server.security.middleware import BodyLimit, RequestGuard, SecurityHeaders
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.children import MOST_READERS
+from gpubloom.server.storage.service import MOST_READERS
 from gpubloom.server.storage.uploads import UPLOADS
 from gpubloom.server.web.routes import install_web_app
 
@@ -130,7 +125,7 @@ def _routes() -> APIRouter:
     public = APIRouter()
     public.include_router(health.router)
     public.include_router(entry_routes.router)
-    public.include_router(oauth_routes.router)
+    public.include_router(oauth.router)
     public.include_router(share_routes.public_router)
     every.include_router(public, prefix="/api")
 
@@ -142,17 +137,15 @@ def _routes() -> APIRouter:
     private.include_router(brought_model_routes.router)
     private.include_router(launch_routes.router)
     private.include_router(job_routes.router)
-    private.include_router(command_routes.router)
     private.include_router(tasks.router)
     private.include_router(checkpoint_routes.router)
-    private.include_router(model_routes.router)
-    private.include_router(artifact_routes.router)
+    private.include_router(download_routes.router)
     private.include_router(share_routes.router)
     private.include_router(playground_routes.router)
-    private.include_router(compare_routes.router)
-    private.include_router(script_routes.router)
+    private.include_router(compare.router)
+    private.include_router(scripts.router)
     private.include_router(ml_job_routes.router)
-    private.include_router(offer_routes.router)
+    private.include_router(offers.router)
     private.include_router(provider_routes.router)
     private.include_router(rental_routes.router)
     private.include_router(moving.router)

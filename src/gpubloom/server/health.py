@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 import gpubloom
 from gpubloom.server.db.clock import database_time
-from gpubloom.server.db.session import CurrentDatabase
+from gpubloom.server.db.database import CurrentDatabase
 from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
 from gpubloom.server.jobs.tables import Worker
 from gpubloom.server.schema import Schema

@@ -57,7 +57,7 @@ def _storable(text: str) -> str:
 
 
 def _single_line(text: str) -> str:
-    # Unicode has more line ends than "\n", and a name may stand in a letter's subject.
+    # Unicode has more line ends than "\n", and a name may stand in the subject of an email.
     if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in text):
         raise ValueError("This must be a single line without control characters.")
     return text

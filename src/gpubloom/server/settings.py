@@ -120,7 +120,7 @@ class Settings(BaseSettings):
 
     @property
     def storage(self) -> StorageSettings | None:
-        """The bucket for jobs that run elsewhere; None: jobs run on machines with a worker only."""
+        """The bucket for jobs on rented machines; None: jobs run on machines with a worker only."""
         if not self.storage_bucket or not self.storage_key or self.storage_secret is None:
             return None
         return StorageSettings(

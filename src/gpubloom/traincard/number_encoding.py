@@ -7,7 +7,7 @@ and read by the writer thread (`number`).
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Number = int | float
@@ -148,20 +148,32 @@ def decode_number(value: Any) -> Any:
     return NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
-def plain(value: Any) -> Any:
-    """Any value as JSON can hold it. What JSON has no word for becomes its text, never an error."""
+def finite_or_none(value: Number) -> Number | None:
+    """A number as JSON may hold it where NaN and the infinities are null."""
+    return value if isinstance(value, int) or math.isfinite(value) else None
+
+
+def plain(
+    value: Any, *, number: Callable[[Number], Any] = encode_number, text: Callable[[str], str] = str
+) -> Any:
+    """Any value as JSON can hold it. What JSON has no word for becomes its text, never an error.
+
+    `number` says what numbers become, `text` what texts and keys become.
+    """
     if isinstance(value, int) and abs(value) > _LARGEST:
-        return encode_number(math.inf if value > 0 else -math.inf)
-    if value is None or isinstance(value, (str, bool, int)):
+        return number(math.inf if value > 0 else -math.inf)
+    if value is None or isinstance(value, (bool, int)):
         return value
+    if isinstance(value, str):
+        return text(value)
     if isinstance(value, float):
-        return encode_number(value)
+        return number(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {text(str(key)): plain(inner, number=number, text=text) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(inner) for inner in value]
+        return [plain(inner, number=number, text=text) for inner in value]
     kept = keep(value)
-    return plain(kept) if type(kept) in PLAIN_TYPES else str(value)
+    return plain(kept, number=number, text=text) if type(kept) in PLAIN_TYPES else text(str(value))
 
 
 # One encoder for all: making it costs as much as a line.

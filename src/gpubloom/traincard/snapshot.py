@@ -1,6 +1,5 @@
 """All that a card shows, as plain JSON (docs/traincard.md, "The snapshot")."""
 
-import math
 import os
 import statistics
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from gpubloom.traincard.diagnosis import Limits, diagnose
-from gpubloom.traincard.number_encoding import plain
+from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.reader import load_latest
 from gpubloom.traincard.reading import LogLine, Reading
 from gpubloom.traincard.run_log import last_output
@@ -119,17 +118,8 @@ def _status(reading: Reading) -> dict[str, Any]:
 
 def _without_nan(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Plain JSON, in which numbers that JSON has no word for are null."""
-    return {str(name): _or_null(value) for name, value in fields.items()}
-
-
-def _or_null(value: Any) -> Any:
-    if isinstance(value, dict):
-        return _without_nan(value)
-    if isinstance(value, (list, tuple)):
-        return [_or_null(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return plain(value)
+    found: dict[str, Any] = plain(fields, number=finite_or_none)
+    return found
 
 
 def _elapsed(reading: Reading) -> float:

@@ -24,10 +24,9 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.ingest import store_checkpoints, store_points
-from gpubloom.server.jobs.kinds import MODEL_TASK_KINDS, TOP_LEVEL_KINDS
 from gpubloom.server.jobs.lease import RENEW_EVERY_SECONDS, LeaseLost, holding, release, renew
 from gpubloom.server.jobs.service import list_checkpoints, state_of
-from gpubloom.server.jobs.states import ENDED, after
+from gpubloom.server.jobs.states import ENDED, MODEL_TASK_KINDS, TOP_LEVEL_KINDS, after
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest

@@ -31,7 +31,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.hub_tokens import open_hub_token
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.datasets import files as dataset_files
 from gpubloom.server.datasets import service as datasets
@@ -47,7 +47,7 @@ from gpubloom.server.models.files import own_folder
 from gpubloom.server.models.tables import Model
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage import children
-from gpubloom.server.storage.room import room_left
+from gpubloom.server.storage.service import room_left
 from gpubloom.worker import imports
 from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.retries import is_outage

@@ -16,7 +16,6 @@ from gpubloom.providers.base import Reservation
 from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.kinds import MODEL_TASK_KINDS
 from gpubloom.server.jobs.launch import WORKER_SEEN_WITHIN
 from gpubloom.server.jobs.lease import (
     Claimant,
@@ -27,6 +26,7 @@ from gpubloom.server.jobs.lease import (
     lease_holders,
 )
 from gpubloom.server.jobs.machines import note_machine
+from gpubloom.server.jobs.states import MODEL_TASK_KINDS
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.settings import Settings
 from gpubloom.worker.disk import PROBE_SECONDS, DiskFault, MachineDisk, fault_of

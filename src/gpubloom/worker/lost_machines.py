@@ -20,12 +20,11 @@ from gpubloom.plan import Hardware
 from gpubloom.providers.base import Provider, ProviderError
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.kinds import MODEL_TASK_KINDS
 from gpubloom.server.jobs.lease import Claimant
 from gpubloom.server.jobs.machines import silent_machines
 from gpubloom.server.jobs.recovery import fail_lost, forget_machine, lost_jobs, take_over
 from gpubloom.server.jobs.service import list_checkpoints
-from gpubloom.server.jobs.states import ACTIVE
+from gpubloom.server.jobs.states import ACTIVE, MODEL_TASK_KINDS
 from gpubloom.server.jobs.tables import Checkpoint, Machine, TrainingJob
 from gpubloom.server.settings import Settings
 

@@ -36,8 +36,8 @@ from gpubloom.providers.cloud import CloudProvider, Fault, Instance, Launch
 from gpubloom.providers.skypilot.task import region_of
 from gpubloom.scripts.task import WORK_FOLDER
 from gpubloom.server.db.database import Database
+from gpubloom.server.jobs.files import read_brought
 from gpubloom.server.jobs.lease import LeaseLost, holding
-from gpubloom.server.jobs.script_files import read_brought
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.credentials import find_sealed, open_provider
 from gpubloom.server.rentals.keys import MachineKey

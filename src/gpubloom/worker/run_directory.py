@@ -15,7 +15,6 @@ From a job's row to what an agent runs, whatever kind of job it is. Plain file w
 """
 
 import json
-import math
 import os
 import shutil
 import sys
@@ -34,14 +33,15 @@ from gpubloom.providers.base import ProviderError, Reservation
 from gpubloom.providers.local.devices import CPU, CPU_SIDE_SLOT
 from gpubloom.providers.local.sandbox import Limits, Sandbox, why_no_sandbox
 from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, script_task
-from gpubloom.server.jobs.kinds import Kind
+from gpubloom.server.jobs.files import note_brought, read_brought, was_brought
 from gpubloom.server.jobs.logs import read_output
-from gpubloom.server.jobs.script_files import note_brought, read_brought, was_brought
+from gpubloom.server.jobs.states import Kind
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.playground.endpoint import SERVE_FILE
 from gpubloom.storage.applying import has_received
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.atomic_write import replace_file
+from gpubloom.traincard.number_encoding import finite_or_none, plain
 
 INPUTS = "inputs"
 
@@ -298,24 +298,19 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError, RecursionError) as problem:
         return _only_noted(f"The answer in {RESULT_FILE} cannot be read: {problem}")
-    return _storable(content) if isinstance(content, dict) else _only_noted(f"{RESULT_FILE} holds no object.")
+    if not isinstance(content, dict):
+        return _only_noted(f"{RESULT_FILE} holds no object.")
+    found: dict[str, Any] = plain(content, number=finite_or_none, text=_storable)
+    return found
 
 
 def _only_noted(sentence: str) -> dict[str, Any]:
     return {"notes": [sentence]}
 
 
-def _storable(value: Any) -> Any:
-    """JSON has no NaN, and a database takes no NUL and no lone surrogate."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode().replace("\0", "")
-    if isinstance(value, list):
-        return [_storable(item) for item in value]
-    if isinstance(value, dict):
-        return {_storable(name): _storable(item) for name, item in value.items()}
-    return value
+def _storable(text: str) -> str:
+    """A database takes no NUL and no lone surrogate."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def prepare_attempt(

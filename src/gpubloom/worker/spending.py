@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.offers import Attempt, Decision, Meter, decide, warnings_due
 from gpubloom.offers.budget import BudgetWarning
 from gpubloom.providers.cloud import Instance
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpubloom.agent.spec import ExitRecord
-from gpubloom.server.jobs.kinds import TOP_LEVEL_KINDS, Kind
-from gpubloom.server.jobs.states import Status
+from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Kind, Status
 from gpubloom.worker.disk import DiskFault
 
 _LONGEST_MESSAGE = 2_000

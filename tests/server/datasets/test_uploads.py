@@ -16,7 +16,7 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.problems import Conflict, Problem
-from gpubloom.server.storage import room
+from gpubloom.server.storage import service
 from gpubloom.server.storage.uploads import Arriving, receive
 from tests.server.bringing import announce, clear_away, inspected, send, upload
 from tests.server.installation import Installation, Server
@@ -213,7 +213,7 @@ def test_limits_are_said_before_anything_is_sent(
         # Another person has a quota of their own.
         other = server.signed_in(installation.add_user("Eve"))
         assert other.post("/api/datasets", json={"filename": "a.csv", "size": 600_000}).status_code == 201
-        monkeypatch.setattr(room, "free_bytes", lambda _: room.SPARE_BYTES + 1_000_000)
+        monkeypatch.setattr(service, "free_bytes", lambda _: service.SPARE_BYTES + 1_000_000)
         status, code, detail = ask(100_000)
         assert (status, code) == (413, "disk_full")
 

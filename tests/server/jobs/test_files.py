@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpubloom.server.jobs.download_routes import TarView
 from gpubloom.server.jobs.files import FoundFile
 from gpubloom.server.jobs.logs import read_output, search_output
-from gpubloom.server.jobs.model_routes import TarView
 
 
 def _found(folder: Path, contents: dict[str, bytes]) -> list[FoundFile]:

@@ -33,11 +33,12 @@ time.time = lambda: _time() + _shift
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.launch import live_machines
-from gpubloom.server.jobs.lease import Claimant, Places, claim_abandoned, claim_queued, expire_leases, renew
+from gpubloom.server.jobs.lease import Claimant, FreeSlots, claim_abandoned, claim_queued
+from gpubloom.server.jobs.lease import expire_leases, renew
 from gpubloom.worker.imports import claim
 from gpubloom.server.jobs import lease
-from gpubloom.worker import file_leases
-lease.LEASE = file_leases.LEASE = timedelta(minutes=10)
+from gpubloom.worker import imports
+lease.LEASE = imports.LEASE = timedelta(minutes=10)
 here = Claimant("shifted:1", "here")
 async def main():
     database = Database(sys.argv[2])
@@ -86,7 +87,7 @@ def test_a_lease_lasts_as_long_whatever_the_clock_of_its_worker_says(
     job = add_job(installation, member)
     before = now()
     assert _shifted(
-        installation, shift, "return (await claim_queued(session, here, Places(cpu=True))) is not None"
+        installation, shift, "return (await claim_queued(session, here, FreeSlots(cpu=True))) is not None"
     )
     stored = installation.get(TrainingJob, job.id)
     assert stored is not None

@@ -29,14 +29,14 @@ from tests.server.jobs.recorded import add_job, add_project
 _WORKER = """
 import asyncio, json, sys
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.lease import Claimant, Places, claim_queued, holding, release
+from gpubloom.server.jobs.lease import Claimant, FreeSlots, claim_queued, holding, release
 
 async def main():
     database = Database(sys.argv[1])
     claimed = []
     while True:
         async with database.write() as session:
-            job = await claim_queued(session, Claimant(sys.argv[2], "machine"), Places(cpu=True))
+            job = await claim_queued(session, Claimant(sys.argv[2], "machine"), FreeSlots(cpu=True))
         if job is None:
             break
         claimed.append(str(job.id))

@@ -319,7 +319,7 @@ def test_what_this_machine_lacks_is_said_beforehand(ada: Browser) -> None:
 
 
 @on_sqlite
-def test_a_place_that_is_not_connected_is_refused_with_what_to_do(ada: Browser) -> None:
+def test_a_service_that_is_not_connected_is_refused_with_what_to_do(ada: Browser) -> None:
     script = "import torch\nmodel = torch.nn.Linear(8, 8).cuda()\n"
     for provider in ("lambda", None):
         problem = refused(ada, code=script, provider=provider)

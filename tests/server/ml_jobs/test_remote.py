@@ -1,4 +1,4 @@
-"""Scripts for rented machines: the recommended place that can be had, its reasons and its cost."""
+"""Scripts for rented machines: the recommended offer that can be taken, its reasons and its cost."""
 
 from typing import Any
 from uuid import UUID
@@ -29,7 +29,7 @@ def post(browser: Browser, address: str = "/api/ml-jobs", **body: Any) -> Any:
     return browser.post(address, json={"code": SCRIPT, **body})
 
 
-def test_the_recommended_place_is_taken_once_it_is_connected(
+def test_the_recommended_offer_is_taken_once_it_is_connected(
     installation: Installation, ada: Browser
 ) -> None:
     refused = post(ada)

@@ -9,7 +9,7 @@ import pytest
 from gpubloom.providers.base import Reservation
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts.task import script_task
-from gpubloom.server.jobs.script_files import write_files
+from gpubloom.server.jobs.files import write_files
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.worker.run_directory import prepare_script
 from tests.worker.remote.renter import Renter

@@ -95,7 +95,7 @@ export interface paths {
         put?: never;
         /**
          * Verify
-         * @description Confirm an email address by its letter, and sign in.
+         * @description Confirm an email address by its email, and sign in.
          */
         post: operations["verify_api_auth_verify_post"];
         delete?: never;
@@ -115,7 +115,7 @@ export interface paths {
         put?: never;
         /**
          * Resend Verification
-         * @description Send the confirmation letter again.
+         * @description Send the confirmation email again.
          */
         post: operations["resend_verification_api_auth_verify_resend_post"];
         delete?: never;
@@ -175,7 +175,7 @@ export interface paths {
         put?: never;
         /**
          * Reset Password
-         * @description Choose a new password with the link of a letter; every browser is signed out.
+         * @description Choose a new password with the link of an email; every browser is signed out.
          */
         post: operations["reset_password_api_auth_password_reset_post"];
         delete?: never;
@@ -1163,7 +1163,7 @@ export interface paths {
         put?: never;
         /**
          * Evaluate
-         * @description Measure a trained model beside what it was tuned from; the answer becomes the new job's result.
+         * @description Measure a trained model against what it was tuned from; the answer becomes the new job's result.
          */
         post: operations["evaluate_api_training_jobs__job_id__evaluations_post"];
         delete?: never;
@@ -8503,7 +8503,7 @@ export interface operations {
                     project_id?: string | null;
                     /**
                      * Provider
-                     * @description A service, `local` for this server's machine; null: the recommended place.
+                     * @description A service, `local` for this server's machine; null: the recommended offer.
                      */
                     provider?: string | null;
                     offer?: {
@@ -8527,7 +8527,7 @@ export interface operations {
                     } | null;
                     /**
                      * Preferences
-                     * @description What must hold of a place, and what is weighed.
+                     * @description What must hold of an offer, and what is weighed.
                      * @default {
                      *       "gpus": [],
                      *       "spot": true,
@@ -8698,7 +8698,7 @@ export interface operations {
                     project_id?: string | null;
                     /**
                      * Provider
-                     * @description A service, `local` for this server's machine; null: the recommended place.
+                     * @description A service, `local` for this server's machine; null: the recommended offer.
                      */
                     provider?: string | null;
                     offer?: {
@@ -8722,7 +8722,7 @@ export interface operations {
                     } | null;
                     /**
                      * Preferences
-                     * @description What must hold of a place, and what is weighed.
+                     * @description What must hold of an offer, and what is weighed.
                      * @default {
                      *       "gpus": [],
                      *       "spot": true,

@@ -1,4 +1,4 @@
-"""The templates by name: which files, for which place, and what the command line changes for it."""
+"""The templates by name: which files, for which provider, and what the command line changes for it."""
 
 from dataclasses import dataclass
 from functools import cache

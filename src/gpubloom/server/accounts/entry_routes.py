@@ -1,9 +1,8 @@
-"""The doors that stand open to strangers: first run, sign-up, sign-in, letters. All are rate-limited."""
+"""The routes that need no account: first run, sign-up, sign-in, confirmation emails. All are rate-limited."""
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Request
 
 from gpubloom.server.accounts import passwords, registration
-from gpubloom.server.accounts.cookies import set_session_cookie
 from gpubloom.server.accounts.principal import CurrentMailer, CurrentSettings, client_address, find_principal
 from gpubloom.server.accounts.schemas import (
     AuthState,
@@ -17,11 +16,10 @@ from gpubloom.server.accounts.schemas import (
     UserOut,
     Verify,
 )
-from gpubloom.server.accounts.sessions import OpenedSession, open_session
+from gpubloom.server.accounts.sessions import OpenedSession, open_session, set_session_cookie
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit.service import record
-from gpubloom.server.db.database import Database
-from gpubloom.server.db.session import CurrentDatabase, WriteSession
+from gpubloom.server.audit import record
+from gpubloom.server.db.database import CurrentDatabase, Database, WriteSession
 from gpubloom.server.problems import NotSignedIn
 from gpubloom.server.schema import Message
 from gpubloom.server.security.passwords import hash_password
@@ -30,7 +28,7 @@ from gpubloom.server.security.rates import Rate
 router = APIRouter(prefix="/auth", tags=["accounts"])
 
 _ENTRY = Rate("entry", limit=60, seconds=15 * 60)
-_EMAILS = Rate("letters", limit=5, seconds=60 * 60)
+_EMAILS = Rate("emails", limit=5, seconds=60 * 60)
 
 
 async def _count_entry(request: Request, database: CurrentDatabase) -> None:
@@ -125,7 +123,7 @@ async def sign_up(
 
 @router.post("/verify", dependencies=RATED)
 async def verify(request: Request, body: Verify, session: WriteSession) -> SignedIn:
-    """Confirm an email address by its letter, and sign in."""
+    """Confirm an email address by its email, and sign in."""
     address = client_address(request)
     user = await registration.verify_email(session, body.token, address)
     opened = await open_session(
@@ -142,7 +140,7 @@ async def resend_verification(
     mailer: CurrentMailer,
     after: BackgroundTasks,
 ) -> Message:
-    """Send the confirmation letter again."""
+    """Send the confirmation email again."""
     await _count_email(database, body.email)
     async with database.write() as session:
         mail = await registration.resend_verification(session, settings, body.email)
@@ -192,7 +190,7 @@ async def reset_password(
     mailer: CurrentMailer,
     after: BackgroundTasks,
 ) -> None:
-    """Choose a new password with the link of a letter; every browser is signed out."""
+    """Choose a new password with the link of an email; every browser is signed out."""
     password_hash = await hash_password(body.password.get_secret_value())
     async with database.write() as session:
         mail = await passwords.reset_password(

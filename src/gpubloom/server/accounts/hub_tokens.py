@@ -13,12 +13,12 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, SessionPrincipal
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
-from gpubloom.server.db.session import ReadSession, WriteSession
+from gpubloom.server.db.database import ReadSession, WriteSession
 from gpubloom.server.schema import Schema
-from gpubloom.server.security.sealed import CannotOpen, Vault
+from gpubloom.server.security.secrets import CannotOpen, Vault
 from gpubloom.server.settings import Settings
 
 router = APIRouter(prefix="/me/hub-token", tags=["accounts"])

@@ -1,9 +1,9 @@
-"""Sends letters: through SMTP when a server is configured, otherwise into an outbox folder and the log.
+"""Emails: their words, and sending them, through SMTP when a server is configured, otherwise into an outbox
+folder and the log.
 
-Letters are sent after the transaction that caused them, never inside it. One that cannot be sent is kept in
-the outbox, so nothing is lost when the mail server is away.
-
-The words of every letter. Links carry their secret in the fragment, which browsers never send.
+An email is sent after the transaction that caused it, never inside it. One that cannot be sent is kept in the
+outbox, so nothing is lost when the mail server is unavailable. Links carry their secret in the fragment,
+which browsers never send.
 """
 
 import smtplib
@@ -30,7 +30,7 @@ SMTP_TIMEOUT_SECONDS = 20
 
 @dataclass(frozen=True)
 class Email:
-    """What one person is told; `link` is the address the letter is about, if any."""
+    """What one person is told; `link` is the address the email is about, if any."""
 
     to: str
     subject: str
@@ -39,7 +39,7 @@ class Email:
 
 
 class Mailer:
-    """Sends letters the way the settings say."""
+    """Sends emails the way the settings say."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -50,7 +50,7 @@ class Mailer:
         return "outbox" if self._settings.smtp_url is None else "smtp"
 
     async def send(self, mail: Email) -> None:
-        """Send one letter; a failure is logged and the letter kept, never raised into a request."""
+        """Send one email; a failure is logged and the email kept, never raised into a request."""
         message = self._compose(mail)
         if self._settings.smtp_url is not None:
             try:
@@ -87,7 +87,7 @@ class Mailer:
         path = self._outbox / f"{_stamp(now())}-{new_secret()[:8]}.eml"
         # Under its name only when it is whole: people and tools watch this folder.
         part = path.with_suffix(".part")
-        # Letters hold links that sign people in: nobody else on this machine may read them.
+        # Emails hold links that sign people in: nobody else on this machine may read them.
         part.touch(mode=0o600)
         part.write_bytes(bytes(message))
         return part.replace(path)
@@ -133,7 +133,7 @@ def verification(address: str, to: str, name: str, secret: str) -> Email:
         subject="Confirm your email address for GPU Bloom",
         text=f"Hello {name},\n\n"
         f"open this link within 24 hours to confirm your address and sign in:\n\n{link}\n\n"
-        "If you did not sign up, ignore this letter: no account will be usable.\n",
+        "If you did not sign up, ignore this email: no account will be usable.\n",
         link=link,
     )
 
@@ -154,7 +154,7 @@ def password_reset(address: str, to: str, name: str, secret: str) -> Email:
         to=to,
         subject="Choose a new GPU Bloom password",
         text=f"Hello {name},\n\nopen this link within an hour to choose a new password:\n\n{link}\n\n"
-        "If you did not ask for it, ignore this letter: your password stays as it is.\n",
+        "If you did not ask for it, ignore this email: your password stays as it is.\n",
         link=link,
     )
 

@@ -1,16 +1,21 @@
-"""A signed-in person's own account: profile, password, sessions, API tokens."""
+"""A signed-in person's own account: profile, password, sessions, API tokens.
 
-from uuid import UUID
+API tokens are shown once, when they are made, and are limited in time and scope.
+"""
+
+from datetime import timedelta
+from uuid import UUID, uuid4
 
 from fastapi import APIRouter, BackgroundTasks, Request
-from sqlalchemy import select
+from sqlalchemy import delete, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.accounts import api_tokens, passwords, sessions
-from gpubloom.server.accounts.cookies import set_session_cookie
+from gpubloom.server.accounts import passwords, sessions
 from gpubloom.server.accounts.principal import (
     CurrentMailer,
     CurrentPrincipal,
     CurrentSettings,
+    Principal,
     SessionPrincipal,
 )
 from gpubloom.server.accounts.schemas import (
@@ -20,16 +25,22 @@ from gpubloom.server.accounts.schemas import (
     CreatedApiToken,
     NewApiToken,
     ProfileChange,
+    Scope,
     SessionOut,
     Sessions,
     UserOut,
 )
+from gpubloom.server.accounts.sessions import set_session_cookie
 from gpubloom.server.accounts.tables import ApiToken, User
-from gpubloom.server.audit.service import record
-from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
-from gpubloom.server.problems import NotFound
+from gpubloom.server.audit import record
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound
+from gpubloom.server.security.secrets import API_TOKEN_PREFIX, fingerprint, new_api_token
 
 router = APIRouter(tags=["accounts"])
+
+MOST_TOKENS = 50
 
 
 @router.post("/auth/sign-out", status_code=204)
@@ -157,7 +168,7 @@ def _token_out(row: ApiToken) -> ApiTokenOut:
 @router.get("/me/tokens")
 async def list_tokens(principal: SessionPrincipal, session: ReadSession) -> ApiTokens:
     """One's API tokens, without their secrets."""
-    rows = await api_tokens.list_api_tokens(session, principal.id)
+    rows = await list_api_tokens(session, principal.id)
     return ApiTokens(items=[_token_out(row) for row in rows])
 
 
@@ -166,7 +177,7 @@ async def create_token(
     body: NewApiToken, principal: SessionPrincipal, session: WriteSession
 ) -> CreatedApiToken:
     """Create an API token; this response is the only place that shows it."""
-    token, row = await api_tokens.create_api_token(
+    token, row = await create_api_token(
         session, principal, name=body.name, scopes=body.scopes, days=body.expires_in_days
     )
     return CreatedApiToken(token=token, api_token=_token_out(row))
@@ -175,4 +186,65 @@ async def create_token(
 @router.delete("/me/tokens/{token_id}", status_code=204)
 async def revoke_token(token_id: UUID, principal: SessionPrincipal, session: WriteSession) -> None:
     """Revoke an API token."""
-    await api_tokens.revoke_api_token(session, principal, token_id)
+    await revoke_api_token(session, principal, token_id)
+
+
+async def list_api_tokens(session: AsyncSession, user_id: UUID) -> list[ApiToken]:
+    """A person's tokens, newest first; expired ones stay listed until revoked."""
+    rows = await session.scalars(
+        select(ApiToken).where(ApiToken.user_id == user_id).order_by(ApiToken.created_at.desc(), ApiToken.id)
+    )
+    return list(rows)
+
+
+async def create_api_token(
+    session: AsyncSession, principal: Principal, *, name: str, scopes: list[Scope], days: int
+) -> tuple[str, ApiToken]:
+    """A new token and its row; the token itself is not stored."""
+    if "admin" in scopes and principal.user.role != "admin":
+        raise InvalidInput.for_field("scopes", "Only an admin's token can have the scope 'admin'.")
+    count = await session.scalar(
+        select(func.count()).select_from(ApiToken).where(ApiToken.user_id == principal.id)
+    )
+    if (count or 0) >= MOST_TOKENS:
+        raise Conflict(f"You have {MOST_TOKENS} API tokens. Revoke one that you no longer need.")
+    token = new_api_token()
+    moment = now()
+    row = ApiToken(
+        id=uuid4(),
+        user_id=principal.id,
+        name=name,
+        prefix=token[: len(API_TOKEN_PREFIX) + 6],
+        fingerprint=fingerprint(token),
+        scopes=" ".join(sorted(set(scopes))),
+        created_at=moment,
+        expires_at=moment + timedelta(days=days),
+    )
+    session.add(row)
+    record(
+        session,
+        "api_token.created",
+        actor=principal.id,
+        subject=f"api_token:{row.id}",
+        ip_address=principal.ip_address,
+        scopes=row.scopes,
+    )
+    return token, row
+
+
+async def revoke_api_token(session: AsyncSession, principal: Principal, token_id: UUID) -> None:
+    """End one of a person's tokens."""
+    ended = await session.execute(
+        delete(ApiToken)
+        .where(ApiToken.id == token_id, ApiToken.user_id == principal.id)
+        .returning(ApiToken.id)
+    )
+    if ended.one_or_none() is None:
+        raise NotFound("There is no such API token.")
+    record(
+        session,
+        "api_token.revoked",
+        actor=principal.id,
+        subject=f"api_token:{token_id}",
+        ip_address=principal.ip_address,
+    )

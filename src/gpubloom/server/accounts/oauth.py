@@ -1,4 +1,4 @@
-"""Signing in through GitHub or Google: the authorization-code flow with PKCE.
+"""Signing in through GitHub or Google: the authorization-code flow with PKCE, and its two addresses.
 
 The browser carries the attempt's state in a short-lived cookie; the provider's answer must match it. Only
 addresses that the provider has confirmed count, and the provider's tokens are dropped after one use.
@@ -6,22 +6,40 @@ addresses that the provider has confirmed count, and the provider's tokens are d
 
 import base64
 import hashlib
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlencode
+from uuid import uuid4
 
 import httpx2
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse
 from pydantic import TypeAdapter
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.server.accounts.entry_routes import RATED
+from gpubloom.server.accounts.principal import CurrentSettings, client_address
+from gpubloom.server.accounts.registration import find_by_email, has_users, one_at_a_time
 from gpubloom.server.accounts.schemas import Email
+from gpubloom.server.accounts.sessions import open_session, set_session_cookie
+from gpubloom.server.accounts.tables import LinkedAccount, User
+from gpubloom.server.audit import record
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import CurrentDatabase
+from gpubloom.server.problems import NotFound
 from gpubloom.server.settings import Settings
 
 _EMAIL: TypeAdapter[str] = TypeAdapter(Email)
 
 ProviderName = Literal["github", "google"]
 TIMEOUT_SECONDS = 15
+
+router = APIRouter(prefix="/auth/oauth", tags=["accounts"], dependencies=RATED)
+ATTEMPT_SECONDS = 600
 
 
 class OAuthFailed(Exception):
@@ -148,5 +166,139 @@ def _read_profile(provider: Provider, profile: Mapping[str, Any], emails: Any) -
         raise OAuthFailed("oauth_email_unverified")
     email = _EMAIL.validate_python(confirmed[0])
     # Names are free text elsewhere; here they stand on one line.
-    name = "".join(mail for mail in str(profile.get("name") or "") if mail.isprintable()).strip()
+    name = "".join(
+        character for character in str(profile.get("name") or "") if character.isprintable()
+    ).strip()
     return Profile(account_id=account_id, email=email, name=(name or email.partition("@")[0])[:120])
+
+
+def _provider(request: Request, name: str) -> Provider:
+    provider: Provider | None = request.app.state.oauth.get(name)
+    if provider is None:
+        raise NotFound("Signing in through this provider is not set up here.")
+    return provider
+
+
+def _cookie(settings: Settings) -> str:
+    return "__Host-bloom_oauth" if settings.secure else "bloom_oauth"
+
+
+def _callback(settings: Settings, provider: str) -> str:
+    return f"{settings.address}/api/auth/oauth/{provider}/callback"
+
+
+def local_path(path: str) -> str:
+    """A path of this site, or the dashboard: never an address that leads elsewhere."""
+    harmless = path.isprintable() and "\\" not in path
+    return path if harmless and path.startswith("/") and not path.startswith("//") else "/dashboard"
+
+
+@router.get("/{provider}/start", status_code=303, response_class=RedirectResponse)
+async def start(
+    request: Request,
+    provider: str,
+    settings: CurrentSettings,
+    next: str = "/dashboard",  # noqa: A002
+) -> RedirectResponse:
+    """Send the browser to the provider."""
+    known = _provider(request, provider)
+    attempt = new_attempt()
+    response = RedirectResponse(
+        authorize_link(known, attempt, _callback(settings, known.name)), status_code=303
+    )
+    response.set_cookie(
+        _cookie(settings),
+        json.dumps([known.name, attempt.state, attempt.verifier, local_path(next)]).encode().hex(),
+        max_age=ATTEMPT_SECONDS,
+        path="/",
+        secure=settings.secure,
+        httponly=True,
+        samesite="lax",
+    )
+    return response
+
+
+@router.get("/{provider}/callback", status_code=303, response_class=RedirectResponse)
+async def come_back(
+    request: Request,
+    provider: str,
+    settings: CurrentSettings,
+    database: CurrentDatabase,
+    state: str = "",
+    code: str = "",
+) -> RedirectResponse:
+    """Take the provider's answer, and sign the browser in."""
+    known = _provider(request, provider)
+    try:
+        attempt, destination = _attempt(request.cookies.get(_cookie(settings), ""), known.name)
+        if not secrets.compare_digest(attempt.state.encode(), state.encode()):
+            raise OAuthFailed("oauth_failed")
+        if not code:
+            raise OAuthFailed("oauth_denied")
+        profile = await fetch_profile(known, attempt, code=code, callback=_callback(settings, known.name))
+        address = client_address(request)
+        async with database.write() as session:
+            user = await _user_of(session, settings, known.name, profile, address)
+            opened = await open_session(
+                session, user, ip_address=address, user_agent=request.headers.get("user-agent")
+            )
+            record(
+                session,
+                "user.signed_in",
+                actor=user.id,
+                subject=f"user:{user.id}",
+                ip_address=address,
+                provider=known.name,
+            )
+        set_session_cookie(request, opened.secret)
+    except OAuthFailed as failure:
+        destination = f"/auth?error={failure.code}"
+    response = RedirectResponse(destination, status_code=303)
+    response.delete_cookie(_cookie(settings), path="/", secure=settings.secure, httponly=True)
+    return response
+
+
+def _attempt(cookie: str, provider: str) -> tuple[Attempt, str]:
+    try:
+        name, state, verifier, destination = json.loads(bytes.fromhex(cookie))
+        attempt = Attempt(state=str(state), verifier=str(verifier))
+        attempt.state.encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        # Not a cookie of this server's.
+        raise OAuthFailed("oauth_failed") from error
+    if name != provider:
+        raise OAuthFailed("oauth_failed")
+    return attempt, local_path(str(destination))
+
+
+async def _user_of(
+    session: AsyncSession, settings: Settings, provider: str, profile: Profile, address: str | None
+) -> User:
+    await one_at_a_time(session, profile.email)
+    linked = await session.scalar(
+        select(User)
+        .join(LinkedAccount, LinkedAccount.user_id == User.id)
+        .where(LinkedAccount.provider == provider, LinkedAccount.provider_account_id == profile.account_id)
+    )
+    if linked is not None:
+        if linked.disabled:
+            raise OAuthFailed("oauth_failed")
+        return linked
+    user = await find_by_email(session, profile.email)
+    if user is None:
+        # The first account comes from the printed link only: a provider does not make admins.
+        if settings.signup == "closed" or not await has_users(session):
+            raise OAuthFailed("signup_closed")
+        user = User(id=uuid4(), name=profile.name, email=profile.email, email_verified=now())
+        session.add(user)
+        await session.flush()
+        record(session, "user.signed_up", actor=None, subject=f"user:{user.id}", ip_address=address)
+    elif user.disabled:
+        raise OAuthFailed("oauth_failed")
+    elif user.email_verified is None:
+        # Somebody signed up with this address without proving it: their password must not open this account.
+        user.password_hash = None
+        user.email_verified = now()
+    session.add(LinkedAccount(user_id=user.id, provider=provider, provider_account_id=profile.account_id))
+    await session.flush()
+    return user

@@ -6,12 +6,11 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import mail
-from gpubloom.server.accounts.links import LinkRefused, issue_link, use_link
 from gpubloom.server.accounts.mail import Email
-from gpubloom.server.accounts.registration import find_by_email
+from gpubloom.server.accounts.registration import LinkRefused, find_by_email, issue_link, use_link
 from gpubloom.server.accounts.sessions import end_all_sessions
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.problems import Forbidden, InvalidInput, NotSignedIn
@@ -19,9 +18,10 @@ from gpubloom.server.security.passwords import check_password, hash_password, we
 from gpubloom.server.security.rates import Rate
 from gpubloom.server.settings import Settings
 
-# Per address and place: guessing one password. Per place: guessing many accounts. Per address: many places.
+# Per email and IP address: guessing one password. Per IP address: guessing many accounts. Per email address:
+# guesses from many machines.
 _PAIR = Rate("sign-in", limit=10, seconds=15 * 60)
-_IP_ADDRESS = Rate("sign-in-place", limit=100, seconds=15 * 60)
+_IP_ADDRESS = Rate("sign-in-ip-address", limit=100, seconds=15 * 60)
 _ADDRESS = Rate("sign-in-address", limit=100, seconds=60 * 60)
 
 
@@ -60,7 +60,7 @@ async def check_credentials(database: Database, *, email: str, password: str, ip
 
 
 async def forgot_password(session: AsyncSession, settings: Settings, email: str) -> Email | None:
-    """The letter that lets somebody choose a new password; None for an unknown address."""
+    """The email that lets somebody choose a new password; None for an unknown address."""
     user = await find_by_email(session, email)
     if user is None or user.disabled:
         return None
@@ -71,7 +71,7 @@ async def forgot_password(session: AsyncSession, settings: Settings, email: str)
 async def reset_password(
     session: AsyncSession, settings: Settings, *, token: str, password_hash: str, ip_address: str | None
 ) -> Email:
-    """A new password by letter. It proves the mailbox too, and signs every browser out."""
+    """A new password by email. It proves the mailbox too, and signs every browser out."""
     link = await use_link(session, "reset", token)
     user = await find_by_email(session, link.identifier)
     if user is None or user.disabled:

@@ -16,13 +16,11 @@ from uuid import UUID
 from fastapi import Depends, Request
 from sqlalchemy import Select, select, update
 
-from gpubloom.server.accounts.cookies import read_session_cookie, set_session_cookie
 from gpubloom.server.accounts.mail import Mailer
-from gpubloom.server.accounts.sessions import find_session
+from gpubloom.server.accounts.sessions import find_session, read_session_cookie, set_session_cookie
 from gpubloom.server.accounts.tables import ApiToken, BrowserSession, User
 from gpubloom.server.clock import now
-from gpubloom.server.db.database import Database
-from gpubloom.server.db.session import database_of
+from gpubloom.server.db.database import Database, database_of
 from gpubloom.server.problems import Forbidden, NotSignedIn
 from gpubloom.server.security.middleware import SAFE_METHODS
 from gpubloom.server.security.secrets import fingerprint, looks_like_api_token

@@ -1,29 +1,96 @@
 """How accounts come to be: the first one by a printed link, others by sign-up or invitation.
 
+One-time links carry their secret in the fragment of the URL, which never reaches a log, and are used once.
 Replies to strangers are the same whether or not an address has an account; the mailbox gets the truth.
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 from uuid import uuid4
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import and_, delete, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import mail
-from gpubloom.server.accounts.links import LinkRefused, issue_link, use_link
 from gpubloom.server.accounts.mail import Email
-from gpubloom.server.accounts.tables import OneTimeLink, User
-from gpubloom.server.audit.service import record
+from gpubloom.server.accounts.tables import LinkPurpose, OneTimeLink, Role, User
+from gpubloom.server.audit import record
 from gpubloom.server.clock import now
-from gpubloom.server.problems import Conflict, Forbidden
+from gpubloom.server.problems import Conflict, Forbidden, Problem
+from gpubloom.server.security.secrets import fingerprint, new_secret
 from gpubloom.server.settings import Settings
+
+LIFETIMES: dict[LinkPurpose, timedelta] = {
+    "setup": timedelta(hours=24),
+    "verify": timedelta(hours=24),
+    "reset": timedelta(hours=1),
+    "invite": timedelta(days=7),
+}
+
+KEPT_FOR = timedelta(days=30)
 
 FIRST_RUN = "first-run"
 
 
+class LinkRefused(Problem):
+    """A one-time link that does not work (any more)."""
+
+    status, code = 410, "link_unknown"
+
+
+async def issue_link(
+    session: AsyncSession, purpose: LinkPurpose, identifier: str, *, role: Role | None = None
+) -> tuple[str, OneTimeLink]:
+    """A new link for somebody; earlier unused ones of the same purpose stop working."""
+    await session.execute(
+        delete(OneTimeLink).where(
+            or_(
+                and_(
+                    OneTimeLink.purpose == purpose,
+                    OneTimeLink.identifier == identifier,
+                    OneTimeLink.used_at.is_(None),
+                ),
+                # Long enough after its end nobody comes back with a link to be told what became of it.
+                OneTimeLink.expires < now() - KEPT_FOR,
+            )
+        )
+    )
+    secret = new_secret()
+    link = OneTimeLink(
+        purpose=purpose,
+        identifier=identifier,
+        role=role,
+        fingerprint=fingerprint(secret),
+        expires=now() + LIFETIMES[purpose],
+    )
+    session.add(link)
+    return secret, link
+
+
+async def use_link(session: AsyncSession, purpose: LinkPurpose, secret: str) -> OneTimeLink:
+    """Spend a link; raises with the reason when it cannot be spent."""
+    mine = (OneTimeLink.fingerprint == fingerprint(secret), OneTimeLink.purpose == purpose)
+    moment = now()
+    spent: OneTimeLink | None = await session.scalar(
+        update(OneTimeLink)
+        .where(*mine, OneTimeLink.used_at.is_(None), OneTimeLink.expires > moment)
+        .values(used_at=moment)
+        .returning(OneTimeLink)
+    )
+    if spent is not None:
+        return spent
+    known = await session.scalar(select(OneTimeLink).where(*mine))
+    if known is None:
+        newer = "printed at a later start" if purpose == "setup" else "sent"
+        raise LinkRefused(f"This link is not valid. Perhaps a newer one was {newer}: use the latest.")
+    if known.used_at is not None:
+        raise LinkRefused("This link was already used. Each one works once.", code="link_used")
+    raise LinkRefused("This link has expired. Ask for a new one.", code="link_expired")
+
+
 @dataclass(frozen=True)
 class SignUpResult:
-    """What a sign-up led to; the letter is to be sent once it is committed."""
+    """What a sign-up led to; the email is to be sent once it is committed."""
 
     verification_required: bool
     mail: Email | None
@@ -118,7 +185,7 @@ async def sign_up(
 
 
 async def resend_verification(session: AsyncSession, settings: Settings, email: str) -> Email | None:
-    """A fresh confirmation letter for an unconfirmed account."""
+    """A fresh confirmation email for an unconfirmed account."""
     user = await find_by_email(session, email)
     if user is None or user.email_verified is not None or user.disabled:
         return None
@@ -127,7 +194,7 @@ async def resend_verification(session: AsyncSession, settings: Settings, email: 
 
 
 async def verify_email(session: AsyncSession, token: str, ip_address: str | None) -> User:
-    """Confirm an address by its letter."""
+    """Confirm an address by its email."""
     link = await use_link(session, "verify", token)
     user = await find_by_email(session, link.identifier)
     if user is None or user.disabled:

@@ -16,7 +16,7 @@ Scope = Literal["read", "write", "admin"]
 
 
 # What browsers accept in <input type="email">. It leaves no room for what mail programs read as several
-# addresses, comments or groups: the mailbox that gets the letter is the one that was written.
+# addresses, comments or groups: the mailbox that gets the email is the one that was written.
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 EMAIL_PATTERN = re.compile(rf"[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]+@{_LABEL}(?:\.{_LABEL})*")
 

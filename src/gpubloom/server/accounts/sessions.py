@@ -1,9 +1,11 @@
-"""Browser sessions: opaque, stored as fingerprints, and renewed while they are used.
+"""Browser sessions and their cookie: opaque, stored as fingerprints, and renewed while they are used.
 
 The rule that makes renewal safe: a session has a current secret and, now and then, a next one. The next one
 is sent to the browser while the current one still works; it takes over when the browser first uses it. So a
 lost response signs nobody out. The replaced secret works for a minute more, for requests that were already
 under way; after that, somebody else holds a copy, and the whole session ends.
+
+Over TLS the cookie's name begins with `__Host-`, which makes browsers refuse it from any other host or path.
 """
 
 from dataclasses import dataclass
@@ -12,12 +14,17 @@ from uuid import UUID
 
 from sqlalchemy import delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpubloom.server.accounts.tables import BrowserSession, User
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.security.secrets import fingerprint, new_secret
+from gpubloom.server.settings import Settings
 
 IDLE_LIFE = timedelta(days=14)
 LONGEST_LIFE = timedelta(days=90)
@@ -25,6 +32,8 @@ RENEW_AFTER = timedelta(hours=1)
 RESEND_AFTER = timedelta(minutes=5)
 GRACE = timedelta(minutes=1)
 SEEN_EVERY = timedelta(minutes=5)
+
+_PENDING = "new_session_secret"
 
 
 @dataclass(frozen=True)
@@ -171,3 +180,52 @@ async def end_all_sessions(session: AsyncSession, user_id: UUID, *, but: UUID | 
     if but is not None:
         statement = statement.where(BrowserSession.id != but)
     await session.execute(statement)
+
+
+def cookie_name(settings: Settings) -> str:
+    """The name of the session cookie."""
+    return "__Host-bloom_session" if settings.secure else "bloom_session"
+
+
+def read_session_cookie(request: Request) -> str | None:
+    """The secret a browser presents."""
+    return request.cookies.get(cookie_name(request.app.state.settings)) or None
+
+
+def set_session_cookie(request: Request, secret: str) -> None:
+    """Send a secret with whatever response this request gets; an empty one clears the cookie."""
+    setattr(request.state, _PENDING, secret)
+
+
+class SessionCookie:
+    """ASGI middleware that writes the cookie; works for every response, errors and files included."""
+
+    def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
+        self.app = app
+        self.settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def with_cookie(message: Message) -> None:
+            secret = scope.get("state", {}).get(_PENDING)
+            if message["type"] == "http.response.start" and secret is not None:
+                MutableHeaders(scope=message).append("Set-Cookie", self._header(secret))
+            await send(message)
+
+        await self.app(scope, receive, with_cookie)
+
+    def _header(self, secret: str) -> str:
+        carrier = Response()
+        carrier.set_cookie(
+            cookie_name(self.settings),
+            secret,
+            max_age=int(LONGEST_LIFE.total_seconds()) if secret else 0,
+            path="/",
+            secure=self.settings.secure,
+            httponly=True,
+            samesite="lax",
+        )
+        return carrier.headers["set-cookie"]

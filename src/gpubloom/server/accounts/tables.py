@@ -31,7 +31,7 @@ class User(Identified, Table):
 
 
 class LinkedAccount(Identified, Table):
-    """A person's account elsewhere. The provider's tokens are not kept: nothing here needs them."""
+    """A person's account at a sign-in provider, whose tokens are not kept: nothing here needs them."""
 
     __tablename__ = "accounts"
     __table_args__ = (UniqueConstraint("provider", "provider_account_id"),)

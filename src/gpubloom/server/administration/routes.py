@@ -20,7 +20,7 @@ from gpubloom.server.administration.schemas import (
     PersonOut,
     ServerOut,
 )
-from gpubloom.server.db.session import ReadSession, WriteSession
+from gpubloom.server.db.database import ReadSession, WriteSession
 
 router = APIRouter(tags=["administration"])
 

@@ -7,13 +7,12 @@ from sqlalchemy import and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import mail
-from gpubloom.server.accounts.links import issue_link
 from gpubloom.server.accounts.mail import Email
 from gpubloom.server.accounts.principal import Principal
-from gpubloom.server.accounts.registration import find_by_email
+from gpubloom.server.accounts.registration import find_by_email, issue_link
 from gpubloom.server.accounts.sessions import end_all_sessions
 from gpubloom.server.accounts.tables import BrowserSession, OneTimeLink, Role, User
-from gpubloom.server.audit.service import AuditEvent, record
+from gpubloom.server.audit import AuditEvent, record
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 
 

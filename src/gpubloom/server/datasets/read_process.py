@@ -2,13 +2,14 @@
 
 Runs what strangers wrote (their files, their chat templates) in a process of its own with bounded memory and
 time. Answers are lines of JSON: {"progress": 0.5}, {"report": …}, {"page": …} or {"refused": "a sentence"}.
+Values of rows are shown as plain JSON of bounded length and depth.
 """
 
 import json
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,7 @@ from gpubloom.datasets import (
     Mapping,
     ModelFiles,
     NotADataset,
+    Piece,
     Problem,
     RowProblem,
     Source,
@@ -29,14 +31,19 @@ from gpubloom.datasets import (
     to_example,
 )
 from gpubloom.datasets.parquet import count_rows
-from gpubloom.server.datasets.shown import Shortened, readable
 from gpubloom.server.storage.children import bound_this_process
+from gpubloom.traincard.number_encoding import encode_number
 
 _KEPT_PROBLEMS = 100_000
 _SHOWN_PROBLEMS = 20
 _SHOWN_COLUMNS = 200
 _TELL_EVERY_SECONDS = 0.3
 _CONVERTED_BUFFER = 1 << 18
+
+_MOST_CHARACTERS = 20_000
+_MOST_ITEMS = 200
+_LONGEST_NAME = 200
+_DEEPEST = 24
 
 
 def say(**fields: Any) -> None:
@@ -226,6 +233,62 @@ def main() -> None:
     except BrokenPipeError:
         # Nobody listens any more.
         sys.stderr.close()
+
+
+class Shortened:
+    """Shows one row; `cut` says whether something was left out."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_CHARACTERS
+        self.cut = False
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        """A value as plain JSON."""
+        match value:
+            case None | bool() | int():
+                return value if not isinstance(value, int) or abs(value) < 2**63 else str(value)
+            case float():
+                return encode_number(value)
+            case str():
+                return self.text(value)
+            case bytes():
+                return f"<{len(value):,} bytes>"
+            case list() | tuple() if depth < _DEEPEST:
+                self.cut |= len(value) > _MOST_ITEMS
+                return [self.value(item, depth + 1) for item in value[:_MOST_ITEMS] if self._left > 0]
+            case dict() if depth < _DEEPEST:
+                self.cut |= len(value) > _MOST_ITEMS
+                return {
+                    readable(str(name)[:_LONGEST_NAME]): self.value(item, depth + 1)
+                    for name, item in list(value.items())[:_MOST_ITEMS]
+                }
+            case list() | tuple() | dict():
+                return self.text(json.dumps(value, default=str)[: self._left + 1])
+            case _:
+                return self.text(str(value))
+
+    def text(self, text: str) -> str:
+        """A text, as far as there is room for it."""
+        shown = text[: self._left]
+        self.cut |= len(shown) < len(text)
+        self._left -= len(shown)
+        return readable(shown + "…" if len(shown) < len(text) else shown)
+
+    def pieces(self, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
+        """What the model sees, as far as there is room for it."""
+        self._left = _MOST_CHARACTERS
+        shown = []
+        for piece in pieces:
+            shown.append({"text": self.text(piece.text), "trained": piece.trained})
+            if self._left <= 0:
+                self.cut = True
+                break
+        return shown
+
+
+def readable(text: str) -> str:
+    """Without halves of characters, which have no UTF-8 form, and without NUL, which databases refuse."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\N{SYMBOL FOR NULL}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from fastapi.responses import StreamingResponse
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.datasets import reading, service
 from gpubloom.server.datasets.files import arriving_file, dataset_folder, problems_file, remove_dataset
-from gpubloom.server.datasets.report_schemas import ReportOut, RowProblemOut
 from gpubloom.server.datasets.schemas import (
     DatasetChange,
     DatasetFromHub,
@@ -18,17 +17,18 @@ from gpubloom.server.datasets.schemas import (
     Datasets,
     NewDataset,
     PreviewOut,
+    ReportOut,
+    RowProblemOut,
     RowProblems,
 )
 from gpubloom.server.datasets.tables import Dataset
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.db.pages import AskedPage
-from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.models.service import folder_to_read
 from gpubloom.server.problems import Conflict
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.children import Readers
+from gpubloom.server.storage.service import Readers, Uses
 from gpubloom.server.storage.uploads import UploadOffset, offset_answer, take_piece
-from gpubloom.server.storage.uses import Uses
 
 router = APIRouter(prefix="/datasets", tags=["datasets"])
 

@@ -1,4 +1,4 @@
-"""The JSON of datasets."""
+"""The JSON of datasets, and of what an inspection found in one."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -7,7 +7,6 @@ from uuid import UUID
 from pydantic import Field, model_validator
 
 from gpubloom.datasets import FIELDS, Format, Mapping
-from gpubloom.server.datasets.report_schemas import ReportOut, RowProblemOut
 from gpubloom.server.datasets.tables import Source, Status
 from gpubloom.server.schema import Line, Schema, Storable, Whole
 from gpubloom.server.storage.uploads import LARGEST_OFFSET
@@ -19,6 +18,91 @@ Name = Annotated[Line, Field(min_length=1, max_length=200)]
 RepositoryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?$")]
 # A branch, a tag or a commit; a config or a split: words that are safe in an address.
 HubWord = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w][\w./=+-]*$")]
+
+
+class MappingOut(Schema):
+    """Which column is which field of a format."""
+
+    format: Format
+    columns: dict[str, str]
+
+
+class DetectionOut(Schema):
+    """The best guess, how sure it is, and why."""
+
+    mapping: MappingOut | None
+    confidence: float
+    reason: str
+
+
+class ColumnOut(Schema):
+    name: str
+    filled: int
+    missing: int
+    types: dict[str, int]
+
+
+class RowProblemOut(Schema):
+    """A row that cannot be used (`fatal`), or that is used otherwise than one might expect."""
+
+    row: int
+    line: int | None
+    reason: str
+    fatal: bool
+
+
+class ProblemsFound(Schema):
+    """How many, of which kinds, and the first ones; the others are at /problems."""
+
+    rows_refused: int
+    remarks: int
+    kinds: dict[str, int]
+    first: list[RowProblemOut]
+
+
+class Bar(Schema):
+    """How many rows are from (inclusive) to (exclusive) so long."""
+
+    begin: int
+    end: int
+    rows: int
+
+
+class LengthsOut(Schema):
+    unit: str
+    total: int
+    trained: int
+    longest: Annotated[list[tuple[int, int]], Field(description="Row and length, the longest first.")]
+    half_below: int
+    most_below: Annotated[int, Field(description="95 of 100 rows are shorter.")]
+    histogram: list[Bar]
+    too_long: int
+    first_too_long: list[int]
+
+
+class DuplicatesOut(Schema):
+    """Rows that say the same as an earlier one."""
+
+    repeated: int
+    groups: int
+    first: list[list[int]]
+
+
+class ReportOut(Schema):
+    """What a file holds. Without a mapping nobody knows which column is what: name them."""
+
+    kind: str
+    encoding: str | None
+    notes: list[str]
+    rows: int
+    blank_lines: int
+    columns: list[ColumnOut]
+    detection: DetectionOut
+    mapping: MappingOut | None
+    examples: int
+    problems: ProblemsFound
+    lengths: LengthsOut | None
+    duplicates: DuplicatesOut | None
 
 
 class ReadAs(Schema):

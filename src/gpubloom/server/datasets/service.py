@@ -7,15 +7,14 @@ from sqlalchemy import Select, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.datasets.files import shown_name, suffix_of
 from gpubloom.server.datasets.schemas import DatasetChange, DatasetFromHub, NewDataset
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.room import require_room
-from gpubloom.server.storage.uses import FindUse, require_unused
+from gpubloom.server.storage.service import FindUse, require_room, require_unused
 
 
 def visible_to(principal: Principal) -> Select[Dataset]:

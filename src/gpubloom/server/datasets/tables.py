@@ -6,7 +6,7 @@ from sqlalchemy import JSON, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gpubloom.server.db.base import Identified, Table
-from gpubloom.server.storage.room import KeepsFiles
+from gpubloom.server.storage.service import KeepsFiles
 
 Status = Literal["uploading", "fetching", "inspecting", "ready", "failed"]
 Source = Literal["upload", "hub"]

@@ -4,14 +4,17 @@ SQLite has one writer at a time. A transaction that begins as a reader and write
 with "database is locked", so writing ones say so from the start (BEGIN IMMEDIATE) and wait their turn;
 readers use a second engine and never take the lock. On PostgreSQL the same two names are ordinary
 transactions, the reading one declared read-only and of one moment.
+
+Handlers get their session as a FastAPI dependency and never commit by themselves.
 """
 
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
 
+from fastapi import Depends, Request
 from sqlalchemy import event, make_url
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
@@ -117,3 +120,25 @@ def _sqlite_engine(url: URL, *, begin: str, read_only: bool) -> AsyncEngine:
         connection.exec_driver_sql(begin)
 
     return engine
+
+
+def database_of(request: Request) -> Database:
+    """The app's database."""
+    return cast("Database", request.app.state.database)
+
+
+async def _read_session(request: Request) -> AsyncIterator[AsyncSession]:
+    async with database_of(request).read() as session:
+        yield session
+
+
+async def _write_session(request: Request) -> AsyncIterator[AsyncSession]:
+    async with database_of(request).write() as session:
+        yield session
+
+
+# `scope="function"`: the transaction ends before the response leaves, so that what a client was told has
+# happened has been committed, and a slow reader of the response holds no transaction open.
+ReadSession = Annotated[AsyncSession, Depends(_read_session, scope="function")]
+WriteSession = Annotated[AsyncSession, Depends(_write_session, scope="function")]
+CurrentDatabase = Annotated[Database, Depends(database_of)]

@@ -9,7 +9,7 @@ from sqlalchemy import func, or_, select
 
 from gpubloom.server.accounts.principal import CurrentPrincipal
 from gpubloom.server.datasets.tables import Dataset
-from gpubloom.server.db.session import ReadSession
+from gpubloom.server.db.database import ReadSession
 from gpubloom.server.jobs.routes import Search
 from gpubloom.server.jobs.schemas import CheckpointOfJob, CheckpointPage
 from gpubloom.server.jobs.service import visible_to

@@ -24,7 +24,7 @@ from gpubloom.server.models.service import get_ready_model, readable_folder
 from gpubloom.server.models.tables import Model
 from gpubloom.server.problems import Conflict, InvalidInput
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage import uses as storage
+from gpubloom.server.storage.service import StoredKind
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _as_field(field: str) -> Iterator[None]:
         raise InvalidInput.for_field(field, conflict.detail) from conflict
 
 
-async def find_use(session: AsyncSession, kind: storage.Kind, row_id: UUID) -> str | None:
+async def find_use(session: AsyncSession, kind: StoredKind, row_id: UUID) -> str | None:
     """A job that has not ended and needs this dataset or model, in a sentence."""
     column = TrainingJob.dataset_id if kind == "dataset" else TrainingJob.model_id
     name = await session.scalar(

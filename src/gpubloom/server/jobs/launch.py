@@ -1,15 +1,17 @@
-"""Decides, before anything is queued, whether a job can run here: config, data, machine, memory.
+"""Decides, before anything is queued, whether a job can run: config, data, memory, this machine or an offer.
 
-A job that cannot is refused with the reason. Nothing is ever moved to lesser hardware in silence.
+A job that cannot is refused with the reason. Nothing is ever moved to lesser hardware in silence. Offers of
+rented machines come from `rentals`, which stands above; `TakesOffers` is what a job needs of it.
 """
 
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Protocol, cast
 
 import anyio.to_thread
+from fastapi import Depends, Request
 from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -27,10 +29,14 @@ from gpubloom.plan import (
     processes_on,
 )
 from gpubloom.plan.backends import available_backends
+from gpubloom.plan.comparison import field_differences
 from gpubloom.plan.config import folder_context_length
 from gpubloom.plan.families import read_decoder
+from gpubloom.plan.hardware import GIBIBYTE, Gpu, kind_of, peak_flops
+from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.jobs.inputs import NO_INPUTS, Inputs
+from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.jobs.tables import Worker
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.data_paths import DataPathRefused, check_data_files, check_data_path
@@ -235,10 +241,9 @@ async def decide(
         except ValueError as refusal:
             refused = CannotRun(str(refusal))
             if isinstance(refusal, DoesNotFit) and refusal.nearest is not None:
-                refused.nearest = Alternative(
-                    _differences(chosen.model_dump(mode="json"), refusal.nearest.model_dump(mode="json")),
-                    _launch(refusal.nearest, machine, tokens),
-                )
+                configs = [each.model_dump(mode="json") for each in (chosen, refusal.nearest)]
+                changes = {each.path: each.values[1] for each in field_differences(configs)}
+                refused.nearest = Alternative(changes, _launch(refusal.nearest, machine, tokens))
             refusals.append(refused)
     raise refusals[0]
 
@@ -250,18 +255,6 @@ def _launch(config: TrainConfig, machine: Hardware, tokens: int | None) -> Launc
         config = config.model_copy(update={"processes": processes})
     expected = plan_on(machine, config, tokens_per_epoch=tokens)
     return Launch(config, expected, machine.name, gpus=0 if expected.device == "cpu" else processes)
-
-
-def _differences(before: dict[str, Any], after: dict[str, Any], inside: str = "") -> dict[str, Any]:
-    """Fields that differ, by their path: {"memory.mode": "auto"}."""
-    found: dict[str, Any] = {}
-    for name, value in after.items():
-        old = before.get(name)
-        if isinstance(value, dict) and isinstance(old, dict):
-            found.update(_differences(old, value, f"{inside}{name}."))
-        elif value != old:
-            found[inside + name] = value
-    return found
 
 
 def _with_gpu(machines: list[Hardware], gpu_type: str) -> list[Hardware]:
@@ -285,3 +278,51 @@ def _data_file(config: TrainConfig, machine: Hardware, gpu_type: str | None) -> 
         return config
     # Said in the config, so that the run does not decide differently when it starts.
     return config.model_copy(update={"device": "cuda" if machine.gpus or gpu_type else "cpu"})
+
+
+# Of the printed memory, what a program can use.
+_USABLE = 0.93
+# Of a host, per GPU; services say too little about it to know more.
+_HOST_GIBIBYTES, _CORES = 32, 4
+_SPREAD = {"low": 0.7, "likely": 1.0, "high": 1.6}
+
+
+class TakesOffers(Protocol):
+    """Somebody who can rent machines."""
+
+    async def take(self, session: AsyncSession, principal: Principal, offer: OfferTaken) -> dict[str, Any]:
+        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
+
+
+def offer_service_of(request: Request) -> TakesOffers:
+    return cast("TakesOffers", request.app.state.offer_service)
+
+
+CurrentOfferService = Annotated[TakesOffers, Depends(offer_service_of)]
+
+
+def hardware_of(offer: dict[str, Any]) -> Hardware:
+    """The machine behind an offer, as the planner sees it."""
+    name, count = str(offer["gpu"]), int(offer["gpus"])
+    kind = kind_of(name)
+    gpu = Gpu(
+        name=name,
+        memory_bytes=int(offer["memory_gb"] * GIBIBYTE * _USABLE),
+        flops=peak_flops(name),
+        bf16=kind is None or kind.bf16,
+    )
+    return Hardware(
+        name=f"{offer['gpu']} at {offer['title']}",
+        host_memory_bytes=_HOST_GIBIBYTES * count * GIBIBYTE,
+        cpu_cores=_CORES * count,
+        gpus=(gpu,) * count,
+    )
+
+
+def with_estimate(offer: dict[str, Any], seconds: float | None) -> dict[str, Any]:
+    """What a training that is planned to take so long would cost there."""
+    if seconds is None:
+        return offer
+    hours = seconds / 3600 + offer["start_up_seconds"] / 3600
+    likely = {name: round(hours * spread * offer["hourly"], 4) for name, spread in _SPREAD.items()}
+    return {**offer, "estimate": likely}

@@ -12,23 +12,25 @@ from gpubloom.plan import Hardware, TrainConfig, run_files
 from gpubloom.plan.backends import available_backends
 from gpubloom.plan.tasks import FindLearningRateTask
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
-from gpubloom.server.db.database import Database
-from gpubloom.server.db.session import CurrentDatabase, ReadSession
+from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.inputs import Inputs, find_inputs
 from gpubloom.server.jobs.launch import (
     CannotRun,
+    CurrentOfferService,
     Launch,
+    TakesOffers,
     check_backend,
     check_files,
     decide,
     defaults_for,
     fill_in,
+    hardware_of,
     live_machines,
     read_config,
+    with_estimate,
 )
 from gpubloom.server.jobs.present import job_out
-from gpubloom.server.jobs.remote_offers import CurrentOfferService, TakesOffers, hardware_of, with_estimate
 from gpubloom.server.jobs.schemas import (
     Finder,
     Machine,

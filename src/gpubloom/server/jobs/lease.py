@@ -14,8 +14,7 @@ from sqlalchemy import ColumnElement, and_, exists, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.db.clock import database_time
-from gpubloom.server.jobs.kinds import MODEL_TASK_KINDS
-from gpubloom.server.jobs.states import ACTIVE
+from gpubloom.server.jobs.states import ACTIVE, MODEL_TASK_KINDS
 from gpubloom.server.jobs.tables import Machine, TrainingJob
 
 LEASE = timedelta(seconds=20)
@@ -47,7 +46,7 @@ async def claim_abandoned(session: AsyncSession, claimant: Claimant) -> Training
 
 @dataclass(frozen=True)
 class FreeSlots:
-    """Devices of a machine: GPUs and their names, the CPU slot of trainings, the one beside it."""
+    """Devices of a machine: GPUs and their names, the CPU slot of trainings, the side slot of model tasks."""
 
     gpus: int = 0
     cpu: bool = False

@@ -1,6 +1,6 @@
-"""The widths of the buckets that long curves are drawn from.
+"""Reads a job's curves for a chart: the asked range, thinned to means between their lowest and highest.
 
-Reads a job's curves for a chart: the asked range, thinned to means between their lowest and highest.
+Long curves are drawn from buckets that `ingest` fills while the run goes on; their widths are defined here.
 """
 
 from bisect import bisect_right
@@ -22,6 +22,9 @@ from gpubloom.traincard.number_encoding import NON_FINITE
 WIDTHS = {1: 16, 2: 128, 3: 1_024, 4: 8_192}
 LEVELS = tuple(WIDTHS)
 
+# x, low, high, total, count
+Sample = tuple[float, float, float, float, int]
+
 
 def bucket_of(level: int, x: int) -> int:
     """The bucket that x falls into."""
@@ -35,10 +38,6 @@ def level_for(span: int, points: int) -> int:
         if span // width >= points // 2:
             chosen = level
     return chosen
-
-
-# x, low, high, total, count
-Sample = tuple[float, float, float, float, int]
 
 
 @dataclass

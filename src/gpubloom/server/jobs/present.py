@@ -10,8 +10,8 @@ from gpubloom.plan import TrainConfig
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import has_files, has_model
-from gpubloom.server.jobs.run_report import read_run_report
 from gpubloom.server.jobs.schemas import JobOut
+from gpubloom.server.jobs.service import read_run_report
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project

@@ -1,4 +1,4 @@
-"""The addresses of training jobs: look and follow."""
+"""The addresses of training jobs: list, read and follow them, and tell one what to do."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 from uuid import UUID
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, BackgroundTasks, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 import gpubloom
@@ -14,10 +14,10 @@ from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.plan.tasks import TASK_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.scripts.task import script_task
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, still_valid
-from gpubloom.server.db.session import CurrentDatabase, ReadSession
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.jobs import service
-from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.kinds import TOP_LEVEL_KINDS, Kind
+from gpubloom.server.jobs.events import JobStreams
+from gpubloom.server.jobs.files import read_text, remove_run, remove_transport, run_directory
 from gpubloom.server.jobs.logs import read_output, search_output
 from gpubloom.server.jobs.metrics import read_curves, read_rows
 from gpubloom.server.jobs.present import job_out
@@ -26,18 +26,18 @@ from gpubloom.server.jobs.schemas import (
     Checkpoints,
     CurveOut,
     Curves,
+    Extension,
     JobOut,
     Jobs,
     JobTotals,
+    LiveSettings,
     LogMatches,
     LogPage,
     MetricRow,
     Script,
 )
-from gpubloom.server.jobs.script_files import read_text
-from gpubloom.server.jobs.states import Status
-from gpubloom.server.jobs.stream import JobStreams
-from gpubloom.server.problems import Conflict, NotFound
+from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Action, Kind, Status
+from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.schema import Storable
 
 router = APIRouter(tags=["training jobs"])
@@ -229,3 +229,98 @@ async def search_logs(
         lambda: search_output(run_directory(settings, job_id), text, most=most)
     )
     return LogMatches(lines=found, more=more)
+
+
+async def _ask(
+    action: Action,
+    job_id: UUID,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+) -> JobOut:
+    job, project = await service.ask(
+        session, principal, job_id, action, machine_timeout=settings.machine_timeout
+    )
+    return await job_out(session, settings, job, project)
+
+
+@router.post("/training-jobs/{job_id}/pause")
+async def pause(
+    job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
+) -> JobOut:
+    """Save a checkpoint, stop, and free the device."""
+    return await _ask("pause", job_id, principal, session, settings)
+
+
+@router.post("/training-jobs/{job_id}/resume")
+async def resume(
+    job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
+) -> JobOut:
+    """Go on from the newest checkpoint."""
+    return await _ask("resume", job_id, principal, session, settings)
+
+
+@router.post("/training-jobs/{job_id}/cancel")
+async def cancel(
+    job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
+) -> JobOut:
+    """Stop for good; checkpoints stay."""
+    return await _ask("cancel", job_id, principal, session, settings)
+
+
+@router.post("/training-jobs/{job_id}/extend")
+async def extend(
+    job_id: UUID,
+    body: Extension,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+) -> JobOut:
+    """Train a completed job further."""
+    job, project = await service.extend(
+        session, principal, job_id, epochs=body.epochs, max_steps=body.max_steps
+    )
+    return await job_out(session, settings, job, project)
+
+
+@router.post("/training-jobs/{job_id}/save")
+async def save(
+    job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
+) -> JobOut:
+    """Save a checkpoint at the next step."""
+    job, project = await service.save_now(session, principal, job_id)
+    return await job_out(session, settings, job, project)
+
+
+@router.patch("/training-jobs/{job_id}/settings")
+async def change_settings(
+    job_id: UUID,
+    body: LiveSettings,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+) -> JobOut:
+    """Change settings while the job trains."""
+    changes = body.model_dump(exclude_none=True)
+    if not changes:
+        raise InvalidInput("Name at least one setting to change.")
+    job, project = await service.change_settings(session, principal, job_id, changes)
+    return await job_out(session, settings, job, project)
+
+
+@router.delete("/training-jobs/{job_id}", status_code=204)
+async def delete_job(
+    job_id: UUID,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+    after: BackgroundTasks,
+) -> None:
+    """Delete a job that has ended, with its run directory, checkpoints and model, and the tasks about it."""
+    job, _ = await service.get_job(session, principal, job_id)
+    was_remote = job.summary.get("cost") is not None
+    gone = await service.delete_job(session, principal, job_id, machine_timeout=settings.machine_timeout)
+    for deleted in gone:
+        after.add_task(anyio.to_thread.run_sync, remove_run, run_directory(settings, deleted))
+    if was_remote:
+        after.add_task(anyio.to_thread.run_sync, remove_transport, settings, job_id)

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from gpubloom.offers.prices import PriceKind
 from gpubloom.plan import limits
-from gpubloom.server.jobs.kinds import Kind
-from gpubloom.server.jobs.states import Status, Want
+from gpubloom.server.jobs.states import Kind, Status, Want
 from gpubloom.server.projects.schemas import ProjectIn
 from gpubloom.server.schema import Line, MetricNumber, Schema, Writable
 

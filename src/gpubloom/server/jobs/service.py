@@ -1,6 +1,7 @@
 """What people do with jobs. Whose they are is part of every query; states move by the one table."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,15 +11,24 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.plan.tasks import FindLearningRateTask
 from gpubloom.server.accounts.principal import Principal
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.inputs import Inputs
-from gpubloom.server.jobs.kinds import MODEL_TASK_KINDS, TOP_LEVEL_KINDS, Kind, check_can_be_asked, name_of
 from gpubloom.server.jobs.launch import Launch
 from gpubloom.server.jobs.machines import is_lost, let_go
-from gpubloom.server.jobs.run_report import read_run_report
-from gpubloom.server.jobs.states import ACTIVE, ENDED, Action, Status, after
+from gpubloom.server.jobs.states import (
+    ACTIVE,
+    ENDED,
+    MODEL_TASK_KINDS,
+    TOP_LEVEL_KINDS,
+    Action,
+    Kind,
+    Status,
+    after,
+    check_can_be_asked,
+    name_of,
+)
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project
@@ -368,3 +378,33 @@ async def count_jobs(session: AsyncSession, principal: Principal) -> tuple[dict[
         end = job.end_time or (moment if job.status in ACTIVE else job.updated_at)
         seconds += max(0.0, (end - job.start_time).total_seconds())
     return {str(status): count for status, count in counts}, seconds
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """The fields of `JobOut` that a job's summary holds."""
+
+    summary: dict[str, Any]
+    rows_used: int | None
+    rows_total: int | None
+    warnings: list[dict[str, Any]]
+    warnings_left_out: int
+
+
+def read_run_report(summary: dict[str, Any]) -> RunReport:
+    """What a summary holds, with what has a field of its own left out of the rest."""
+    # Somebody's own script may describe anything.
+    facts = summary.get("facts")
+    used, total = (
+        (facts.get("rows_used"), facts.get("rows_total")) if isinstance(facts, dict) else (None, None)
+    )
+    counted = isinstance(used, int) and isinstance(total, int)
+    return RunReport(
+        summary={
+            name: value for name, value in summary.items() if name not in {"warnings", "warningsLeftOut"}
+        },
+        rows_used=used if counted else None,
+        rows_total=total if counted else None,
+        warnings=summary.get("warnings") or [],
+        warnings_left_out=summary.get("warningsLeftOut") or 0,
+    )

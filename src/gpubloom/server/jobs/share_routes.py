@@ -13,7 +13,7 @@ from sqlalchemy import delete, select
 
 from gpubloom.server.accounts.mail import page_link
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
-from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.metrics import read_curves
 from gpubloom.server.jobs.present import job_out

@@ -1,6 +1,7 @@
-"""The states of a job and the one table of moves between them."""
+"""The states of a job with the one table of moves between them, and the kinds of jobs."""
 
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from gpubloom.server.problems import Conflict
 
@@ -20,7 +21,6 @@ Action = Literal[
     "pause", "resume", "cancel", "extend", "reopen", "start", "complete", "fail", "stop", "retry"
 ]
 
-ALL: tuple[Status, ...] = get_args(Status)
 # A worker must be following these.
 ACTIVE: tuple[Status, ...] = ("provisioning", "running", "pausing", "cancelling")
 ENDED: tuple[Status, ...] = ("completed", "failed", "cancelled")
@@ -37,7 +37,7 @@ _MOVES: dict[Action, dict[Status, Status]] = {
         "pausing": "cancelling",
     },
     "extend": {"completed": "queued"},
-    # A playground that was left, or gave way: opened again, it keeps its address.
+    # A playground that was left, or was preempted: opened again, it keeps its address.
     "reopen": {"completed": "queued", "failed": "queued", "cancelled": "queued"},
     "start": {
         "provisioning": "running",
@@ -51,6 +51,41 @@ _MOVES: dict[Action, dict[Status, Status]] = {
     # The end that was asked for.
     "stop": {"pausing": "paused", "cancelling": "cancelled"},
     "retry": {"provisioning": "queued", "running": "queued"},
+}
+
+_DONE: dict[Action, str] = {
+    "pause": "paused",
+    "resume": "resumed",
+    "cancel": "cancelled",
+    "extend": "extended",
+    "reopen": "opened again",
+    "start": "started",
+    "complete": "completed",
+    "fail": "failed",
+    "stop": "stopped",
+    "retry": "tried again",
+}
+Kind = Literal["train", "find_learning_rate", "evaluate", "export", "serve", "script"]
+# What people come to see; the others are tasks about one of these, or about a model.
+TOP_LEVEL_KINDS: tuple[Kind, ...] = ("train", "script")
+# They read a model that is there; on a machine without GPUs they do not stand in a training's way.
+MODEL_TASK_KINDS: tuple[Kind, ...] = ("evaluate", "export", "serve")
+# How often a task is begun anew when something from outside ended it.
+MAX_ATTEMPTS: dict[Kind, int] = {"evaluate": 3, "export": 3, "serve": 2}
+_NAMES: dict[Kind, str] = {
+    "train": "training",
+    "find_learning_rate": "learning-rate finder",
+    "evaluate": "evaluation",
+    "export": "export",
+    "serve": "playground",
+    "script": "script",
+}
+# A task has no checkpoints: it can be stopped and begun anew, not interrupted.
+_ONLY_OF_TRAININGS: dict[str, str] = {
+    "pause": "paused; cancel it instead",
+    "extend": "extended",
+    "settings": "changed while it runs",
+    "save": "asked to save",
 }
 
 
@@ -67,15 +102,26 @@ def after(action: Action, status: Status) -> Status:
         raise Conflict(f"A job that is {status} cannot be {_DONE[action]}.", code="wrong_state") from None
 
 
-_DONE: dict[Action, str] = {
-    "pause": "paused",
-    "resume": "resumed",
-    "cancel": "cancelled",
-    "extend": "extended",
-    "reopen": "opened again",
-    "start": "started",
-    "complete": "completed",
-    "fail": "failed",
-    "stop": "stopped",
-    "retry": "tried again",
-}
+def name_of(kind: Kind) -> str:
+    """What a person calls it."""
+    return _NAMES[kind]
+
+
+def check_can_be_asked(
+    kind: Kind, what: Action | Literal["settings", "save"], config: Mapping[str, Any]
+) -> None:
+    """Raises a sentence for what makes no sense for this kind of job, or for this one."""
+    if kind == "train" or what not in _ONLY_OF_TRAININGS:
+        return
+    if kind == "script" and what == "pause":
+        # It gets a signal; what it saved before is all that it can go on from.
+        if config.get("resumes"):
+            return
+        raise Conflict(
+            "Nothing in this script goes on from a checkpoint, so it cannot be paused; cancel it instead.",
+            code="cannot_resume",
+        )
+    article = "An" if _NAMES[kind][0] in "aeiou" else "A"
+    raise Conflict(
+        f"{article} {_NAMES[kind]} cannot be {_ONLY_OF_TRAININGS[what]}.", code="not_for_this_kind"
+    )

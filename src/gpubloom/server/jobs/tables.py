@@ -11,8 +11,7 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.base import Identified, Table
-from gpubloom.server.jobs.kinds import Kind
-from gpubloom.server.jobs.states import Status, Want
+from gpubloom.server.jobs.states import Kind, Status, Want
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 
@@ -124,7 +123,7 @@ class MetricPoint(Table):
 
 
 class MetricBucket(Table):
-    """Many points in one: what the chart of a long run is drawn from. `buckets.py` has the widths."""
+    """Many points in one: what the chart of a long run is drawn from. `metrics.py` has the widths."""
 
     __tablename__ = "metric_buckets"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012

@@ -1,8 +1,6 @@
-"""The JSON of tasks about a model, and of the trainers that there are.
+"""Tasks about a trained model: evaluate it, export it. Their JSON, their addresses, and queueing them.
 
-Tasks about a model: what they are about, where that lies, and queueing them.
-
-The addresses that ask something of a trained model: evaluate it, export it.
+The playground queues its serve jobs through `create_task` as well.
 """
 
 from dataclasses import dataclass
@@ -19,13 +17,13 @@ from gpubloom.plan import limits
 from gpubloom.plan.tasks import Task, task_from
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
-from gpubloom.server.db.session import WriteSession
+from gpubloom.server.db.database import WriteSession
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import has_model, run_directory
-from gpubloom.server.jobs.kinds import MAX_ATTEMPTS, name_of
 from gpubloom.server.jobs.launch import live_machines
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import JobOut
+from gpubloom.server.jobs.states import MAX_ATTEMPTS, name_of
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project
@@ -162,7 +160,7 @@ def read_task(fields: dict[str, Any]) -> Task:
 
 
 async def _gpus_for(session: AsyncSession, subject: Subject) -> int:
-    """A GPU where there are any; where there may be none, the CPU beside the trainings."""
+    """A GPU where there are any; where there may be none, the side slot of the CPU."""
     if subject.parent is not None and subject.parent.gpus > 0:
         return 1
     machines = [hardware for hardware, _ in await live_machines(session)]
@@ -180,7 +178,7 @@ async def evaluate(
     session: WriteSession,
     settings: CurrentSettings,
 ) -> JobOut:
-    """Measure a trained model beside what it was tuned from; the answer becomes the new job's result."""
+    """Measure a trained model against what it was tuned from; the answer becomes the new job's result."""
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
     fields = {"kind": "evaluate", **body.model_dump(exclude={"checkpoint_id"})}
     job = await create_task(session, principal, subject, fields)
@@ -197,7 +195,7 @@ async def export(
 ) -> JobOut:
     """Write a trained model in the form that others read; its files are downloaded from the new job."""
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
-    # Only whether there is one: the worker writes it beside the task, just before that begins.
+    # Only whether there is one: the worker writes it into the task's folder, just before that begins.
     if body.hub is not None and await open_hub_token(session, settings, principal.id) is None:
         raise Conflict(
             "There is no token for the hub to push with. Store one under Settings first.",

@@ -15,7 +15,7 @@ from gpubloom.providers.registry import provider_names, provider_spec
 from gpubloom.scripts import Detected, Requirements
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.clock import now
-from gpubloom.server.jobs.remote_offers import TakesOffers
+from gpubloom.server.jobs.launch import TakesOffers
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.ml_jobs.schemas import NewMlJob, Overrides
 from gpubloom.server.problems import InvalidInput
@@ -27,7 +27,7 @@ _GIGABYTE = 1 << 30
 
 @dataclass(frozen=True)
 class Placement:
-    """`place` is what a job's row keeps of a rented machine; None: this server's own, with so many GPUs."""
+    """`offer` is what a job's row keeps of a rented machine; None: this server's own, with so many GPUs."""
 
     offer: dict[str, Any] | None
     cost: Span

@@ -12,11 +12,10 @@ from gpubloom.scripts import Requirements
 from gpubloom.scripts.task import ScriptTask
 from gpubloom.scripts.templates import templates
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
-from gpubloom.server.db.session import CurrentDatabase, ReadSession
+from gpubloom.server.db.database import CurrentDatabase, ReadSession
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.launch import live_machines
+from gpubloom.server.jobs.launch import CurrentOfferService, live_machines
 from gpubloom.server.jobs.logs import read_output
-from gpubloom.server.jobs.remote_offers import CurrentOfferService
 from gpubloom.server.jobs.service import get_job
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.ml_jobs import service
@@ -33,7 +32,7 @@ from gpubloom.server.ml_jobs.schemas import (
     TemplateOut,
 )
 from gpubloom.server.ml_jobs.service import SandboxChoice
-from gpubloom.server.offers.routes import CurrentPrices
+from gpubloom.server.offers import CurrentPrices
 from gpubloom.server.problems import MalformedRequest, invalid_fields
 
 router = APIRouter(prefix="/ml-jobs", tags=["script jobs"])

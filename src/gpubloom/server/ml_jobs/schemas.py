@@ -46,7 +46,7 @@ class TakenOffer(SnakeSchema):
 
 
 class Preferences(SnakeSchema):
-    """What must hold of a place, and what is weighed."""
+    """What must hold of an offer, and what is weighed."""
 
     gpus: list[_Name] = Field([], max_length=100, description="Kinds of GPU; empty: any.")
     region: Literal["us", "eu", "asia"] | None = None
@@ -106,7 +106,7 @@ class NewMlJob(SnakeSchema):
     name: Annotated[Line, Field(min_length=1, max_length=120)] | None = None
     project_id: UUID | None = Field(None, description="Without one: the project Scripts, made when needed.")
     provider: _Name | None = Field(
-        None, description="A service, `local` for this server's machine; null: the recommended place."
+        None, description="A service, `local` for this server's machine; null: the recommended offer."
     )
     offer: TakenOffer | None = None
     constraints: Preferences = Preferences()

@@ -13,10 +13,9 @@ from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts import Requirements
 from gpubloom.scripts.task import ScriptTask, script_task
 from gpubloom.server.accounts.principal import Principal
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.jobs import service as jobs
-from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.script_files import write_files
+from gpubloom.server.jobs.files import run_directory, write_files
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.ml_jobs.folder import Folder
 from gpubloom.server.ml_jobs.placement import Placement

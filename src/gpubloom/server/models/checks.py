@@ -1,11 +1,17 @@
-"""Asks a child process what is wrong with a model."""
+"""Checks a model's folder in a child process: a tokenizer and a chat template are a stranger's.
 
+`python -m` this with {"folder": …} on the input writes the report as JSON; `check_folder` starts it.
+"""
+
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from gpubloom.server.storage import children
+from gpubloom.server.storage.children import bound_this_process
 
-_MODULE = "gpubloom.server.models.check_process"
+_MODULE = "gpubloom.server.models.checks"
 # It reads small files and headers; what takes longer is a template that does not want to end.
 _SECONDS = 30
 
@@ -22,3 +28,18 @@ async def check_folder(folder: Path) -> dict[str, Any]:
         )
     except children.ChildFailed as error:
         raise CheckFailed(f"The check did not come to an end. {error}") from error
+
+
+def main() -> None:
+    """One request, one report."""
+    from gpubloom.hub.checking import check_model
+
+    request = json.load(sys.stdin)
+    bound_this_process(cpu_seconds=request["cpu_seconds"])
+    report = json.dumps(check_model(Path(request["folder"])).to_json())
+    # Paths of this machine are nobody's business.
+    sys.stdout.write(report.replace(json.dumps(request["folder"])[1:-1], "the folder") + "\n")
+
+
+if __name__ == "__main__":
+    main()

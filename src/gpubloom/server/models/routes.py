@@ -10,9 +10,8 @@ from fastapi import APIRouter, BackgroundTasks, Request, Response
 
 from gpubloom.hub.catalogue import USUAL_SETTING, catalogue
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
-from gpubloom.server.db.database import Database
+from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession, WriteSession
 from gpubloom.server.db.pages import AskedPage
-from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.models import service
 from gpubloom.server.models.checks import CheckFailed, check_folder
 from gpubloom.server.models.files import (
@@ -28,9 +27,8 @@ from gpubloom.server.models.tables import Model
 from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.projects.data_paths import DataPathRefused
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.children import Readers
+from gpubloom.server.storage.service import Readers, Uses
 from gpubloom.server.storage.uploads import Arriving, UploadOffset, offset_answer, take_piece
-from gpubloom.server.storage.uses import Uses
 
 router = APIRouter(tags=["models"])
 

@@ -9,7 +9,7 @@ from sqlalchemy import Select, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.models.files import model_folder
 from gpubloom.server.models.schemas import NewModel
@@ -17,8 +17,7 @@ from gpubloom.server.models.tables import Model
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.data_paths import DataPathRefused
 from gpubloom.server.settings import Settings
-from gpubloom.server.storage.room import require_room
-from gpubloom.server.storage.uses import FindUse, require_unused
+from gpubloom.server.storage.service import FindUse, require_room, require_unused
 
 
 def visible_to(principal: Principal) -> Select[Model]:

@@ -10,16 +10,15 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
-from gpubloom.server.db.database import Database
-from gpubloom.server.db.session import CurrentDatabase, ReadSession
+from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import JobOut
 from gpubloom.server.playground import service
 from gpubloom.server.playground.endpoint import last_use, read_endpoint
 from gpubloom.server.playground.proxy import forward
-from gpubloom.server.playground.readiness import ready_endpoint, state_of
 from gpubloom.server.playground.schemas import OpenPlayground, PlaygroundOut, Playgrounds
+from gpubloom.server.playground.service import ready_endpoint, state_of
 from gpubloom.server.settings import Settings
 
 router = APIRouter(prefix="/playground", tags=["playground"])

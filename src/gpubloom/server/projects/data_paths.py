@@ -40,7 +40,7 @@ def check_data_files(files: Iterable[Path], settings: Settings) -> None:
             resolved = file.resolve()
         except (OSError, RuntimeError, ValueError) as error:
             raise DataPathRefused("This path cannot be read.") from error
-        # The home folder holds letters, runs and the database; an allowed root around it does not open it.
+        # The home folder holds emails, runs and the database; an allowed root around it does not open it.
         private = resolved.is_relative_to(home) and not resolved.is_relative_to(uploads)
         if private or not any(resolved.is_relative_to(root) for root in roots):
             raise DataPathRefused(

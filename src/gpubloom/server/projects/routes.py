@@ -5,8 +5,8 @@ from uuid import UUID
 from fastapi import APIRouter
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
+from gpubloom.server.db.database import ReadSession, WriteSession
 from gpubloom.server.db.pages import AskedPage
-from gpubloom.server.db.session import ReadSession, WriteSession
 from gpubloom.server.projects import service
 from gpubloom.server.projects.schemas import ProjectIn, ProjectOut, Projects
 

@@ -14,7 +14,7 @@ from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import CloudProvider, Fault
 from gpubloom.providers.registry import ProviderSpec
 from gpubloom.server.accounts.principal import Principal
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.rentals.schemas import ConnectionOut, StorageReady

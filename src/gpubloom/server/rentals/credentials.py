@@ -12,7 +12,7 @@ from gpubloom.providers.cloud import CloudProvider, Fault
 from gpubloom.providers.registry import ProviderSpec
 from gpubloom.server.problems import FieldError, InvalidInput
 from gpubloom.server.rentals.tables import ProviderCredential
-from gpubloom.server.security.sealed import CannotOpen, Vault
+from gpubloom.server.security.secrets import CannotOpen, Vault
 from gpubloom.server.settings import Settings
 
 

@@ -8,15 +8,12 @@ from pydantic import Field
 
 from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
-from gpubloom.server.db.database import Database
-from gpubloom.server.db.session import CurrentDatabase
-from gpubloom.server.jobs.kinds import TOP_LEVEL_KINDS, name_of
-from gpubloom.server.jobs.launch import decide, live_machines
+from gpubloom.server.db.database import CurrentDatabase, Database
+from gpubloom.server.jobs.launch import CurrentOfferService, decide, hardware_of, live_machines, with_estimate
 from gpubloom.server.jobs.present import job_out
-from gpubloom.server.jobs.remote_offers import CurrentOfferService, hardware_of, with_estimate
 from gpubloom.server.jobs.schemas import Dollars, Hours, JobOut, OfferTaken
 from gpubloom.server.jobs.service import get_job, lock_own_job, queue_again, tell_of_change
-from gpubloom.server.jobs.states import after
+from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, after, name_of
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.problems import Conflict
 from gpubloom.server.schema import Schema

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 from gpubloom.providers import registry
 from gpubloom.providers.base import ProviderError
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, SessionPrincipal
-from gpubloom.server.db.session import CurrentDatabase, ReadSession, WriteSession
+from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.rentals import connections
 from gpubloom.server.rentals.credentials import open_provider, seal, usable

@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import CloudProvider, Instance
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.states import ACTIVE

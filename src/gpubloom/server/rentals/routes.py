@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from gpubloom.server.accounts.principal import CurrentPrincipal
-from gpubloom.server.db.session import ReadSession, WriteSession
+from gpubloom.server.db.database import ReadSession, WriteSession
 from gpubloom.server.rentals import service
 from gpubloom.server.rentals.schemas import BudgetIn, BudgetOut, Budgets, Rentals, SpendingOut
 

@@ -9,7 +9,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.principal import Principal
-from gpubloom.server.audit.service import record
+from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.service import lock_own_job
 from gpubloom.server.jobs.tables import TrainingJob

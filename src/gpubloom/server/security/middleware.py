@@ -1,14 +1,10 @@
-"""Refuses bodies that are larger than any honest request, without reading them to their end.
+"""Middleware of every request: the limit of its body, the checks of where it comes from, security headers.
 
-Some addresses take more (`larger`); they read the body after they know whose it is. Uploads are the
-exception: their routes read it piece by piece and count it themselves.
-
-Refuses requests that no honest client sends, before anything else looks at them.
-
-Host: a page of another name that resolves to this machine (DNS rebinding) sends its own name here.
-Origin and Sec-Fetch-Site: a page of another site that posts here says so; browsers do not let it lie.
-
-Response headers that tell browsers to trust this origin with nothing more than it needs.
+`BodyLimit` refuses bodies that are larger than any honest request without reading them to their end; some
+addresses take more (`larger`), and uploads are counted by their own routes. `RequestGuard` checks Host (a
+page of another name that resolves to this machine, DNS rebinding, sends its own name here), Origin and
+Sec-Fetch-Site (a page of another site that posts here says so; browsers do not let it lie).
+`SecurityHeaders` tells browsers to trust this origin with nothing more than it needs.
 """
 
 import re
@@ -21,6 +17,31 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gpubloom.server.problems import Forbidden, MalformedRequest, Problem, TooLarge, problem_response
 
 LARGEST_BODY = 1024 * 1024
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# Inline styles are needed by positioned menus and dialogs; scripts come from files only.
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self'",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
 
 
 class BodyLimit:
@@ -88,9 +109,6 @@ class BodyLimit:
         )
 
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
 class RequestGuard:
     """ASGI middleware that checks Host, Origin and Sec-Fetch-Site."""
 
@@ -136,32 +154,6 @@ def _host_name(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0]
-
-
-# Inline styles are needed by positioned menus and dialogs; scripts come from files only.
-CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'self'",
-        "script-src 'self'",
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data:",
-        "font-src 'self'",
-        "connect-src 'self'",
-        "object-src 'none'",
-        "base-uri 'none'",
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-    )
-)
-
-_HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-}
 
 
 class SecurityHeaders:

@@ -1,9 +1,8 @@
-"""Bounds that a child process sets itself before it touches what strangers made. Standard library only.
-
-Child processes that look at strangers' files and run their templates, so that the server need not.
+"""Child processes that look at strangers' files and run their templates, so that the server need not.
 
 A child gets one JSON request on its input and answers with lines of JSON. It knows no secrets: there are
-none in its environment. It can be ended at any moment.
+none in its environment. It can be ended at any moment. Before it touches what strangers made, it bounds
+itself with `bound_this_process`. Standard library only: a child imports this first, and starts fast.
 """
 
 import asyncio
@@ -14,28 +13,10 @@ import resource
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Annotated, Any, cast
-
-import anyio
-from fastapi import Depends, Request
+from typing import Any
 
 # Address space, not memory in use: libraries reserve much more than they touch.
 _ADDRESS_BYTES = 6 << 30
-
-
-def bound_this_process(*, cpu_seconds: int, politely: bool = False) -> None:
-    """No more than so much memory and time; no core files; `politely` lets everything else go first."""
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    limit = _ADDRESS_BYTES if most == resource.RLIM_INFINITY else min(_ADDRESS_BYTES, most)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if politely:
-        os.nice(10)
-
-
-# Each is a process that may take a few hundred megabytes; whoever asks for one more waits.
-MOST_READERS = 4
 
 # What Python and its libraries need; settings and passwords are not among it.
 _PASSED_ON = (
@@ -47,6 +28,17 @@ _PASSED_ON = (
 _PREFIX_PASSED_ON = "HF_HUB_"
 _LONGEST_LINE = 64 << 20
 _READ = 1 << 18
+
+
+def bound_this_process(*, cpu_seconds: int, politely: bool = False) -> None:
+    """No more than so much memory and time; no core files; `politely` lets everything else go first."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    limit = _ADDRESS_BYTES if most == resource.RLIM_INFINITY else min(_ADDRESS_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if politely:
+        os.nice(10)
 
 
 class ChildFailed(Exception):
@@ -63,13 +55,6 @@ def _environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in _PASSED_ON or name.startswith(_PREFIX_PASSED_ON)
     }
-
-
-def _readers_of(request: Request) -> anyio.CapacityLimiter:
-    return cast("anyio.CapacityLimiter", request.app.state.readers)
-
-
-Readers = Annotated[anyio.CapacityLimiter, Depends(_readers_of)]
 
 
 @contextlib.asynccontextmanager

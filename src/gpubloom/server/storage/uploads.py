@@ -1,10 +1,9 @@
-"""A file that arrives in pieces, each at its byte offset, straight to disk.
+"""Uploads in pieces, each at its byte offset, straight to disk; the same for every kind of file.
 
-It grows under a hidden name and gets its own when the last byte is there and safe on the disk: half a file is
-never seen as a whole one. What has arrived is the size of the hidden file and nothing else, so an upload goes
-on after any crash. Whoever writes holds the hidden file's lock; the kernel frees it with the process.
-
-The headers and answers of an upload in pieces, the same for every kind of file.
+A file grows under a hidden name and gets its own when the last byte is there and safe on the disk: half a
+file is never seen as a whole one. What has arrived is the size of the hidden file and nothing else, so an
+upload goes on after any crash. Whoever writes holds the hidden file's lock; the kernel frees it with the
+process.
 """
 
 import errno
@@ -29,6 +28,18 @@ _PIECE = 1 << 20
 # A client that died without a word must not keep the others out for longer.
 _SILENCE_SECONDS = 60.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+# Larger numbers are no sizes of files, and PostgreSQL could not hold them.
+LARGEST_OFFSET = 2**53
+# As large as pieces usually are.
+_READ_OF_REFUSED = 16 << 20
+_READ_SECONDS = 10.0
+# Where bodies may be of any length: they go to the disk as they come, and each is counted against what was
+# announced.
+UPLOADS = re.compile(r"/api/(datasets/[0-9a-fA-F-]{36}/content|models/[0-9a-fA-F-]{36}/files/[^/]{1,300})")
+UploadOffset = Annotated[
+    int, Header(ge=0, le=LARGEST_OFFSET, description="The byte at which this piece begins.")
+]
 
 
 class WentSilent(Problem):
@@ -209,21 +220,6 @@ def _wrong_offset(received: int) -> Conflict:
         code="wrong_offset",
         headers={OFFSET_HEADER: str(received)},
     )
-
-
-# Larger numbers are no sizes of files, and PostgreSQL could not hold them.
-LARGEST_OFFSET = 2**53
-# As large as pieces usually are.
-_READ_OF_REFUSED = 16 << 20
-_READ_SECONDS = 10.0
-
-# Where bodies may be of any length: they go to the disk as they come, and each is counted against what was
-# announced.
-UPLOADS = re.compile(r"/api/(datasets/[0-9a-fA-F-]{36}/content|models/[0-9a-fA-F-]{36}/files/[^/]{1,300})")
-
-UploadOffset = Annotated[
-    int, Header(ge=0, le=LARGEST_OFFSET, description="The byte at which this piece begins.")
-]
 
 
 async def take_piece(request: Request, file: Arriving, offset: int) -> int:

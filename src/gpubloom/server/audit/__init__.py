@@ -1,1 +1,0 @@
-"""Who did what, when and from where: written once, never changed."""

@@ -1,0 +1,214 @@
+"""Downloads of a job: its finished model and the files that a script made, one by one or as one archive.
+
+The archive is a tar that is never written to disk: weights do not compress, and any byte range of a plain tar
+can be computed from the files. So a broken download continues where it stopped (HTTP Range).
+"""
+
+import re
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+from urllib.parse import quote
+from uuid import UUID
+
+import anyio.to_thread
+from fastapi import APIRouter, Header
+from fastapi.responses import StreamingResponse
+
+from gpubloom.server.accounts.principal import CurrentSettings
+from gpubloom.server.jobs.files import FoundFile, artifacts, model_files, run_directory
+from gpubloom.server.jobs.routes import OwnJobId
+from gpubloom.server.jobs.schemas import ModelFile, ModelFiles
+from gpubloom.server.problems import NotFound, Problem
+from gpubloom.server.settings import Settings
+
+_BLOCK = 512
+_END = b"\0" * (2 * _BLOCK)
+_PIECE = 1 << 18
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some bytes of the archive: given ones, or a file's."""
+
+    size: int
+    content: bytes | None = None
+    file: FoundFile | None = None
+
+
+class TarView:
+    """The archive of some files under one folder name."""
+
+    def __init__(self, files: Sequence[FoundFile], folder: str) -> None:
+        self._parts: list[_Part] = []
+        for file in files:
+            header = tarfile.TarInfo(f"{folder}/{file.name}")
+            header.size = file.size
+            header.mode = 0o644
+            header.mtime = int(file.path.lstat().st_mtime)
+            content = header.tobuf(format=tarfile.PAX_FORMAT)
+            self._parts.append(_Part(len(content), content=content))
+            self._parts.append(_Part(file.size, file=file))
+            padding = -file.size % _BLOCK
+            self._parts.append(_Part(padding, content=b"\0" * padding))
+        self._parts.append(_Part(len(_END), content=_END))
+        self.size = sum(part.size for part in self._parts)
+
+    def read(self, start: int, end: int) -> Iterator[bytes]:
+        """The bytes from `start` up to `end`, in pieces."""
+        position = 0
+        for part in self._parts:
+            first, last = max(start - position, 0), min(end - position, part.size)
+            position += part.size
+            if first >= last:
+                continue
+            if part.content is not None:
+                yield part.content[first:last]
+            elif part.file is not None:
+                yield from _read_file(part.file, first, last)
+
+
+def _read_file(found: FoundFile, first: int, last: int) -> Iterator[bytes]:
+    """Some bytes of a file, in pieces."""
+    with found.open() as file:
+        file.seek(first)
+        left = last - first
+        while left > 0:
+            piece = file.read(min(_PIECE, left))
+            if not piece:
+                raise OSError(f"{found.name} became shorter while it was sent")
+            left -= len(piece)
+            yield piece
+
+
+router = APIRouter(prefix="/training-jobs/{job_id}", tags=["training jobs"])
+
+Range = Annotated[str | None, Header(alias="Range")]
+
+
+class RangeNotSatisfiable(Problem):
+    status, code = 416, "range_not_satisfiable"
+
+
+@router.get("/model")
+async def list_model_files(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
+    """The files of the finished model."""
+    return _listed(await _model_files(settings, job_id), _archive_name("model", job_id))
+
+
+@router.get("/model/archive", response_class=StreamingResponse)
+async def download_archive(
+    job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
+) -> StreamingResponse:
+    """The whole model as one tar archive; a broken download continues with a Range header."""
+    return _archive(await _model_files(settings, job_id), _archive_name("model", job_id), range_)
+
+
+@router.get("/model/files/{path:path}", response_class=StreamingResponse)
+async def download_file(
+    job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
+) -> StreamingResponse:
+    """One file of the model, by the name that the list gives."""
+    file = _named(await _model_files(settings, job_id), path)
+    if file is None:
+        raise NotFound("The model has no such file.")
+    return _whole_or_part(file, range_)
+
+
+async def _model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
+    found = await anyio.to_thread.run_sync(model_files, settings, job_id)
+    if not found:
+        raise NotFound("This job has no finished model.")
+    return found
+
+
+@router.get("/artifacts")
+async def list_artifacts(job_id: OwnJobId, settings: CurrentSettings) -> ModelFiles:
+    """The files that a script wrote or changed, while it runs as well; of other jobs there are none."""
+    return _listed(await _artifact_files(settings, job_id), _archive_name("artifacts", job_id))
+
+
+@router.get("/artifacts/archive", response_class=StreamingResponse)
+async def download_artifacts(
+    job_id: OwnJobId, settings: CurrentSettings, range_: Range = None
+) -> StreamingResponse:
+    """All of them as one tar archive; a broken download continues with a Range header."""
+    files = await _artifact_files(settings, job_id)
+    if not files:
+        raise NotFound("This job has made no files.")
+    return _archive(files, _archive_name("artifacts", job_id), range_)
+
+
+@router.get("/artifacts/files/{path:path}", response_class=StreamingResponse)
+async def download_artifact(
+    job_id: OwnJobId, path: str, settings: CurrentSettings, range_: Range = None
+) -> StreamingResponse:
+    """One of them, by the name that the list gives."""
+    file = _named(await _artifact_files(settings, job_id), path)
+    if file is None:
+        raise NotFound("The job has made no such file.")
+    return _whole_or_part(file, range_)
+
+
+async def _artifact_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
+    return await anyio.to_thread.run_sync(artifacts, run_directory(settings, job_id))
+
+
+def _archive_name(kind: str, job_id: UUID) -> str:
+    return f"{kind}-{str(job_id)[:8]}"
+
+
+def _listed(files: Sequence[FoundFile], name: str) -> ModelFiles:
+    return ModelFiles(
+        items=[ModelFile(path=file.name, size=file.size) for file in files],
+        archive_size=TarView(files, name).size,
+    )
+
+
+def _named(files: Sequence[FoundFile], path: str) -> FoundFile | None:
+    # Looked up in the list, never joined to a folder: no name can lead out of it.
+    return next((file for file in files if file.name == path), None)
+
+
+def _archive(files: Sequence[FoundFile], name: str, range_: str | None) -> StreamingResponse:
+    view = TarView(files, name)
+    return _part_of(view.read, view.size, range_, f"{name}.tar", "application/x-tar")
+
+
+def _whole_or_part(file: FoundFile, range_: str | None) -> StreamingResponse:
+    name = file.name.rpartition("/")[2]
+    return _part_of(partial(_read_file, file), file.size, range_, name, "application/octet-stream")
+
+
+def _part_of(
+    read: Callable[[int, int], Iterator[bytes]], size: int, header: str | None, name: str, media_type: str
+) -> StreamingResponse:
+    """What a Range header asks for of something to download, or all of it."""
+    start, end, partial = _range(header, size)
+    named = f'filename="{name}"' if quote(name) == name else f"filename*=utf-8''{quote(name)}"
+    headers = {
+        "Accept-Ranges": "bytes",
+        "Content-Length": str(end - start),
+        "Content-Disposition": f"attachment; {named}",
+    }
+    if partial:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+    return StreamingResponse(
+        read(start, end), status_code=206 if partial else 200, media_type=media_type, headers=headers
+    )
+
+
+def _range(header: str | None, size: int) -> tuple[int, int, bool]:
+    """One range; anything else asks for the whole, as the standard allows."""
+    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header or "")
+    if found is None or not (found[1] or found[2]):
+        return 0, size, False
+    if not found[1]:
+        start, end = max(0, size - int(found[2])), size
+    else:
+        start, end = int(found[1]), min(size, int(found[2]) + 1 if found[2] else size)
+    if start >= end:
+        raise RangeNotSatisfiable(f"It has {size} bytes.", headers={"Content-Range": f"bytes */{size}"})
+    return start, end, True

@@ -1,0 +1,279 @@
+"""The addresses of prices and offers, and their JSON. Amounts are US dollars."""
+
+from datetime import date
+from typing import Annotated, Literal, cast
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import Field
+
+from gpubloom.offers import Constraints, Need, PriceTable, offers
+from gpubloom.offers.offer import Priority
+from gpubloom.offers.prices import STALE_AFTER, Availability, Granularity, PriceKind
+from gpubloom.scripts import Checkpoints, Detected, Requirements
+from gpubloom.server.clock import now
+from gpubloom.server.db.database import ReadSession
+from gpubloom.server.problems import InvalidInput
+from gpubloom.server.rentals.price_book import PriceBook
+from gpubloom.server.schema import Flag, Line, Number, Schema, Whole
+
+_Name = Annotated[Line, Field(min_length=1, max_length=100)]
+_Names = Annotated[list[_Name], Field(max_length=100)]
+_Amount = Annotated[Number, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class NeedIn(Schema):
+    """What a job needs, as a person says it."""
+
+    memory_gb: Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False, description="Of one GPU.")]
+    hours: Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = Field(
+        None, description="On GPUs of the kind referenceGpu."
+    )
+    operations: Annotated[Number, Field(gt=0, le=1e30, allow_inf_nan=False)] | None = Field(
+        None, description="Floating-point operations of the whole run, instead of hours."
+    )
+    reference_gpu: _Name | None = Field(None, description="None: the smallest usual GPU that holds the job.")
+    gpus: Annotated[Whole, Field(ge=1, le=1_024)] = 1
+    multi_node: Flag = False
+    interactive: Flag = False
+    bf16: Flag = False
+    resumes: Flag = Field(True, description="Whether it goes on from a checkpoint after it was ended.")
+    disk_gb: _Amount = 50.0
+    data_gb: _Amount = 1.0
+
+    def need(self) -> Need:
+        return Need.of(**self.model_dump())
+
+
+class ConstraintsIn(Schema):
+    """What must hold, and what is weighed."""
+
+    providers: _Names = Field([], description="Empty: any.")
+    engines: _Names = Field([], description="Engines that are set up: skypilot.")
+    gpus: _Names = Field([], description="Empty: any.")
+    region: Literal["us", "eu", "asia"] | None = None
+    max_cost: _Amount | None = None
+    max_hourly: _Amount | None = None
+    max_hours: _Amount | None = None
+    spot: Flag = True
+    credits: Annotated[dict[_Name, _Amount], Field(max_length=100)] = Field(
+        {}, description="What is left at a service, by its name."
+    )
+    priority: Priority = "balanced"
+
+    def constraints(self) -> Constraints:
+        return Constraints(
+            providers=frozenset(self.providers),
+            engines=frozenset(self.engines),
+            gpus=frozenset(self.gpus),
+            region=self.region,
+            max_cost=self.max_cost,
+            max_hourly=self.max_hourly,
+            max_hours=self.max_hours,
+            spot=self.spot,
+            credits=self.credits,
+            priority=self.priority,
+        )
+
+
+class ScriptCheckpoints(Checkpoints):
+    """How a script saves and resumes; jobs have checkpoints of their own, and a description one name each."""
+
+
+class ScriptRequirements(Requirements):
+    """What was found in a script, in the words of `gpubloom.scripts`."""
+
+    checkpoints: Detected[ScriptCheckpoints] | None = None  # type: ignore[assignment]
+
+
+class AskForOffers(Schema):
+    """Either what was found in a script, as it was answered, or what a person says."""
+
+    requirements: ScriptRequirements | None = None
+    needs: NeedIn | None = None
+    constraints: ConstraintsIn = ConstraintsIn()
+
+
+class SpanOut(Schema):
+    low: float
+    likely: float
+    high: float
+
+
+class CostOut(Schema):
+    """By what it is for."""
+
+    compute: SpanOut
+    storage: SpanOut
+    network: SpanOut
+    start_up: SpanOut
+    total: SpanOut
+
+
+class NeedOut(Schema):
+    """What was reckoned with."""
+
+    memory_gb: SpanOut
+    hours: SpanOut
+    reference_gpu: str
+    gpus: int
+    multi_node: bool
+    interactive: bool
+    bf16: bool
+    resumes: bool
+    assumed: list[str]
+
+
+class OfferOut(Schema):
+    """One way to run the job. `assumed` names figures that nobody read anywhere."""
+
+    provider: str
+    title: str
+    gpu: str
+    gpus: int
+    memory_gb: float
+    kind: PriceKind
+    region: str | None
+    hourly: SpanOut
+    cost: CostOut
+    hours: SpanOut
+    wait_hours: SpanOut
+    relaunches: int
+    availability: Availability
+    unattended: bool
+    interactive: bool
+    features: list[str]
+    cautions: list[str]
+    assumed: list[str]
+    stale: bool
+    source: str
+    read_on: date
+    recommended: bool
+    reasons: list[str]
+
+
+class ExcludedOut(Schema):
+    """What was not offered, and why."""
+
+    provider: str
+    title: str
+    gpu: str
+    gpus: int
+    kind: PriceKind
+    reason: str
+
+
+class OffersOut(Schema):
+    """The recommended one first. `archetype`: the kind of work; `usual`: the service it usually goes to."""
+
+    need: NeedOut
+    offers: list[OfferOut]
+    excluded: list[ExcludedOut]
+    archetype: str | None
+    usual: str | None
+
+
+class PriceOut(Schema):
+    provider: str
+    gpu: str
+    gpus: int
+    memory_gb: float
+    region: str | None
+    kind: PriceKind
+    hourly: float
+    hourly_high: float | None
+    source: str
+    read_on: date
+    effective_from: date | None
+    assumed: bool
+    stale: bool
+
+
+class ProviderOut(Schema):
+    """What is known of a service. `assumed` names fields that nobody read anywhere."""
+
+    name: str
+    title: str
+    source: str
+    read_on: date
+    through: str | None
+    billing: Granularity
+    start_up_seconds: SpanOut
+    queue_seconds: SpanOut
+    storage_gb_month: SpanOut
+    egress_gb: SpanOut
+    cpu_and_memory_hourly: SpanOut
+    longest_hours: float | None
+    pause: bool
+    unattended: bool
+    interactive: bool
+    runs_scripts: bool
+    multi_node: bool
+    regions: list[str]
+    features: list[str]
+    notes: list[str]
+    assumed: list[str]
+
+
+class PricesOut(Schema):
+    prices: list[PriceOut]
+    providers: list[ProviderOut]
+    stale_after_days: int
+
+
+router = APIRouter(tags=["offers"])
+
+
+async def _prices_of(request: Request, session: ReadSession) -> PriceTable:
+    book = cast("PriceBook", request.app.state.prices)
+    return await book.current(session)
+
+
+CurrentPrices = Annotated[PriceTable, Depends(_prices_of)]
+_SHOWN = ProviderOut.model_fields.keys() - {"name"}
+
+
+@router.get("/prices")
+async def list_prices(prices: CurrentPrices) -> PricesOut:
+    """All prices that offers are made from, with where and when they were read."""
+    at = now()
+    return PricesOut(
+        prices=[
+            PriceOut(
+                **row.model_dump(exclude={"confidence", "availability"}),
+                assumed=row.assumed,
+                stale=row.stale(at),
+            )
+            for row in prices.rows
+        ],
+        providers=[
+            ProviderOut.model_validate({**facts.model_dump(include=_SHOWN), "name": name})
+            for name, facts in prices.providers.items()
+        ],
+        stale_after_days=STALE_AFTER.days,
+    )
+
+
+@router.post("/offers")
+async def make_offers(body: AskForOffers, prices: CurrentPrices) -> OffersOut:
+    """Where a job could run and what that would cost; nothing is started or stored."""
+    need = _need(body)
+    found = offers(need, prices=prices, now=now(), constraints=body.constraints.constraints())
+    return OffersOut(
+        need=NeedOut.model_validate(need),
+        offers=[OfferOut.model_validate(offer) for offer in found.offers],
+        excluded=[ExcludedOut.model_validate(each) for each in found.excluded],
+        archetype=found.choice.archetype if found.choice else None,
+        usual=found.choice.usual if found.choice else None,
+    )
+
+
+def _need(body: AskForOffers) -> Need:
+    field = "needs" if body.requirements is None else "requirements"
+    try:
+        if body.needs is not None and body.requirements is None:
+            return body.needs.need()
+        if body.requirements is not None and body.needs is None:
+            return Need.from_requirements(body.requirements)
+    except ValueError as problem:
+        raise InvalidInput.for_field(field, str(problem)) from None
+    raise InvalidInput.for_field("needs", "Give either requirements or needs.")

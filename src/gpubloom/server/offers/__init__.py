@@ -1,1 +1,0 @@
-"""What GPUs cost where, over HTTP. Nothing is stored: an offer is computed from what is asked."""

@@ -1,0 +1,157 @@
+"""The addresses of people's own scripts: what they need of a machine, and notebooks of them.
+
+Nothing is run and nothing is kept. Reading a script takes a moment of computing: in a thread, two at a time.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Generic, Literal, TypeVar
+
+import anyio
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from gpubloom.providers.colab.notebook import colab_notebook
+from gpubloom.scripts import ScriptProblem, detect, from_notebook, to_notebook
+from gpubloom.scripts.requirements import Confidence
+from gpubloom.server.problems import InvalidInput
+from gpubloom.server.schema import Schema, Storable
+
+Value = TypeVar("Value")
+# A notebook with its outputs is longer than its script; the body as a whole is limited as well.
+_MOST_CHARACTERS = 1_000_000
+SourceText = Annotated[str, Field(max_length=_MOST_CHARACTERS), Storable]
+Word = Annotated[str, Field(max_length=1_000), Storable]
+FileName = Annotated[str, Field(min_length=1, max_length=300), Storable]
+
+
+class ScriptIn(Schema):
+    """A script or a notebook, the files beside it by name, and its command line."""
+
+    script: SourceText
+    files: dict[FileName, SourceText] = Field({}, max_length=50)
+    arguments: list[Word] = Field([], max_length=100)
+
+
+class ColabNotebookIn(ScriptIn):
+    """A script for Colab. `packages`: null takes what it seems to need."""
+
+    entry: FileName = "train.py"
+    packages: list[Word] | None = Field(None, max_length=100)
+    name: Annotated[str, Field(min_length=1, max_length=100), Storable] | None = None
+    gpu: Literal["T4", "L4", "A100", "H100"] = "T4"
+
+
+class ScriptText(Schema):
+    """A script."""
+
+    script: SourceText
+
+
+class NotebookText(Schema):
+    """A notebook's file: JSON in a string."""
+
+    notebook: SourceText
+
+
+class EvidenceOut(Schema):
+    """A line of the script, or of a file beside it; line 0 is its command line."""
+
+    line: int
+    text: str
+    file: str | None
+
+
+class DetectedOut(Schema, Generic[Value]):
+    """A value: stated by the script, derived from what it says, or assumed; and the lines it rests on."""
+
+    value: Value
+    confidence: Confidence
+    evidence: list[EvidenceOut]
+    reason: str | None
+
+
+class CheckpointsOut(Schema):
+    """How a script saves, and how it goes on from there."""
+
+    saves_with: str | None
+    folder: str | None
+    resumes_with: str | None
+    resume_arguments: list[str]
+
+
+class RequirementsOut(Schema):
+    """What a script needs. Memory is per GPU; hours are with `gpus` GPUs of `referenceGpu`."""
+
+    purpose: DetectedOut[Literal["train", "infer", "other"]]
+    frameworks: list[DetectedOut[str]]
+    packages: list[DetectedOut[str]]
+    models: list[DetectedOut[str]]
+    datasets: list[DetectedOut[str]]
+    trackers: list[DetectedOut[str]]
+    parallelism: list[DetectedOut[str]]
+    method: DetectedOut[Literal["full", "lora", "qlora"]] | None
+    parameters: DetectedOut[int] | None
+    batch: DetectedOut[int] | None
+    accumulation: DetectedOut[int] | None
+    sequence: DetectedOut[int] | None
+    dtype: DetectedOut[str] | None
+    iterations: DetectedOut[int] | None
+    epochs: DetectedOut[int] | None
+    gpus: DetectedOut[int]
+    multi_node: DetectedOut[bool]
+    interactive: DetectedOut[bool]
+    gpu_memory_gb: DetectedOut[float]
+    duration_hours: DetectedOut[float]
+    reference_gpu: str | None
+    operations: DetectedOut[float] | None
+    checkpoints: DetectedOut[CheckpointsOut] | None
+    writes_tensorboard: DetectedOut[bool]
+    notes: list[str]
+
+
+router = APIRouter(tags=["scripts"])
+
+MOST_AT_ONCE = 2
+Result = TypeVar("Result")
+
+
+@router.post("/requirements")
+async def find_requirements(request: Request, body: ScriptIn) -> RequirementsOut:
+    """What a script or notebook needs, from its text alone: every value with its line and how sure it is."""
+    found = await _read(
+        request, "script", lambda: detect(body.script, files=body.files, arguments=body.arguments)
+    )
+    return RequirementsOut.model_validate(found)
+
+
+@router.post("/scripts/to-notebook")
+async def make_notebook(request: Request, body: ScriptText) -> NotebookText:
+    """A notebook of a script, cut into cells between its statements."""
+    return NotebookText(notebook=await _read(request, "script", lambda: to_notebook(body.script)))
+
+
+@router.post("/scripts/from-notebook")
+async def make_script(request: Request, body: NotebookText) -> ScriptText:
+    """The script of a notebook; what is no Python in it becomes comments."""
+    return ScriptText(script=await _read(request, "notebook", lambda: from_notebook(body.notebook)))
+
+
+@router.post("/scripts/colab-notebook")
+async def make_colab_notebook(request: Request, body: ColabNotebookIn) -> NotebookText:
+    """A notebook that runs a script in Colab: Drive, packages, a look for a GPU, the script, its results."""
+    files = {**body.files, body.entry: body.script}
+
+    def make() -> str:
+        made = colab_notebook(files, body.entry, body.arguments, body.packages, name=body.name, gpu=body.gpu)
+        return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+    return NotebookText(notebook=await _read(request, "script", make))
+
+
+async def _read(request: Request, field: str, read: Callable[[], Result]) -> Result:
+    try:
+        return await anyio.to_thread.run_sync(read, limiter=request.app.state.script_readers)
+    except ScriptProblem as problem:
+        raise InvalidInput.for_field(field, str(problem)) from None
