@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows: names, and what must not be in the tree."""
+"""Rules of the repository that no linter knows: names, and what must not be in the tree."""
 
 import json
 import re

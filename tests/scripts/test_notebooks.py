@@ -25,7 +25,7 @@ def notebook_of(*cells: tuple[str, str]) -> str:
 
 
 @pytest.mark.parametrize("name", SCRIPTS, ids=str)
-def test_a_script_comes_back_to_the_letter(name: Path) -> None:
+def test_a_script_comes_back_unchanged(name: Path) -> None:
     text = (EXAMPLES / name).read_text()
     notebook = to_notebook(text)
     nbformat.validate(json.loads(notebook))

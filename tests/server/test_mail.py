@@ -31,7 +31,7 @@ def mailbox() -> Iterator[tuple[Mailbox, int]]:
     controller.stop()
 
 
-def test_letters_go_through_the_mail_server(
+def test_emails_go_through_the_mail_server(
     installation: Installation, member: User, mailbox: tuple[Mailbox, int]
 ) -> None:
     box, port = mailbox
@@ -55,7 +55,7 @@ def test_a_password_is_not_sent_to_a_mail_server_without_tls(
     assert len(installation.sent_emails()) == 1
 
 
-def test_a_letter_is_kept_when_the_mail_server_is_away(installation: Installation, member: User) -> None:
+def test_an_email_is_kept_when_the_mail_server_is_down(installation: Installation, member: User) -> None:
     with installation.serve(smtp_url=f"smtp://127.0.0.1:{free_port()}") as server:
         answer = server.stranger.post("/api/auth/password/forgot", json={"email": member.email})
     assert answer.status_code == 202

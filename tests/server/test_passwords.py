@@ -9,7 +9,7 @@ from tests.server.installation import PASSWORD, PASSWORD_HASH, Installation, Ser
 NEW = "another walk in that garden"
 
 
-def test_a_forgotten_password_is_replaced_by_letter_and_every_browser_signed_out(
+def test_a_forgotten_password_is_replaced_by_email_and_every_browser_signed_out(
     server: Server, installation: Installation, member: User
 ) -> None:
     signed_in = server.signed_in(member)
@@ -45,7 +45,7 @@ def test_a_refused_new_password_leaves_the_link_unspent(
     assert server.stranger.post("/api/auth/password/reset", json={**body, "password": NEW}).status_code == 204
 
 
-def test_a_disabled_account_gets_no_letter_and_cannot_use_one(
+def test_a_disabled_account_gets_no_email_and_cannot_use_one(
     server: Server, installation: Installation
 ) -> None:
     user = installation.add_user("Eve", disabled=True)

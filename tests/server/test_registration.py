@@ -29,7 +29,7 @@ def test_sign_up_is_closed_unless_the_operator_opens_it(
     assert installation.sent_emails() == []
 
 
-def test_sign_up_leads_through_the_letter_to_a_signed_in_member(
+def test_sign_up_leads_through_the_email_to_a_signed_in_member(
     open_server: Server, installation: Installation
 ) -> None:
     stranger = open_server.stranger
@@ -42,7 +42,7 @@ def test_sign_up_leads_through_the_letter_to_a_signed_in_member(
     assert installation.actions() == ["user.signed_up", "user.email_verified"]
 
 
-def test_the_letter_lies_in_the_outbox_readable_by_the_owner_only(
+def test_the_email_lies_in_the_outbox_readable_by_the_owner_only(
     open_server: Server, installation: Installation
 ) -> None:
     open_server.stranger.post("/api/auth/sign-up", json=NEW)
@@ -84,7 +84,7 @@ def test_asking_too_often_is_refused_alike_for_known_and_unknown_addresses(
     assert len([mail for mail in installation.sent_emails() if "unverified@" in mail["To"]]) == 5
 
 
-def test_asking_too_often_leaves_the_last_letter_working(
+def test_asking_too_often_leaves_the_last_email_working(
     open_server: Server, installation: Installation, member: User
 ) -> None:
     for _ in range(7):
@@ -93,7 +93,7 @@ def test_asking_too_often_leaves_the_last_letter_working(
     assert open_server.stranger.post("/api/auth/password/reset", json=body).status_code == 204
 
 
-def test_an_existing_account_is_told_by_letter_that_it_exists(
+def test_an_existing_account_is_told_by_email_that_it_exists(
     open_server: Server, installation: Installation, member: User
 ) -> None:
     open_server.stranger.post("/api/auth/sign-up", json={**NEW, "email": member.email, "name": "Impostor"})
@@ -129,7 +129,7 @@ def test_a_newer_confirmation_link_replaces_the_older(
     assert open_server.stranger.post("/api/auth/verify", json={"token": newer}).status_code == 200
 
 
-def test_a_confirmed_address_gets_no_more_confirmation_letters(
+def test_a_confirmed_address_gets_no_more_confirmation_emails(
     open_server: Server, installation: Installation, member: User
 ) -> None:
     open_server.stranger.post("/api/auth/verify/resend", json={"email": member.email})
@@ -190,7 +190,7 @@ def test_what_is_no_email_address_is_refused(email: object) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.from_regex(EMAIL_PATTERN, fullmatch=True).filter(lambda text: len(text) <= 254))
-def test_the_letter_goes_to_exactly_the_address_that_was_given(email: str) -> None:
+def test_the_email_goes_to_exactly_the_address_that_was_given(email: str) -> None:
     accepted = SignUp.model_validate({**NEW, "email": email}).email
     assert accepted == email.lower()
     message = EmailMessage()

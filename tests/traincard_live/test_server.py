@@ -92,7 +92,7 @@ def test_whatever_changes_the_run_takes_the_token(served: Served) -> None:
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://localhost"])
-def test_a_page_of_another_origin_may_neither_steer_nor_look(
+def test_a_page_of_another_origin_may_neither_read_nor_control(
     served: Served, view: Callable[..., Viewer], origin: str
 ) -> None:
     before = ControlFile(served.run_dir).read().version

@@ -69,9 +69,9 @@ class Callbacks:
                 continue
             try:
                 method(*given)
-            except plugins.StopTraining as wish:
+            except plugins.StopTraining as request:
                 self.has_stopped = True
-                said = f": {wish}" if str(wish) else ""
+                said = f": {request}" if str(request) else ""
                 self._reporter.log(f"{plugins.title('callbacks', name)} ends the training{said}")
             except Exception as problem:  # noqa: BLE001 - whatever a watcher does, the training goes on
                 del self._watching[name]

@@ -128,7 +128,7 @@ def test_matrices_are_rounded_and_norms_stay_exact(
         assert torch.equal(values, expected if expected.ndim == 1 else expected.to(kind).float()), name
 
 
-def test_llama_3_frequencies_are_divided_as_transformers_divides_them(tiny: Make) -> None:
+def test_llama_3_frequencies_are_scaled_as_transformers_scales_them(tiny: Make) -> None:
     from transformers import AutoConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 

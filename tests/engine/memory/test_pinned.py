@@ -1,4 +1,4 @@
-"""Host buffers: their size, their life, and how they are pinned. CUDA is a stand-in unless there is a GPU."""
+"""Host buffers: their size, their life, and how they are pinned. CUDA is a fake unless there is a GPU."""
 
 import ctypes
 import gc
@@ -102,7 +102,7 @@ def test_pinned_memory_without_a_gpu_is_refused() -> None:
         host_buffer(10, torch.float32, host_memory=True)
 
 
-class StandInCuda:
+class FakeCuda:
     """What torch.cuda.cudart() offers, as the CUDA manual describes it."""
 
     def __init__(self, status: int = 0) -> None:
@@ -128,15 +128,15 @@ class StandInCuda:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> StandInCuda:
-    stand_in = StandInCuda()
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    fake = FakeCuda()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(host_memory, "_cudart", lambda: stand_in)
+    monkeypatch.setattr(host_memory, "_cudart", lambda: fake)
     monkeypatch.setattr(host_memory, "_take_error", lambda: None)
-    return stand_in
+    return fake
 
 
-def test_all_of_a_pinned_buffer_is_registered_until_its_last_view_is_gone(cuda: StandInCuda) -> None:
+def test_all_of_a_pinned_buffer_is_registered_until_its_last_view_is_gone(cuda: FakeCuda) -> None:
     buffer = host_buffer(3 * MIB + 1, torch.bfloat16, host_memory=True)
     assert cuda.registered == {buffer.data_ptr(): 6 * MIB + mmap.PAGESIZE}
     view = buffer[5:]
@@ -148,7 +148,7 @@ def test_all_of_a_pinned_buffer_is_registered_until_its_last_view_is_gone(cuda: 
 
 
 def test_all_pages_of_a_pinned_buffer_are_in_memory_when_it_is_registered(
-    cuda: StandInCuda, monkeypatch: pytest.MonkeyPatch
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
 
@@ -165,12 +165,12 @@ def test_all_pages_of_a_pinned_buffer_are_in_memory_when_it_is_registered(
     assert found == [70 * MIB]
 
 
-def test_a_plain_buffer_is_not_registered(cuda: StandInCuda) -> None:
+def test_a_plain_buffer_is_not_registered(cuda: FakeCuda) -> None:
     host_buffer(10, torch.float32, host_memory=False)
     assert cuda.mapped_when_unregistered == []
 
 
-def test_a_refusal_to_pin_names_the_bytes_and_the_limit_and_keeps_nothing(cuda: StandInCuda) -> None:
+def test_a_refusal_to_pin_names_the_bytes_and_the_limit_and_keeps_nothing(cuda: FakeCuda) -> None:
     cuda.status = 2
     with pytest.raises(PinningRefused, match=r"67,108,864 bytes.*out of memory.*`ulimit -l`"):
         host_buffer(16 * MIB, torch.float32, host_memory=True)
@@ -179,7 +179,7 @@ def test_a_refusal_to_pin_names_the_bytes_and_the_limit_and_keeps_nothing(cuda: 
     assert not is_mapped(cuda.asked[0])
 
 
-def test_a_forked_child_does_not_unregister_its_parents_memory(cuda: StandInCuda) -> None:
+def test_a_forked_child_does_not_unregister_its_parents_memory(cuda: FakeCuda) -> None:
     buffer = host_buffer(MIB, torch.float32, host_memory=True)
     address = buffer.data_ptr()
     host_memory._forget(address, True, os.getpid() + 1)

@@ -123,7 +123,7 @@ def conducted(tmp_path: Path, *scripts: str, most_restarts: int = 0) -> int:
     ).launch()
 
 
-def test_a_companion_that_raises_ends_the_run_with_its_words(
+def test_an_error_of_a_worker_process_ends_the_run_with_its_message(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = "import json,os,pathlib;pathlib.Path(os.environ['TORCHELASTIC_ERROR_FILE']).write_text("
@@ -132,7 +132,7 @@ def test_a_companion_that_raises_ends_the_run_with_its_words(
     assert capfd.readouterr().err.splitlines() == ["Rank 1 ended with code 1: OSError: no room"]
 
 
-def test_a_companion_that_refuses_its_input_ends_the_run_as_refused_at_once(tmp_path: Path) -> None:
+def test_a_worker_process_that_rejects_its_input_ends_the_run_at_once(tmp_path: Path) -> None:
     # Were the other one waited for, this test would run out of time.
     assert conducted(tmp_path, "import time; time.sleep(3600)", "raise SystemExit(2)") == 2
 

@@ -88,7 +88,7 @@ def test_a_demo_can_be_started_again_with_the_config_it_was_given(ada: Browser) 
     assert answer.json()["config"]["data"] == first["config"]["data"]
 
 
-def test_the_sample_job_runs_where_its_gpu_is_and_is_refused_elsewhere(
+def test_the_sample_job_runs_where_its_gpu_is_and_is_rejected_without_it(
     installation: Installation, ada: Browser, text: Path
 ) -> None:
     body = {

@@ -62,7 +62,7 @@ def test_output_that_is_a_link_is_not_shown(
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("path", ["checkpoints/link", "checkpoints/..", "/"])
-def test_a_checkpoint_that_lies_elsewhere_cannot_be_exported(
+def test_a_checkpoint_in_a_remote_store_cannot_be_exported(
     installation: Installation, member: User, ada: Browser, outside: Path, path: str
 ) -> None:
     training = add_training(installation, member, status="running")

@@ -16,7 +16,7 @@ from tests.server.jobs.recorded import add_job
 from tests.server.playground.fake_serve import FakeServe, fake_serve
 
 
-class House:
+class LiveApp:
     """A server with one person, their token, and a playground whose process is the test's."""
 
     def __init__(self, home: Path, process: FakeServe) -> None:
@@ -40,60 +40,60 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def app(tmp_path: Path) -> Iterator[LiveApp]:
     with fake_serve() as process:
-        house = House(tmp_path / "home", process)
-        with live_server(house.home) as server:
-            house.move_in(server)
-            yield house
+        app = LiveApp(tmp_path / "home", process)
+        with live_server(app.home) as server:
+            app.move_in(server)
+            yield app
 
 
-def test_words_arrive_when_they_are_written_and_survive_a_restart_of_the_server(house: House) -> None:
+def test_words_arrive_when_they_are_written_and_survive_a_restart_of_the_server(app: LiveApp) -> None:
     with (
-        house.client() as client,
-        client.stream("POST", "/v1/chat/completions", json=house.body("slow", stream=True)) as answer,
+        app.client() as client,
+        client.stream("POST", "/v1/chat/completions", json=app.body("slow", stream=True)) as answer,
     ):
         lines = (line for line in answer.iter_lines() if line)
         assert "One" in next(lines), "the process has not written the second word yet"
-        house.process.go.release()
+        app.process.go.release()
         assert " two" in next(lines)
-        house.process.go.release()
+        app.process.go.release()
         assert [" three" in next(lines), next(lines)] == [True, "data: [DONE]"]
-    house.server.process.terminate()
-    house.server.process.wait(timeout=60)
-    with live_server(house.home) as again:
-        house.server = again
-        with house.client() as client:
-            answered = client.post("/v1/chat/completions", json=house.body("hello", stream=False))
+    app.server.process.terminate()
+    app.server.process.wait(timeout=60)
+    with live_server(app.home) as again:
+        app.server = again
+        with app.client() as client:
+            answered = client.post("/v1/chat/completions", json=app.body("hello", stream=False))
         assert answered.json()["choices"][0]["message"]["content"] == "One two three"
 
 
-def test_when_the_client_leaves_the_process_is_told_so(house: House) -> None:
-    with house.client() as client:
-        with client.stream("POST", "/v1/chat/completions", json=house.body("slow", stream=True)) as answer:
+def test_when_the_client_leaves_the_process_is_told_so(app: LiveApp) -> None:
+    with app.client() as client:
+        with client.stream("POST", "/v1/chat/completions", json=app.body("slow", stream=True)) as answer:
             assert "One" in next(answer.iter_lines())
         # The process notices when it writes into the closed connection.
         deadline = time.monotonic() + 60
-        while not house.process.left.is_set():
+        while not app.process.left.is_set():
             assert time.monotonic() < deadline, "the process still writes for nobody"
-            house.process.go.release()
+            app.process.go.release()
             time.sleep(0.1)
-        house.process.left.clear()
+        app.process.left.clear()
         # Nothing was sent yet: an answer in one piece is still being written.
         with pytest.raises(httpx2.TimeoutException):
-            client.post("/v1/chat/completions", json=house.body("slow", stream=False), timeout=1)
-        assert house.process.left.wait(60)
+            client.post("/v1/chat/completions", json=app.body("slow", stream=False), timeout=1)
+        assert app.process.left.wait(60)
 
 
-def test_openais_client_streams_completes_and_reads_errors(house: House) -> None:
+def test_openais_client_streams_completes_and_reads_errors(app: LiveApp) -> None:
     with openai.OpenAI(
-        base_url=f"{house.server.address}/v1", api_key=house.token, max_retries=0, timeout=60
+        base_url=f"{app.server.address}/v1", api_key=app.token, max_retries=0, timeout=60
     ) as client:
-        assert [model.id for model in client.models.list()] == [str(house.job.id)]
+        assert [model.id for model in client.models.list()] == [str(app.job.id)]
         messages = json.loads('[{"role": "user", "content": "hello"}]')
         stream = client.chat.completions.create(model="tune", messages=messages, stream=True)
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "One two three"
-        whole = client.completions.create(model=f"{house.job.id}:base", prompt="hello")
+        whole = client.completions.create(model=f"{app.job.id}:base", prompt="hello")
         assert whole.choices[0].text == "One two three"
         with pytest.raises(openai.NotFoundError, match="There is no model 'other'"):
             client.chat.completions.create(model="other", messages=messages)

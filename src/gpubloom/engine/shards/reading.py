@@ -63,13 +63,13 @@ class ShardFolder:
             raise self._damaged(f"{file} has the sha256 checksum {actual[:16]}…, but checksums.json {said}")
 
     def _read(self, file: str, wanted: Mapping[str, Stretch], flat_of: Callable[[Stretch], Tensor]) -> None:
-        reader, rooms = self._open(file), _Rooms()
+        reader, buffers = self._open(file), _ReadBuffers()
         try:
             for entry in reader.entries:
                 stretch = wanted[entry.name]
                 flat = flat_of(stretch)[stretch.start : stretch.start + stretch.length]
                 for target in torch.split(flat, _PIECE_LENGTH):
-                    room = rooms.beside(target)
+                    room = buffers.for_target(target)
                     reader.read_into(bytes_of(room))
                     if room is not target:
                         target.copy_(room)
@@ -110,13 +110,13 @@ class ShardFolder:
         return ValueError(f"{self._path} is damaged: {what}; {self._advice}")
 
 
-class _Rooms:
+class _ReadBuffers:
     """Where bytes are read to: straight into host memory, or into one of two buffers for a device."""
 
     def __init__(self) -> None:
         self._buffers: list[Tensor] = []
 
-    def beside(self, target: Tensor) -> Tensor:
+    def for_target(self, target: Tensor) -> Tensor:
         if target.device.type == "cpu":
             return target
         # Two take turns: the one before is still being hashed.

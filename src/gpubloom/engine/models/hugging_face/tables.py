@@ -111,7 +111,7 @@ class _Recorder:
     def run(self) -> Recording:
         self._give_small_weights()
         for layer in self._layers:
-            layer.forward = self._stand_in(layer.forward)
+            layer.forward = self._recording_placeholder(layer.forward)
         with torch.no_grad(), quiet_transformers(), recorded_windows(self._parts.implementation) as window_of:
             self._window_of = window_of
             for module in self._outer_modules():
@@ -174,10 +174,10 @@ class _Recorder:
         self._calls.append(TableCall(module, tuple(inputs[2:]), tuple(by_name.items())))
         self._made.append(tensors)
 
-    def _stand_in(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _recording_placeholder(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(forward)
 
-        def stand_in(*arguments: Any, **by_name: Any) -> Any:
+        def placeholder(*arguments: Any, **by_name: Any) -> Any:
             bound = signature.bind(*arguments, **by_name).arguments
             for parameter in signature.parameters.values():
                 if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -193,7 +193,7 @@ class _Recorder:
             self._outputs.append(y_BTD)
             return (y_BTD, None) if self._returns_tuple else y_BTD
 
-        return stand_in
+        return placeholder
 
     def _known(self, name: str, value: Any) -> Argument:
         window = self._window_of(value)

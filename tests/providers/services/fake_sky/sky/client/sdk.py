@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 from sky import exceptions
 
-FOLDER = pathlib.Path(os.environ["SKY_STAND_IN"])
+FOLDER = pathlib.Path(os.environ["FAKE_SKY"])
 
 
 class Status(enum.Enum):
@@ -124,7 +124,7 @@ def launch(task, cluster_name, down, idle_minutes_to_autostop):
         "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": str(machine),
         "BLOOM_JOB_FOLDER": str(machine / "job"),
-        "RENTED_MACHINE": os.environ["SKY_STAND_IN_MARK"],
+        "RENTED_MACHINE": os.environ["FAKE_SKY_MARK"],
         **task.secrets,
     }
     (machine / "run.sh").write_text(task.config["run"])

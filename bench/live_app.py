@@ -1,4 +1,4 @@
-"""A real house for benchmarks: `bloom up` with its own home folder, and an account to use it with."""
+"""A running app for benchmarks: `bloom up` with its own home folder, and an account to use it with."""
 
 import os
 import re
@@ -19,8 +19,8 @@ TEXT = "To be, or not to be, that is the question: whether 'tis nobler in the mi
 
 
 @dataclass
-class House:
-    """A running house and a signed-in client."""
+class LiveApp:
+    """A running app and a signed-in client."""
 
     home: Path
     client: httpx2.Client
@@ -55,7 +55,7 @@ class House:
 
 
 @contextmanager
-def open_house() -> Iterator[House]:
+def start_app() -> Iterator[LiveApp]:
     """Start it, sign up, and stop it in the end."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
@@ -78,7 +78,7 @@ def open_house() -> Iterator[House]:
                 account = {"name": "Ada", "email": "ada@example.org", "password": "a walk in the garden"}
                 signed_in = client.post("/api/auth/setup", json={"token": found[2], **account}).json()
                 client.headers["X-CSRF-Token"] = signed_in["csrfToken"]
-                yield House(home, client)
+                yield LiveApp(home, client)
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(60)
