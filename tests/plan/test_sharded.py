@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpubloom.plan import DoesNotFit, Hardware, Plan, TrainConfig, named_shape, plan, processes_on, share_of
-from gpubloom.plan.processes import plan_on
+from gpubloom.plan.planner import plan_on
 
 
 def config(**fields: Any) -> TrainConfig:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from gpubloom.traincard import ControlFile
-from gpubloom.traincard.live.process import DEFAULT_ADDRESS, Order, address_of, listen
+from gpubloom.traincard.live.process import DEFAULT_ADDRESS, ServerConfig, address_of, listen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +54,7 @@ class MetricsServer:
         )
         assert self._process.stdin is not None
         self._order = self._process.stdin
-        self._order.write(Order(str(run_dir.absolute()), descriptor, token, resumes=True).line())
+        self._order.write(ServerConfig(str(run_dir.absolute()), descriptor, token, resumes=True).line())
         self._order.flush()
         console.print(f"Dashboard: {address_of(self._listening)}#token={token}", soft_wrap=True)
         # It is the other process's now: were that to die, nobody should wait for an answer.

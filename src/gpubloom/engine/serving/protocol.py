@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from gpubloom.engine.generate import Sampling
-from gpubloom.plan.explain import explain
+from gpubloom.plan.validation import explain
 
 _MOST_STOPS = 16
 _MOST_MESSAGES = 10_000

@@ -1,4 +1,4 @@
-"""NVIDIA's library is asked where it is there, closed again, and missed by nobody."""
+"""NVML is opened where it is there and closed again; without it there are no GPUs."""
 
 import sys
 from types import ModuleType
@@ -6,9 +6,9 @@ from types import ModuleType
 import pytest
 
 from gpubloom.plan import detect_hardware
-from gpubloom.plan.hardware import opened_nvml
 from gpubloom.providers.local.devices import find_visible_gpus
 from gpubloom.providers.local.sandbox import gpu_nodes
+from gpubloom.traincard.nvml import opened_nvml
 
 
 class _Nvml(ModuleType):
@@ -65,6 +65,7 @@ def test_everybody_asks_the_same_library_and_closes_it(monkeypatch: pytest.Monke
 
 
 def test_without_a_driver_or_the_package_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpubloom.traincard.nvml._LIBRARIES", ("libnothing.so.0",))
     for module in (_Nvml(driver=False), None):
         monkeypatch.setitem(sys.modules, "pynvml", module)
         with opened_nvml() as nvml:
