@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from gpubloom.engine.checkpoint import list_checkpoints
 from gpubloom.engine.converting import convert
-from gpubloom.engine.converting import writing as writing_forms
+from gpubloom.engine.converting import tensor_formats as writing_forms
 from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.executors.sharded import ShardedExecutor
 from gpubloom.engine.serving.resolved_model import find_model

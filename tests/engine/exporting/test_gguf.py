@@ -12,8 +12,7 @@ import safetensors.torch
 import torch
 
 from gpubloom.engine.exporting.gguf import GgufTokenizer, gguf_tensors, read_back
-from gpubloom.engine.exporting.layouts import merged_config, write_merged
-from gpubloom.engine.exporting.weights import ExportWeights
+from gpubloom.engine.exporting.layouts import ExportWeights, merged_config, write_merged
 from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.exporting.conftest import Make
 from tests.engine.exporting.tasks import export

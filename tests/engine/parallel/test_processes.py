@@ -1,4 +1,4 @@
-"""Several processes on one machine train as one would, obey as one, and leave none behind."""
+"""Several processes on one machine train as one would, apply commands together, and leave none behind."""
 
 import os
 import signal

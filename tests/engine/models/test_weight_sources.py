@@ -12,11 +12,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from gpubloom.engine.models import sources
+from gpubloom.engine.models import weight_sources
 from gpubloom.engine.models.blocks import BlockModel, WeightSource
 from gpubloom.engine.models.hugging_face import HuggingFaceBlocks, open_model
-from gpubloom.engine.models.sources import PretrainedWeights, RandomWeights
 from gpubloom.engine.models.transformer import LlamaBlocks
+from gpubloom.engine.models.weight_sources import PretrainedWeights, RandomWeights
 from gpubloom.plan import ModelShape
 from tests.engine.models.families import FAMILIES, Chained, config_of, model_of, reference_of, some_tokens
 
@@ -190,7 +190,7 @@ def test_reading_holds_one_tensor_at_a_time(
         SafetensorError = safetensors.SafetensorError
         safe_open = Counting
 
-    monkeypatch.setattr(sources, "safetensors", Safetensors)
+    monkeypatch.setattr(weight_sources, "safetensors", Safetensors)
     model = open_model(folder)
     tensors = filled(model, PretrainedWeights(folder, model))
     assert len(tensors) > 20

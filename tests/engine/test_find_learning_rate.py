@@ -13,9 +13,9 @@ import pytest
 
 from gpubloom.engine.data import Dataset, Loader
 from gpubloom.engine.device_placement import move_to_devices
-from gpubloom.engine.learning_rate import Tried, find, growing_rates, sweep
 from gpubloom.engine.model import Model
 from gpubloom.engine.optimizer.schedule import Schedule
+from gpubloom.engine.tasks.find_learning_rate import Tried, find, growing_rates, sweep
 from gpubloom.engine.trainer import evaluate
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.tasks import task_files, task_from

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gpubloom.engine import host_memory
-from gpubloom.engine.memory import PinningRefused, host_buffer, total_host_bytes
+from gpubloom.engine.host_memory import PinningRefused, host_buffer, total_host_bytes
 
 MIB = 1 << 20
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -189,7 +189,7 @@ def test_a_forked_child_does_not_unregister_its_parents_memory(cuda: FakeCuda) -
 
 def test_buffers_that_live_at_exit_disturb_nothing() -> None:
     program = (
-        "import torch; from gpubloom.engine.memory import host_buffer;"
+        "import torch; from gpubloom.engine.host_memory import host_buffer;"
         "kept = host_buffer(1000, torch.float32, pinned=False).fill_(1)"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, check=True)

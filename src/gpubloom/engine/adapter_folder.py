@@ -1,7 +1,6 @@
 """An adapter folder as PEFT reads and writes it: adapter_config.json and adapter_model.safetensors."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,15 +41,6 @@ class Adapter:
     settings: LoraSettings
     tensors: dict[str, Tensor]
     base_model: str | None
-
-
-def write_adapter(
-    folder: Path, model: LoraBlocks, tensors: Mapping[str, Tensor], base_model: str | None = None
-) -> None:
-    """Writes an adapter into an existing folder. `tensors` by their names in a model folder."""
-    write_adapter_config(folder, model, base_model)
-    named = {f"{PREFIX}{name}": tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    safetensors.torch.save_file(named, folder / WEIGHTS_FILE, metadata={"format": "pt"})
 
 
 def write_adapter_config(folder: Path, model: LoraBlocks, base_model: str | None = None) -> None:

@@ -1,15 +1,12 @@
-"""The values that 4-bit and 8-bit codes stand for, as QLoRA defines them. bitsandbytes has the same tables.
+"""NF4, the 4-bit format of QLoRA: 64 weights share an FP32 scale (absmax), and 256 scales share one again.
 
-NF4: the quantiles of a normal distribution, scaled to [-1, 1], with an exact zero. The 8-bit code of the
-second level is "dynamic": decades below one, each split more finely than the one below it.
-
-NF4, the 4-bit format of QLoRA: 64 weights share an FP32 scale (absmax), and 256 scales share one again.
-
-Codes, scales and decoded values are those of bitsandbytes; `tests/engine/quantize` states where it differs.
-Decoding is two look-ups and two products, all pointwise: torch.compile makes one kernel of it.
+A code stands for a quantile of the normal distribution, scaled to [-1, 1], with an exact zero. The 8-bit code
+of the second level is "dynamic": decades below one, each split more finely than the one below it. Codes,
+scales and decoded values are those of bitsandbytes; `tests/engine/test_nf4.py` states where it differs.
 
 `Nf4` is one tensor. `FlatNf4` is the layout of many tensors in one buffer that is copied to the GPU whole and
-decoded in one pass. That buffer brings its tables along, so that decoding needs nothing but the buffer.
+decoded in one pass; the buffer holds its own tables. Decoding is two look-ups and two products, all
+pointwise: torch.compile makes one kernel of it.
 """
 
 from collections.abc import Sequence
@@ -40,6 +37,15 @@ NF4 = (
     1.0,
 )
 _DECADES = 7
+
+BLOCK = 64
+GROUP = 256
+_BLOCK_BYTES = BLOCK // 2
+# How many weights are worked on at a time outside compiled code: bounds what scratch memory it takes.
+_PIECE = 1 << 22
+# Smaller scales are indistinguishable from zero, and their reciprocal would not be finite.
+_SMALLEST = 1e-38
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
@@ -89,17 +95,6 @@ def _middles(parts: int) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
     upper = np.float64(end) - width * (parts - steps)
     edges = np.where(steps < (parts + 1) // 2, lower, upper).astype(np.float32)
     return (edges[:-1] + edges[1:]) / np.float32(2)
-
-
-BLOCK = 64
-GROUP = 256
-
-_BLOCK_BYTES = BLOCK // 2
-# How many weights are worked on at a time outside compiled code: bounds what scratch memory it takes.
-_PIECE = 1 << 22
-# Smaller scales are indistinguishable from zero, and their reciprocal would not be finite.
-_SMALLEST = 1e-38
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
@@ -266,11 +261,6 @@ class FlatParts:
     first_groups: Tensor
     pairs: Tensor
     dynamic: Tensor
-
-
-def flat_bytes(lengths: Sequence[int]) -> int:
-    """Bytes of the buffer for tensors with so many weights each."""
-    return FlatNf4.layout(lengths).total_bytes
 
 
 def dequantize_flat(buffer: Tensor, out: Tensor, lengths: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from gpubloom.engine.data import Batch
 from gpubloom.engine.device_placement import move_to_devices
-from gpubloom.engine.executors.blocks import compiling_aside
+from gpubloom.engine.executors.blocks import background_compile
 from gpubloom.engine.model import Model
 from gpubloom.plan import TrainConfig
 
@@ -41,7 +41,7 @@ def test_where_nothing_can_be_compiled_training_goes_on_and_says_why(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = f"import sys; sys.stdin.buffer.read(); sys.stdout.write({REASON!r}); sys.exit(1)"
-    monkeypatch.setattr(compiling_aside, "_PROGRAM", program)
+    monkeypatch.setattr(background_compile, "_PROGRAM", program)
     said: list[str] = []
     deadline, number = time.monotonic() + 60, 0
     with (

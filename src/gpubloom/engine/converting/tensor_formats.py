@@ -1,4 +1,8 @@
-"""Named tensors in files of any form, read one at a time. Any ValueError is one sentence with the file."""
+"""Readers and writers for files of named tensors: safetensors, torch, JSON, distributed checkpoints.
+
+A reader loads one tensor at a time; its ValueError is one sentence that names the file. A writer's file is
+complete when it returns, but not yet synced to disk.
+"""
 
 import json
 import math
@@ -11,8 +15,12 @@ from typing import Any, Protocol
 import safetensors
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_saver import save
 
-from gpubloom.engine.checkpoint.sharded import PartReader
+from gpubloom.engine.checkpoint.sharded import PartReader, show_contents
+from gpubloom.engine.shards.safetensors_file import TensorFileWriter, bytes_of, entries
+from gpubloom.engine.shards.shard_files import SHARD_BYTES
 from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
 
 JSON_FORMAT = "gpubloom tensors"
@@ -22,6 +30,18 @@ DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32)
 }
+
+# JSON is for looking at small models: text takes five times the room, and minutes from there on.
+LARGEST_JSON_WEIGHTS = 10_000_000
+_SAFETENSORS_TYPES = {
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class NamedTensors(Protocol):
@@ -108,7 +128,7 @@ class JsonFile:
 
 
 class PartFiles:
-    """Some of the tensors of a divided checkpoint."""
+    """Some of the tensors of a sharded checkpoint."""
 
     def __init__(self, folder: Path, reader: PartReader, names: list[str]) -> None:
         self._folder = folder
@@ -120,7 +140,7 @@ class PartFiles:
         return {name: held[name] for name in self._names}
 
     def read(self, name: str) -> Tensor:
-        # Checkpoints of this engine are FP32; whoever divided another one knows its types.
+        # Checkpoints of this engine are FP32; whoever wrote another one knows its types.
         target = torch.empty(self._reader.shapes()[name], dtype=self._reader.dtype(name))
         try:
             self._reader.read_into({name: target})
@@ -151,3 +171,96 @@ def _tensor(described: Mapping[str, Any]) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return torch.tensor(values, dtype=dtype).reshape(shape)
+
+
+def write_safetensors(folder: Path, stem: str, tensors: NamedTensors, shard_bytes: int = SHARD_BYTES) -> None:
+    """Files of about `shard_bytes`, each of tensors of one type, and an index where there are several."""
+    groups = list(_grouped(tensors, shard_bytes))
+    count = len(groups)
+    weight_map: dict[str, str] = {}
+    total = 0
+    for number, (dtype, names) in enumerate(groups, start=1):
+        numbered = f"{stem}-{number:05d}-of-{count:05d}" if count > 1 else stem
+        file = f"{numbered}.safetensors"
+        shapes = [(name, tensors.shapes()[name]) for name in names]
+        contents = entries(shapes, dtype.itemsize)
+        writer = TensorFileWriter(folder / file, contents, _SAFETENSORS_TYPES[dtype])
+        try:
+            for name in names:
+                writer.write(_bytes(tensors.read(name)))
+            writer.close()
+        finally:
+            writer.discard()
+        weight_map |= dict.fromkeys(names, file)
+        total += contents[-1].end
+    if count > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        (folder / f"{stem}.safetensors.index.json").write_text(
+            json.dumps(index, indent=2) + "\n", encoding="utf-8"
+        )
+
+
+def write_torch(file: Path, tensors: NamedTensors) -> None:
+    """A dictionary of tensors that `torch.load(weights_only=True)` reads."""
+    torch.save({name: tensor.contiguous() for name, tensor in each(tensors)}, file)
+
+
+def write_json(file: Path, tensors: NamedTensors) -> None:
+    """Every number with as many digits as it takes to read back the same bits."""
+    with file.open("w", encoding="utf-8") as stream:
+        stream.write(f'{{"format": {json.dumps(JSON_FORMAT)}, "version": 1, "tensors": [')
+        for number, (name, tensor) in enumerate(each(tensors)):
+            stream.write("," if number else "")
+            head = {"name": name, "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape)}
+            stream.write(f'\n{json.dumps(head)[:-1]}, "values": {_values(name, tensor)}}}')
+        stream.write("\n]}\n")
+
+
+def must_be_small(tensors: NamedTensors) -> None:
+    count = sum(math.prod(shape) for shape in tensors.shapes().values())
+    if count > LARGEST_JSON_WEIGHTS:
+        raise ValueError(
+            f"JSON is for models of at most {LARGEST_JSON_WEIGHTS:,} weights, and this one has {count:,}: "
+            "choose safetensors or torch."
+        )
+
+
+def write_sharded(folder: Path, tensors: dict[str, Tensor]) -> None:
+    """Torch's distributed checkpoint, of one part: however many processes continue, each takes its own."""
+    with warnings.catch_warnings():
+        # It says that one process writes alone, which is what is wanted.
+        warnings.simplefilter("ignore", UserWarning)
+        save(dict(tensors), storage_writer=FileSystemWriter(folder), no_dist=True)
+    show_contents(folder)
+
+
+def _grouped(tensors: NamedTensors, limit: int) -> Iterator[tuple[torch.dtype, list[str]]]:
+    group: list[str] = []
+    filled, dtype = 0, torch.float32
+    for name, tensor in each(tensors):
+        if tensor.dtype not in _SAFETENSORS_TYPES:
+            raise ValueError(f"Tensor {name} is {tensor.dtype}, which is not converted.")
+        if group and (tensor.dtype != dtype or filled + tensor.nbytes > limit):
+            yield dtype, group
+            group, filled = [], 0
+        dtype = tensor.dtype
+        group.append(name)
+        filled += tensor.nbytes
+    if group:
+        yield dtype, group
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return bytes_of(tensor.contiguous().view(-1).view(torch.uint8))
+
+
+def _values(name: str, tensor: Tensor) -> str:
+    if tensor.dtype not in _NAMES:
+        raise ValueError(f"Tensor {name} is {tensor.dtype}, which is not converted.")
+    if not tensor.is_floating_point():
+        return json.dumps(tensor.flatten().tolist())
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(f"Tensor {name} holds values that are not finite, for which JSON has no word.")
+    wide = tensor.flatten().to(torch.float64 if tensor.dtype == torch.float64 else torch.float32)
+    # numpy writes the shortest text of a number in its own precision, Python that of a double.
+    return f"[{', '.join(map(str, wide.numpy().astype(str)))}]"

@@ -1,18 +1,11 @@
-"""The numbers of one AdamW update, and the constants that every element shares.
+"""AdamW on flat host arrays, split among threads: the C kernel in adamw.c, or the same arithmetic in torch.
 
-What an update works on, checked, and how it is split among threads.
+The C kernel is a Python function that works on a range and releases the interpreter lock meanwhile. Machines
+without a C compiler use torch operations: each rounds once, in the order of adamw.c, so masters and moments
+are the same bits.
 
-The same arithmetic as adamw.c in torch operations, for machines without a C compiler.
-
-Each operation rounds once, in the order written there, so masters and moments are the same bits. A range is
-worked on in pieces that stay in the cache; operations this small run in the thread that calls them.
-
-The C kernel as a Python function. It works on a range and lets go of the interpreter lock meanwhile.
-
-AdamW on flat host arrays, split among threads. What it computes is stated in adamw.c.
-
-The result depends on neither the number of threads nor the split: no element depends on another.
-It does not know which parameters an array holds: weight decay for matrices only is the caller's business.
+The result depends on neither the number of threads nor the split: no element depends on another. This module
+does not know which parameters an array holds: weight decay for matrices only is the caller's business.
 """
 
 import ctypes
@@ -28,6 +21,26 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.optimizer.host.build import CannotBuild, load
+
+Kind = tuple[torch.dtype, torch.dtype | None]
+# Gradient and compute copy. Without a copy, weights are computed with the master itself.
+KINDS: tuple[Kind, ...] = (
+    (torch.float32, None),
+    (torch.bfloat16, None),
+    (torch.float16, None),
+    (torch.float32, torch.float32),
+    (torch.float32, torch.bfloat16),
+    (torch.float32, torch.float16),
+    (torch.bfloat16, torch.bfloat16),
+    (torch.float16, torch.float16),
+)
+# Large enough that starting a range costs nothing, small enough that threads end together.
+_LARGEST = 1 << 20
+_SMALLEST = 1 << 15
+# A cache line of the narrowest type, and of all others too.
+_ALIGNMENT = 64
+_PIECE = 1 << 15
+_SOURCE = Path(__file__).with_name("adamw.c")
 
 
 @dataclass(frozen=True)
@@ -70,27 +83,6 @@ class Constants(NamedTuple):
             root2=math.sqrt(1 - step.beta2**step.updates),
             eps=step.eps,
         )
-
-
-Kind = tuple[torch.dtype, torch.dtype | None]
-
-# Gradient and compute copy. Without a copy, weights are computed with the master itself.
-KINDS: tuple[Kind, ...] = (
-    (torch.float32, None),
-    (torch.bfloat16, None),
-    (torch.float16, None),
-    (torch.float32, torch.float32),
-    (torch.float32, torch.bfloat16),
-    (torch.float32, torch.float16),
-    (torch.bfloat16, torch.bfloat16),
-    (torch.float16, torch.float16),
-)
-
-# Large enough that starting a range costs nothing, small enough that threads end together.
-_LARGEST = 1 << 20
-_SMALLEST = 1 << 15
-# A cache line of the narrowest type, and of all others too.
-_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -150,9 +142,6 @@ def split(length: int, threads: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, length)
 
 
-_PIECE = 1 << 15
-
-
 class TorchAdamW:
     @torch.no_grad()
     def __call__(self, arrays: Arrays, constants: Constants, start: int, end: int) -> None:
@@ -177,9 +166,6 @@ def _update(arrays: Arrays, constants: Constants, here: slice, g: Tensor, scratc
     p.mul_(constants.decay).sub_(torch.mul(m, constants.rate, out=g).div_(denominator))
     if arrays.copy is not None:
         arrays.copy[here].copy_(p)
-
-
-_SOURCE = Path(__file__).with_name("adamw.c")
 
 
 class _Constants(ctypes.Structure):

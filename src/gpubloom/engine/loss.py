@@ -1,13 +1,26 @@
-"""LossScale: keeps fp16 gradients in range. In any other precision it is one and nothing waits for it."""
+"""The training loss: summed cross-entropy over the targets that count, and its scale in fp16.
+
+The executors compute it chunk by chunk (executors/blocks/functions.py), evaluation by document. `LossScale`
+keeps fp16 gradients in range; in any other precision it is one and nothing waits for it.
+
+Shape letters: N positions of any rows, V vocabulary.
+"""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from gpubloom.engine.data.rows import IGNORED
 from gpubloom.engine.hardware import Compute
 
 _FIRST = 65_536.0
 _LARGEST = 2.0**24
 _GROW_AFTER = 2_000
+
+
+def summed_cross_entropy(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
+    """Cross-entropy in fp32, summed over all targets that are not IGNORED."""
+    return F.cross_entropy(logits_NV.float(), targets_N, reduction="sum", ignore_index=IGNORED)
 
 
 class LossScale:

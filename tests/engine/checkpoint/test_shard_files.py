@@ -10,9 +10,14 @@ import safetensors
 import safetensors.torch
 import torch
 
-from gpubloom.engine.shards.reading import ShardFolder
-from gpubloom.engine.shards.sharding import Sharding, moment_stretches, shard, weight_stretches
-from gpubloom.engine.shards.writing import write_shards
+from gpubloom.engine.shards.shard_files import (
+    ShardFolder,
+    Sharding,
+    moment_stretches,
+    shard,
+    weight_stretches,
+    write_shards,
+)
 from tests.engine.checkpoint.placements import LAYERS, make_executor, same, state_bytes, state_of, train
 
 ADVICE = "delete the folder."

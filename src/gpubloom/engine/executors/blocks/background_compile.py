@@ -1,4 +1,4 @@
-"""Compiles layers and head in a process beside the training, which goes on without until they are there.
+"""Compiles layers and head in another process; training goes on uncompiled until they are ready.
 
 A thread would not do: while torch traces one model, no other may run in the same process. What the other
 process makes stays in the compiler's cache on disk, where this one finds it at once. It computes with zeros
@@ -19,7 +19,7 @@ from gpubloom.engine.executors.blocks.functions import Bound, HeadFunctions, Lay
 from gpubloom.engine.executors.blocks.store import BlockStore
 from gpubloom.engine.models.blocks import BlockModel, Tables
 
-_PROGRAM = "from gpubloom.engine.executors.blocks.compiling_aside import main; main()"
+_PROGRAM = "from gpubloom.engine.executors.blocks.background_compile import main; main()"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Block:
 
 
 @dataclass(frozen=True)
-class Order:
+class CompileJob:
     """All that is to be compiled. `tables`: by kind of layer, those of a real step."""
 
     model: BlockModel
@@ -68,7 +68,7 @@ class Order:
         x_BTD: Tensor,
         tables: Mapping[str, Tables],
         chunk_tokens: int,
-    ) -> "Order":
+    ) -> "CompileJob":
         positions = x_BTD.shape[0] * x_BTD.shape[1]
         return cls(
             model,
@@ -81,10 +81,10 @@ class Order:
         )
 
 
-class CompilingAside:
+class BackgroundCompile:
     """One order on its way."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: CompileJob) -> None:
         self._started = time.perf_counter()
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM],
@@ -126,7 +126,7 @@ def main() -> None:
         sys.exit(1)
 
 
-def _compile(order: Order) -> None:
+def _compile(order: CompileJob) -> None:
     for block in order.layers:
         functions = LayerFunctions(order.model, block.kind, block.names, compiled=True)
         bound, tables = block.zeros(), order.tables[block.kind]

@@ -1,4 +1,4 @@
-"""The engine's own architecture in Hugging Face layout: its config.json, and models read from a folder."""
+"""The engine's own Llama architecture as a Hugging Face folder: config.json, weights, tokenizer."""
 
 import json
 from pathlib import Path

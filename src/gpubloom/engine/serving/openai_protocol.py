@@ -52,7 +52,7 @@ class _Stream(BaseModel):
     include_usage: bool = False
 
 
-class Request(BaseModel):
+class GenerationRequest(BaseModel):
     """What both kinds of request have. Fields that change nothing here are passed over."""
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
@@ -121,14 +121,14 @@ class _Message(BaseModel):
         return {"role": self.role, "content": self.content, **(self.model_extra or {})}
 
 
-Kind = TypeVar("Kind", bound=Request)
+Kind = TypeVar("Kind", bound=GenerationRequest)
 
 
-class ChatRequest(Request):
+class ChatRequest(GenerationRequest):
     messages: list[_Message] = Field(min_length=1, max_length=_MOST_MESSAGES)
 
 
-class CompletionRequest(Request):
+class CompletionRequest(GenerationRequest):
     prompt: str | list[str]
 
     def text(self) -> str:

@@ -1,6 +1,6 @@
-"""The HTTP side of a Service: OpenAI's routes on a loopback port, behind a token.
+"""The HTTP server of a model: OpenAI's routes on a loopback port, behind a token.
 
-The standard library's server is enough for one person's questions, and adds nothing to the training tower.
+The standard library's server is enough for one person's questions, and adds no dependency to training.
 """
 
 import hmac
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gpubloom.engine.serving.protocol import Rejected, Shape, usage
+from gpubloom.engine.serving.openai_protocol import Rejected, Shape, usage
 from gpubloom.engine.serving.service import ParsedRequest, Service
 
 _LARGEST_BODY = 8 << 20

@@ -1,7 +1,8 @@
 """Architectures of plug-ins: ordinary modules, taken apart into blocks that the executor can place and move.
 
-A plug-in is a function `(shape, options) -> Architecture`. Its parts are made one at a time: on no device to
-learn their tensors, and on the CPU when their first weights are drawn. A part may hold parameters only.
+A plug-in is a function `(shape, options) -> Architecture`. Its parts are made one at a time: on the meta
+device to learn their tensors, and on the CPU when their first weights are drawn. A part may hold parameters
+only.
 """
 
 from collections.abc import Callable, Mapping
