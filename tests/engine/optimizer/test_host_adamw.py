@@ -17,6 +17,11 @@ F32: Kind = (torch.float32, None)
 BF16: Kind = (torch.bfloat16, torch.bfloat16)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=kind_name)
 
+# What follows the upper half of an FP32 number: ties and both sides of them, for bf16 and for fp16.
+LOWER = (0x0000, 0x0001, 0x0FFF, 0x1000, 0x1001, 0x2000, 0x3000, 0x7FFF, 0x8000, 0x8001, 0xFFFF)
+KEEPS_WEIGHTS = AdamWStep(lr=0.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, updates=1)
+TAKES_GRADIENT = AdamWStep(lr=0.0, beta1=0.0, beta2=0.0, eps=1e-8, weight_decay=0.0, updates=1)
+
 
 def relative(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found.double() - wanted.double()).norm() / wanted.double().norm())
@@ -195,12 +200,6 @@ def test_updates_are_counted_from_one_and_threads_too() -> None:
         HostAdamW(1).update(*(torch.zeros(8) for _ in range(4)), None, step(0), 1.0)
     with pytest.raises(ValueError, match="at least one thread"):
         HostAdamW(0)
-
-
-# What follows the upper half of an FP32 number: ties and both sides of them, for bf16 and for fp16.
-LOWER = (0x0000, 0x0001, 0x0FFF, 0x1000, 0x1001, 0x2000, 0x3000, 0x7FFF, 0x8000, 0x8001, 0xFFFF)
-KEEPS_WEIGHTS = AdamWStep(lr=0.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, updates=1)
-TAKES_GRADIENT = AdamWStep(lr=0.0, beta1=0.0, beta2=0.0, eps=1e-8, weight_decay=0.0, updates=1)
 
 
 def every_half(dtype: torch.dtype) -> Tensor:

@@ -12,6 +12,8 @@ from tests.engine.runs import read_events, read_losses
 
 FOUR = Hardware.parse("4x A100 80GB, 512 GB host, 32 cores")
 
+SMALL = {"device": "cpu", "processes": "auto", "batch_size": 8}
+
 
 @pytest.fixture
 def two_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,9 +35,6 @@ def test_every_gpu_that_may_be_used_has_a_process_and_the_log_says_so() -> None:
 def test_more_processes_than_visible_gpus_are_refused() -> None:
     with pytest.raises(ValueError, match="has 2 GPUs: each process needs one of its own"):
         process_layout.choose_layout(TrainConfig(processes=4))
-
-
-SMALL = {"device": "cpu", "processes": "auto", "batch_size": 8}
 
 
 def test_candidates_divide_threads_and_rows() -> None:
