@@ -29,9 +29,15 @@ from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.executors.blocks.snapshot import PARTS, Part
 from gpubloom.engine.hardware import choose_compute
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
-from gpubloom.engine.shards.reading import ShardFolder
-from gpubloom.engine.shards.sharding import SHARD_BYTES, Sharding, moment_stretches, shard, weight_stretches
-from gpubloom.engine.shards.writing import write_shards
+from gpubloom.engine.shards.shard_files import (
+    SHARD_BYTES,
+    ShardFolder,
+    Sharding,
+    moment_stretches,
+    shard,
+    weight_stretches,
+    write_shards,
+)
 from gpubloom.plan import ModelShape, OptimizerConfig
 from gpubloom.plan.placement import BlockPlacement, Placement
 

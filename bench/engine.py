@@ -164,7 +164,7 @@ def _torch(size: str, rows: int, mode: str, options: argparse.Namespace) -> dict
 def _config_and_model(size: str, rows: int, mode: str, options: argparse.Namespace) -> tuple[Any, Any]:
     from gpubloom.engine.model import Model
     from gpubloom.engine.models.hugging_face import open_model
-    from gpubloom.engine.models.sources import RandomWeights
+    from gpubloom.engine.models.weight_sources import RandomWeights
     from gpubloom.plan import TrainConfig, named_config, named_shape
 
     config = TrainConfig.model_validate(

@@ -3,31 +3,31 @@
     python bench/first_step.py
 
 The clock runs from the request that creates a job until the API shows its first step. *Cold*: the first job
-right after the house was started, whose worker is still loading torch. *Warm*: jobs after that.
+right after the app was started, whose worker is still loading torch. *Warm*: jobs after that.
 """
 
 import statistics
 import time
 
-from house import House, open_house
+from live_app import LiveApp, start_app
 
 
-def seconds_to_first_step(house: House) -> float:
+def seconds_to_first_step(app: LiveApp) -> float:
     """Start a job and wait for its first step; the job is then cancelled."""
     started = time.perf_counter()
-    job_id = house.start_job(batch_size=4, max_steps=100_000, epochs=1000)
-    while not (house.job(job_id)["summary"].get("step") or 0):
+    job_id = app.start_job(batch_size=4, max_steps=100_000, epochs=1000)
+    while not (app.job(job_id)["summary"].get("step") or 0):
         time.sleep(0.02)
     waited = time.perf_counter() - started
-    house.client.post(f"/api/training-jobs/{job_id}/cancel")
-    house.wait(job_id, "cancelled", "completed")
+    app.client.post(f"/api/training-jobs/{job_id}/cancel")
+    app.wait(job_id, "cancelled", "completed")
     return waited
 
 
 def main() -> None:
-    with open_house() as house:
-        cold = seconds_to_first_step(house)
-        warm = [seconds_to_first_step(house) for _ in range(5)]
+    with start_app() as app:
+        cold = seconds_to_first_step(app)
+        warm = [seconds_to_first_step(app) for _ in range(5)]
     print(f"cold: {cold:.1f} s (goal: at most 10)")
     print(f"warm: {statistics.median(warm):.1f} s median, {max(warm):.1f} s slowest of 5 (goal: at most 3)")
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from gpubloom.engine.memory import host_buffer
+from gpubloom.engine.host_memory import host_buffer
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 
 KINDS = ((torch.bfloat16, torch.bfloat16), (torch.float16, torch.float16), (torch.float32, None))

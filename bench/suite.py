@@ -33,9 +33,13 @@ from gpubloom.engine.data import Loader
 from gpubloom.engine.data.rows import Windows
 from gpubloom.engine.data.tokenizer import Tokenizer
 from gpubloom.engine.parallel import process_layout
-from gpubloom.engine.shards.reading import ShardFolder
-from gpubloom.engine.shards.sharding import moment_stretches, shard, weight_stretches
-from gpubloom.engine.shards.writing import write_shards
+from gpubloom.engine.shards.shard_files import (
+    ShardFolder,
+    moment_stretches,
+    shard,
+    weight_stretches,
+    write_shards,
+)
 from gpubloom.plan import TokenizerConfig, TrainConfig
 
 TEXT_BYTES = 500_000

@@ -12,7 +12,7 @@ import threading
 import time
 
 import httpx2
-from house import House, open_house
+from live_app import LiveApp, start_app
 
 VIEWERS = 50
 STEPS = 300
@@ -22,14 +22,14 @@ ROUNDS = 3
 class Viewer(threading.Thread):
     """One open stream; notes how old each newest point is when it arrives."""
 
-    def __init__(self, house: House, job_id: str) -> None:
+    def __init__(self, app: LiveApp, job_id: str) -> None:
         super().__init__(daemon=True)
-        self._house = house
+        self._app = app
         self._address = f"/api/training-jobs/{job_id}/stream?after=0"
         self.ages: list[float] = []
 
     def run(self) -> None:
-        client = self._house.client
+        client = self._app.client
         with (
             httpx2.Client(base_url=client.base_url, cookies=client.cookies, timeout=None) as own,
             own.stream("GET", self._address) as stream,
@@ -44,16 +44,16 @@ class Viewer(threading.Thread):
                     return
 
 
-def step_seconds(house: House, viewers: int) -> tuple[float, list[float]]:
+def step_seconds(app: LiveApp, viewers: int) -> tuple[float, list[float]]:
     """Train once; median seconds of a step, and the ages of points at the viewers."""
-    job_id = house.start_job(batch_size=4, max_steps=STEPS, epochs=100)
-    watching = [Viewer(house, job_id) for _ in range(viewers)]
+    job_id = app.start_job(batch_size=4, max_steps=STEPS, epochs=100)
+    watching = [Viewer(app, job_id) for _ in range(viewers)]
     for viewer in watching:
         viewer.start()
-    house.wait(job_id, "completed")
+    app.wait(job_id, "completed")
     for viewer in watching:
         viewer.join(30)
-    rows = house.client.get(f"/api/training-jobs/{job_id}/metrics?shape=rows&points=1000").json()
+    rows = app.client.get(f"/api/training-jobs/{job_id}/metrics?shape=rows&points=1000").json()
     # The first steps warm up; tokens per step are the same in both runs.
     rates = [row["throughput"] for row in rows[50:]]
     return 4 * 128 / statistics.median(rates), [age for viewer in watching for age in viewer.ages]
@@ -63,11 +63,11 @@ def main() -> None:
     alone: list[float] = []
     watched: list[float] = []
     ages: list[float] = []
-    with open_house() as house:
-        step_seconds(house, 0)
+    with start_app() as app:
+        step_seconds(app, 0)
         for _ in range(ROUNDS):
-            alone.append(step_seconds(house, 0)[0])
-            seconds, seen = step_seconds(house, VIEWERS)
+            alone.append(step_seconds(app, 0)[0])
+            seconds, seen = step_seconds(app, VIEWERS)
             watched.append(seconds)
             ages += seen
     ages.sort()

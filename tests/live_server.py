@@ -48,7 +48,7 @@ class LiveServer:
         # Letters are sent after the answer to the request that caused them.
         deadline = time.monotonic() + EMAIL_SECONDS
         while len(sent_emails := self.sent_emails) <= after:
-            assert time.monotonic() < deadline, "no letter in the outbox"
+            assert time.monotonic() < deadline, "no email in the outbox"
             time.sleep(0.05)
         text = message_from_bytes(sent_emails[-1].read_bytes(), policy=policy.default).get_content()
         found = re.search(r"(http\S+#\S+)", text)

@@ -1,4 +1,4 @@
-"""What Unsloth is asked for. It needs a GPU to be imported at all, so a stand-in takes the calls here."""
+"""What Unsloth is asked for. It needs a GPU to be imported at all, so a fake takes the calls here."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ class Data:
         pass
 """
 
-_STAND_IN = """
+_FAKE_UNSLOTH = """
 import sys, torch
 # It must have been imported before the libraries that it changes.
 assert not {"transformers", "trl", "peft"} & set(sys.modules), "Unsloth came too late"
@@ -52,10 +52,10 @@ class FastLanguageModel:
 """
 
 
-def run(folder: Path, code: str, *, stand_in: bool = True) -> str:
+def run(folder: Path, code: str, *, fake: bool = True) -> str:
     """What the code prints, or the last line of its error."""
-    if stand_in:
-        (folder / "unsloth.py").write_text(_STAND_IN, encoding="utf-8")
+    if fake:
+        (folder / "unsloth.py").write_text(_FAKE_UNSLOTH, encoding="utf-8")
     script = folder / "script.py"
     script.write_text(f"{_PROLOGUE}\n{textwrap.dedent(code)}", encoding="utf-8")
     done = subprocess.run(
@@ -116,7 +116,7 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     sys.modules["transformers"] = types.ModuleType("transformers")
     ask()
     """
-    return run(tmp_path_factory.mktemp("refusals"), code, stand_in=False).splitlines()
+    return run(tmp_path_factory.mktemp("refusals"), code, fake=False).splitlines()
 
 
 def test_packed_rows_are_refused(refusals: list[str]) -> None:

@@ -60,9 +60,9 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def shared_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+def shared_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """A server with a worker; starting one takes longer than most tests."""
-    home = tmp_path_factory.mktemp("house") / "home"
+    home = tmp_path_factory.mktemp("app") / "home"
     with live_server(home, command="up", BLOOM_SIGNUP="open") as running:
         yield running
 
@@ -82,18 +82,18 @@ def own_server(tmp_path: Path) -> Iterator[LiveServer]:
 
 
 @pytest.fixture
-def house(request: pytest.FixtureRequest) -> LiveServer:
-    """The worker's house of this module; `set_up` gives every test a person of its own there."""
-    found: LiveServer = request.getfixturevalue("shared_house")
+def live_app(request: pytest.FixtureRequest) -> LiveServer:
+    """The app with a worker, shared by this module; `set_up` gives every test a person of its own there."""
+    found: LiveServer = request.getfixturevalue("shared_app")
     return found
 
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> LiveServer:
     """What the test asks for, otherwise the one of its module."""
-    kind = next((kind for kind in ("house", "own_server") if kind in request.fixturenames), None)
+    kind = next((kind for kind in ("live_app", "own_server") if kind in request.fixturenames), None)
     if kind is None:
-        kind = "shared_house" if getattr(request.module, "ONE_HOUSE", False) else "shared_server"
+        kind = "shared_app" if getattr(request.module, "SHARED_APP", False) else "shared_server"
     found: LiveServer = request.getfixturevalue(kind)
     return found
 

@@ -12,7 +12,7 @@ from tests.browser.people import set_up
 from tests.live_server import LiveServer
 
 # Some of these tests need a worker.
-ONE_HOUSE = True
+SHARED_APP = True
 
 MIB = 1024 * 1024
 
@@ -48,10 +48,10 @@ def _figure(page: Page, name: str) -> str:
 
 
 def test_a_file_is_uploaded_inspected_and_shown_as_a_model_would_see_it(
-    new_page: NewPage, house: LiveServer, tmp_path: Path
+    new_page: NewPage, live_app: LiveServer, tmp_path: Path
 ) -> None:
     page = new_page()
-    set_up(page, house)
+    set_up(page, live_app)
     _upload(page, _chats(tmp_path))
     expect(page.get_by_label("Overview")).to_be_visible()
     assert _figure(page, "Rows") == "30"
@@ -91,12 +91,12 @@ def test_a_file_is_uploaded_inspected_and_shown_as_a_model_would_see_it(
 
 @pytest.mark.long
 def test_a_file_of_unknown_columns_is_read_as_a_person_says(
-    new_page: NewPage, house: LiveServer, tmp_path: Path
+    new_page: NewPage, live_app: LiveServer, tmp_path: Path
 ) -> None:
     path = tmp_path / "qa.csv"
     path.write_text("frage,antwort\n" + "\n".join(f"Was ist {n}?,Das ist {n}." for n in range(20)))
     page = new_page()
-    set_up(page, house)
+    set_up(page, live_app)
     _upload(page, path)
     expect(page.get_by_text("Which column is what?")).to_be_visible()
     expect(page.get_by_role("link", name="Fine-tune with this")).to_have_count(0)
@@ -115,14 +115,14 @@ def test_a_file_of_unknown_columns_is_read_as_a_person_says(
 
 @pytest.mark.long
 def test_an_upload_survives_a_lost_connection_and_a_change_of_page(
-    new_page: NewPage, house: LiveServer, tmp_path: Path
+    new_page: NewPage, live_app: LiveServer, tmp_path: Path
 ) -> None:
     path = tmp_path / "large.jsonl"
     lines = [_chat(number) for number in range(40_000)]
     path.write_text("\n".join(lines))
     assert path.stat().st_size > 4 * MIB, "several pieces"
     page = new_page()
-    set_up(page, house)
+    set_up(page, live_app)
     pieces: list[int] = []
     lost = True
 

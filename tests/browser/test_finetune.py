@@ -13,7 +13,7 @@ from tests.live_server import LiveServer
 from tests.tiny_models import make_tiny_model
 
 # Some of these tests need a worker.
-ONE_HOUSE = True
+SHARED_APP = True
 
 
 def _examples(folder: Path) -> Path:
@@ -36,10 +36,10 @@ def _bring_model(page: Page, folder: Path) -> None:
 
 @pytest.mark.long
 def test_a_model_and_a_file_become_a_training_job(
-    new_page: NewPage, house: LiveServer, tmp_path: Path
+    new_page: NewPage, live_app: LiveServer, tmp_path: Path
 ) -> None:
     page = new_page()
-    set_up(page, house)
+    set_up(page, live_app)
     _bring_model(page, make_tiny_model(tmp_path / "tiny", context_length=128))
     assert flaws_on_every_screen(page) == []
 
@@ -105,9 +105,9 @@ def test_what_is_not_filled_in_is_said_and_gets_the_focus(new_page: NewPage, ser
 
 
 @pytest.mark.long
-def test_the_catalogue_is_narrowed_to_what_fits(new_page: NewPage, house: LiveServer) -> None:
+def test_the_catalogue_is_narrowed_to_what_fits(new_page: NewPage, live_app: LiveServer) -> None:
     page = new_page()
-    set_up(page, house)
+    set_up(page, live_app)
     page.goto("/models")
     catalogue = page.get_by_role("table", name="Catalogue")
     rows = catalogue.get_by_role("row")

@@ -54,12 +54,12 @@ window.EventSource = class extends Original {
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_job_is_started_watched_steered_paused_resumed_and_downloaded(
-    new_page: NewPage, house: LiveServer, tmp_path: Path
+    new_page: NewPage, live_app: LiveServer, tmp_path: Path
 ) -> None:
     page = new_page()
     page.add_init_script(_COUNT_LIVE_POINTS)
-    set_up(page, house)
-    (house.home / "uploads/corpus.txt").write_text(TEXT)
+    set_up(page, live_app)
+    (live_app.home / "uploads/corpus.txt").write_text(TEXT)
     project = create_project(page, "Hamlet", "0.001", "corpus.txt")
 
     page.goto(f"{project}/jobs/new")

@@ -123,11 +123,11 @@ def test_a_job_that_is_changed_and_started_again_keeps_what_was_typed_and_nothin
 # Making a model imports torch, which a busy machine takes its time for.
 @pytest.mark.timeout(900)
 def test_a_fine_tuning_sends_no_figure_that_nobody_typed(
-    new_page: NewPage, house: LiveServer, tmp_path: Path
+    new_page: NewPage, live_app: LiveServer, tmp_path: Path
 ) -> None:
     page = new_page()
     page.add_init_script(_WATCH)
-    set_up(page, house)
+    set_up(page, live_app)
     page.goto("/models")
     page.get_by_role("button", name="Add a model").click()
     dialog = page.get_by_role("dialog")

@@ -14,7 +14,7 @@ from tests.live_server import LiveServer, live_server
 from tests.providers.services.lambda_service import LambdaService
 from tests.traincard_mirror.conftest import KEY, SECRET, S3Server
 
-ONE_HOUSE = True
+SHARED_APP = True
 
 # Imports nothing that a rented machine would have to fetch first.
 TRAIN = """\
@@ -34,7 +34,7 @@ def lambda_service() -> Iterator[LambdaService]:
 
 
 @pytest.fixture(scope="module")
-def shared_house(
+def shared_app(
     tmp_path_factory: pytest.TempPathFactory, lambda_service: LambdaService
 ) -> Iterator[LiveServer]:
     """A server with a worker, a bucket, and a service that rents out machines which really run."""
@@ -49,7 +49,7 @@ def shared_house(
         **lambda_service.environment,
     }
     try:
-        home = tmp_path_factory.mktemp("house") / "home"
+        home = tmp_path_factory.mktemp("app") / "home"
         with live_server(home, command="up", **environment) as running:
             yield running
     finally:
@@ -77,10 +77,10 @@ def _connect(page: Page, lambda_service: LambdaService) -> None:
 
 @pytest.mark.long
 def test_a_service_is_connected_on_the_way_and_its_bill_is_watched(
-    new_page: NewPage, house: LiveServer, lambda_service: LambdaService
+    new_page: NewPage, live_app: LiveServer, lambda_service: LambdaService
 ) -> None:
     page = new_page()
-    set_up(page, house)
+    set_up(page, live_app)
     _write(page, "Forty steps")
     page.get_by_label("Budget, in US dollars").fill("5")
     page.get_by_role("link", name="Connect Lambda").click()
@@ -116,10 +116,10 @@ def test_a_service_is_connected_on_the_way_and_its_bill_is_watched(
 @pytest.mark.long
 @pytest.mark.skipif(why_no_sandbox() is not None, reason=f"no sandbox here: {why_no_sandbox()}")
 def test_a_job_that_waits_for_a_machine_goes_on_here(
-    new_page: NewPage, house: LiveServer, lambda_service: LambdaService
+    new_page: NewPage, live_app: LiveServer, lambda_service: LambdaService
 ) -> None:
     page = new_page()
-    set_up(page, house)
+    set_up(page, live_app)
     page.goto("/providers?connect=lambda")
     _connect(page, lambda_service)
     lambda_service.sold_out()

@@ -13,14 +13,14 @@ from tests.live_server import LiveServer
 from tests.server.installation import PASSWORD
 from tests.tiny_models import ALTERNATING, make_tiny_model, mostly_refused_rows
 from tests.worker.test_run_reports import CONFIG
-from tests.worker.test_studio_by_api import House
+from tests.worker.test_studio_by_api import LiveApp
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    studio = House(tmp_path_factory.mktemp("reports") / "home")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveApp]:
+    studio = LiveApp(tmp_path_factory.mktemp("reports") / "home")
     try:
         yield studio
     finally:
@@ -28,12 +28,12 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 @pytest.fixture
-def server(studio: House) -> LiveServer:
+def server(studio: LiveApp) -> LiveServer:
     return studio.server
 
 
 def test_the_job_page_says_which_rows_are_used_while_it_trains_and_once_it_is_completed(
-    new_page: NewPage, studio: House, tmp_path: Path
+    new_page: NewPage, studio: LiveApp, tmp_path: Path
 ) -> None:
     page = new_page()
     page.goto("/auth")

@@ -11,13 +11,13 @@ from tests.browser.people import set_up
 from tests.browser.scripts import bring, start
 from tests.live_server import LiveServer
 
-ONE_HOUSE = True
+SHARED_APP = True
 
 
 @pytest.mark.skipif(why_no_sandbox() is not None, reason=f"no sandbox here: {why_no_sandbox()}")
-def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, house: LiveServer) -> None:
+def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, live_app: LiveServer) -> None:
     page = new_page()
-    set_up(page, house)
+    set_up(page, live_app)
     bring(page)
     needs = page.get_by_label("What it needs")
     page.get_by_label("Arguments").fill("--max_iters=60 --eval_interval=20")
@@ -47,9 +47,9 @@ def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, house: Li
     assert flaws_on_every_screen(page) == []
 
 
-def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, house: LiveServer) -> None:
+def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, live_app: LiveServer) -> None:
     page = new_page()
-    set_up(page, house)
+    set_up(page, live_app)
     page.goto("/script")
     page.get_by_role("button", name="Start the job").click()
     expect(page.get_by_role("alert")).to_contain_text("Choose a template")
@@ -59,23 +59,23 @@ def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, h
     expect(page.get_by_label("What it needs")).to_contain_text("line 2")
     page.get_by_role("button", name="Start the job").first.click()
     expect(page.get_by_role("alert")).to_contain_text("line 2")
-    expect(page).to_have_url(f"{house.address}/script")
+    expect(page).to_have_url(f"{live_app.address}/script")
 
     page.get_by_label("Arguments").fill("--n_layer=2")
     page.reload()
     expect(page.get_by_label("Text of train.py")).to_have_value("import torch\nx = (1,\n")
     expect(page.get_by_label("Arguments")).to_have_value("--n_layer=2")
     page.get_by_role("button", name="Sign out").click()
-    expect(page).to_have_url(f"{house.address}/")
+    expect(page).to_have_url(f"{live_app.address}/")
     page.wait_for_timeout(500)  # Longer than the page waits before it writes a draft down.
     assert page.evaluate("sessionStorage.getItem('script draft')") is None
 
 
-def test_a_training_job_that_is_to_run_elsewhere_says_what_it_lacks(
-    new_page: NewPage, house: LiveServer
+def test_a_training_job_for_a_rented_machine_says_what_it_lacks(
+    new_page: NewPage, live_app: LiveServer
 ) -> None:
     page = new_page()
-    set_up(page, house)
+    set_up(page, live_app)
     page.goto("/jobs/new")
     page.get_by_label("Name of the new project").fill("Elsewhere")
     page.locator("summary", has_text="Engine").click()
@@ -90,7 +90,7 @@ def test_a_training_job_that_is_to_run_elsewhere_says_what_it_lacks(
     assert flaws_on_every_screen(page) == []
     page.get_by_role("button", name="Start training").first.click()
     expect(page.get_by_role("alert")).to_have_text(re.compile("^Jobs elsewhere need a bucket"))
-    expect(page).to_have_url(f"{house.address}/jobs/new")
+    expect(page).to_have_url(f"{live_app.address}/jobs/new")
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def test_a_training_job_that_is_to_run_elsewhere_says_what_it_lacks(
     ],
 )
 def test_a_result_stays_readable_while_the_next_one_is_computed(
-    new_page: NewPage, house: LiveServer, path: str, shown: str, question: str, field: str, value: str
+    new_page: NewPage, live_app: LiveServer, path: str, shown: str, question: str, field: str, value: str
 ) -> None:
     page = new_page()
-    set_up(page, house)
+    set_up(page, live_app)
     page.goto(path)
     if path == "/script":
         page.get_by_role("button", name="A small GPT, letter by letter").click()

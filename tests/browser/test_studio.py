@@ -156,11 +156,11 @@ def _answer_of(folder: Path) -> str:
 
 @pytest.mark.timeout(600)
 def test_a_file_of_examples_becomes_a_model_one_can_talk_to_and_take_away(
-    new_page: NewPage, house: LiveServer, tmp_path: Path
+    new_page: NewPage, live_app: LiveServer, tmp_path: Path
 ) -> None:
     page = new_page()
     page.add_init_script(_WATCH)
-    set_up(page, house)
+    set_up(page, live_app)
     _bring_model(page, make_tiny_model(tmp_path / "tiny", family="qwen2"))
     _bring_data(page, _write_examples(tmp_path / "herons.jsonl"))
     _train(page)

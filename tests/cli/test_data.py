@@ -68,7 +68,7 @@ def test_a_file_that_is_none_is_refused_in_a_sentence(tmp_path: Path) -> None:
     )
 
 
-def test_a_preview_shows_the_page_and_cannot_steer_the_terminal(tmp_path: Path) -> None:
+def test_a_preview_shows_the_page_and_cannot_control_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"prompt": "\x1b[2J", "completion": "fine"}) + "\n")
     done = bloom_data("preview", path)

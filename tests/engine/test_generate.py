@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from gpubloom.engine.data import Tokenizer
-from gpubloom.engine.export import load_model
 from gpubloom.engine.generate import generate
+from gpubloom.engine.llama_folder import load_model
 from gpubloom.engine.models import TransformerLM
 from gpubloom.engine.sample import main
 from gpubloom.engine.serving.resolved_model import find_model

@@ -22,11 +22,11 @@ from gpubloom.engine.checkpoint import Progress, directory_size, read_checkpoint
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.executors.blocks import BlockExecutor
-from gpubloom.engine.export import hugging_face_config
+from gpubloom.engine.llama_folder import hugging_face_config
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.models import TransformerLM
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
-from gpubloom.engine.quantize.nf4 import FlatNf4, dequantize_flat, quantize
+from gpubloom.engine.nf4 import FlatNf4, dequantize_flat, quantize
 from gpubloom.plan import ModelShape, TokenizerConfig, TrainConfig
 from gpubloom.plan.placement import BlockPlacement, resident, streamed
 from tests.engine.on_gpu import (

@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 
 from gpubloom.engine.data import Tokenizer
-from gpubloom.engine.export import (
+from gpubloom.engine.llama_folder import (
     hugging_face_config,
     hugging_face_name,
     load_model,

@@ -78,7 +78,7 @@ def test_killed_at_a_random_step_and_resumed_is_bit_identical(write_run: Callabl
 
 
 @pytest.mark.long
-def test_ctrl_c_saves_and_a_repetition_elsewhere_gives_the_same_result(
+def test_ctrl_c_saves_and_a_repetition_in_another_folder_gives_the_same_result(
     write_run: Callable[..., Path],
 ) -> None:
     run = write_run("run", **LONG)

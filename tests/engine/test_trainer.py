@@ -215,7 +215,7 @@ def test_a_gpu_out_of_memory_names_the_plan_the_checkpoint_and_what_to_change(
     assert names(run)[-1] == "step-00000003"
 
 
-def test_checkpoints_elsewhere_lie_in_a_folder_named_after_the_run(
+def test_checkpoints_outside_the_run_lie_in_a_folder_named_after_it(
     make_run: Callable[..., Run], tmp_path: Path
 ) -> None:
     run = make_run("my-run", max_steps=3, checkpoint={"directory": str(tmp_path / "elsewhere")})

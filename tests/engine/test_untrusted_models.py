@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from gpubloom.engine.adapters_on_disk import BaseNeeded
-from gpubloom.engine.export import read_weights
-from gpubloom.engine.models.sources import PretrainedWeights
+from gpubloom.engine.adapter_folder import BaseNeeded
+from gpubloom.engine.llama_folder import read_weights
+from gpubloom.engine.models.weight_sources import PretrainedWeights
 from gpubloom.engine.pretrained_text import ON_CPU, load_pretrained_text
 from gpubloom.engine.serving.model_registry import ModelRegistry
 from gpubloom.engine.serving.resolved_model import find_model

@@ -234,7 +234,7 @@ def test_the_token_is_in_no_representation(hub: FakeHub) -> None:
     assert TOKEN not in repr(RemoteRepository.open("org/model", token=TOKEN))
 
 
-def test_the_token_stays_with_the_hub_when_content_lies_elsewhere(
+def test_the_token_stays_with_the_hub_when_content_lies_on_another_host(
     hub: FakeHub, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.add("org/model", contents(tiny_model), private=True)

@@ -47,7 +47,7 @@ def test_the_nodes_of_a_parallel_step_are_ranks_of_one_run(
     assert (spread["lowest"]["rank"], spread["highest"]["rank"]) == (0, 2)
 
 
-def test_a_retry_elsewhere_goes_on_from_the_files_in_the_datastore(tmp_path: Path, s3: S3Server) -> None:
+def test_a_retry_on_another_machine_continues_from_the_datastore(tmp_path: Path, s3: S3Server) -> None:
     flow = Flow("training", tmp_path, **on_s3(s3))
     flow.cards_root = s3.folder / "bucket/metaflow/mf.cards"
     # Each attempt has a temporary folder of its own, so the second knows the first from the datastore alone.

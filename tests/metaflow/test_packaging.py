@@ -33,7 +33,7 @@ def _python(path: list[str | Path], *arguments: str, cwd: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_step_elsewhere_finds_its_code_in_the_code_package(tmp_path: Path) -> None:
+def test_a_remote_step_finds_its_code_in_the_code_package(tmp_path: Path) -> None:
     flow = Flow("training", tmp_path)
     flow.run("package", "save", str(tmp_path / "code.tgz"))
     there = tmp_path / "there"

@@ -64,7 +64,7 @@ def test_a_retried_step_shows_one_timeline_with_the_restart_marked_on_each_of_it
         assert loss["lines"][1]["x"][0] == 20
 
 
-def test_the_code_package_holds_all_that_a_step_elsewhere_needs(tmp_path: Path) -> None:
+def test_the_code_package_holds_all_that_a_remote_step_needs(tmp_path: Path) -> None:
     listed = Flow("training", tmp_path).run("package", "list")
     for part in (
         "gpubloom/__init__.py",

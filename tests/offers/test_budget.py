@@ -112,7 +112,7 @@ def test_a_warning_says_what_is_spent_of_what() -> None:
     earlier=st.floats(0, 0.5),
 )
 @settings(max_examples=100, deadline=None)
-def test_a_job_that_obeys_never_costs_more_than_its_budget(
+def test_a_job_that_stops_when_asked_never_costs_more_than_its_budget(
     rate: Rate, limit: float, checkpoint: float, looks_every: float, earlier: float
 ) -> None:
     before = Rate(limit * earlier, "second")

@@ -3,8 +3,7 @@
 import pytest
 
 from gpubloom.plan import Calibration, Hardware
-from gpubloom.plan.hardware import GPU_KINDS, peak_flops
-from gpubloom.plan.rates import rates_of
+from gpubloom.plan.hardware import GPU_KINDS, peak_flops, rates_of
 
 GIB = 2**30
 

@@ -31,7 +31,7 @@ LINK = BlockPlacement(state="link", weights="stream")
 
 
 @dataclass(frozen=True)
-class Found:
+class Predicted:
     """What was predicted, on the GPU and on the host."""
 
     plan: Plan
@@ -55,9 +55,9 @@ class Found:
         return self.plan.gpu.activations / RESERVED_OVER_ALLOCATED
 
 
-def predicted(placement: Placement, **fields: Any) -> Found:
+def predicted(placement: Placement, **fields: Any) -> Predicted:
     config = TrainConfig.model_validate({"batch_size": ROWS, "model": {"context_length": LENGTH}, **fields})
-    return Found(predict(config, Hardware.parse("H200, 125 GiB host"), placement, shape=SHAPE))
+    return Predicted(predict(config, Hardware.parse("H200, 125 GiB host"), placement, shape=SHAPE))
 
 
 def mixed(*layers: BlockPlacement, **fields: Any) -> Placement:

@@ -10,7 +10,7 @@ from gpubloom.plan import DoesNotFit, Gpu, Hardware, Placement, Plan, TrainConfi
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.memory import residency_of
-from gpubloom.plan.request import Request
+from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import placement, residency, search
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -126,7 +126,7 @@ def test_what_a_refusal_suggests_does_fit(
 def test_the_search_judges_the_placement_that_it_returns(
     shape: DecoderShape, config: TrainConfig, gpu: float, host: float
 ) -> None:
-    asked = Request.of(config, machine(gpu, host), shape)
+    asked = PlanRequest.of(config, machine(gpu, host), shape)
     found = search(asked.timed, asked.limits, config.memory.mode)
     assume(found is not None)
     assert found is not None

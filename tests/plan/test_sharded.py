@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpubloom.plan import DoesNotFit, Hardware, Plan, TrainConfig, named_shape, plan, processes_on, share_of
-from gpubloom.plan.processes import plan_on
+from gpubloom.plan.planner import plan_on
 
 
 def config(**fields: Any) -> TrainConfig:
@@ -16,7 +16,7 @@ def planned(machine: str, shape: str = "llama3-8b", **fields: Any) -> Plan:
     return plan_on(Hardware.parse(machine), config(**fields), shape=named_shape(shape))
 
 
-def test_what_fits_no_single_device_is_divided_among_all_of_them() -> None:
+def test_what_fits_no_single_device_is_sharded_among_all_of_them() -> None:
     found = planned("4x H100, 32 GB host")
     assert found.executor == "sharded"
     assert found.memory_total_bytes <= found.memory_limit_bytes
@@ -24,7 +24,7 @@ def test_what_fits_no_single_device_is_divided_among_all_of_them() -> None:
     assert processes_on(Hardware.parse("4x H100, 32 GB host"), config(), shape=named_shape("llama3-8b")) == 4
 
 
-def test_what_fits_a_single_device_is_not_divided_unless_somebody_asks() -> None:
+def test_what_fits_a_single_device_is_not_sharded_unless_asked_for() -> None:
     assert planned("4x H100, 2000 GB host").executor == "block"
     assert planned("4x H100, 2000 GB host", executor="sharded").executor == "sharded"
     assert planned("H100, 2000 GB host").executor == "block"
@@ -51,7 +51,7 @@ def test_more_devices_never_need_more_memory_each_and_never_give_fewer_tokens() 
     assert speeds == sorted(speeds)
 
 
-def test_frozen_weights_of_adapters_are_divided_too() -> None:
+def test_frozen_weights_of_adapters_are_sharded_too() -> None:
     found = planned("8x H100, 64 GB host", "llama3-70b", method="lora")
     assert found.executor == "sharded"
     assert found.gpu is not None
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused_with_what_would(fields: dict[str, Any], ex
         ({"backend": "trl", "model": {"path": "/models/tiny"}}, "belongs to backend engine"),
     ],
 )
-def test_what_cannot_be_divided_is_refused_by_the_config(fields: dict[str, Any], expected: str) -> None:
+def test_what_cannot_be_sharded_is_rejected_by_the_config(fields: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         config(**{"executor": "sharded", **fields})
 

@@ -89,7 +89,7 @@ def test_a_notebook_runs_the_script_with_its_files_and_keeps_what_it_makes(tmp_p
     assert (tmp_path / "content" / "results.zip").is_file()
 
 
-def test_the_script_can_be_read_in_the_notebook_and_comes_back_to_the_letter() -> None:
+def test_the_script_can_be_read_in_the_notebook_and_comes_back_unchanged() -> None:
     notebook = colab_notebook(FILES)
     assert from_notebook(json.dumps(notebook)) == SCRIPT
     assert "%%writefile helper_module.py\ndef answer():" in code_of(notebook)

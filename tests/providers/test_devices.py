@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.providers import Devices, ProviderError
-from gpubloom.providers.local.devices import choose_visible
+from gpubloom.traincard.nvml import choose_visible
 from tests.providers.conftest import machine
 
 OTHER_WORKER = """

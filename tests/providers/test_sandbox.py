@@ -242,7 +242,7 @@ def test_a_fork_bomb_is_ended_and_nothing_of_it_stays(inside: Inside) -> None:
     wait_until(lambda: inside.processes() == 0, "the end of all its processes")
 
 
-def test_what_its_user_runs_elsewhere_is_not_counted_against_it(inside: Inside) -> None:
+def test_what_its_user_runs_outside_the_sandbox_is_not_counted_against_it(inside: Inside) -> None:
     many = (
         "import threading, time\nwait = threading.Event().wait\n"
         "for _ in range(150): threading.Thread(target=wait, args=(60,), daemon=True).start()\n"

@@ -252,17 +252,17 @@ def test_skypilots_own_server_answers_everything_that_needs_no_machine(python: s
     assert (kind, state, text, listed) == ("refused", "ended", "", [])
 
 
-def test_the_stand_in_of_the_quick_tests_has_what_skypilot_has(python: str, home: Path) -> None:
+def test_the_fake_of_the_quick_tests_has_what_skypilot_has(python: str, home: Path) -> None:
     printed = subprocess.run([python, "-c", _SIGNATURES], capture_output=True, text=True, check=True).stdout
     real = json.loads(printed.splitlines()[-1])
     of_requests = {"ConnectionError", "Timeout", "HTTPError"}
     assert set(process._KINDS) - of_requests <= set(real["exceptions"])
     bridge = Path(process.__file__).with_name("skypilot_bridge.py").read_text()
     assert set(re.findall(r'record\["(\w+)"\]', bridge)) <= set(real["cluster"])
-    stand_in = Path(__file__).parent / "services/sky_stand_in/sky/client/sdk.py"
+    fake = Path(__file__).parent / "services/fake_sky/sky/client/sdk.py"
     functions = {
         call.name
-        for call in ast.parse(stand_in.read_text()).body
+        for call in ast.parse(fake.read_text()).body
         if isinstance(call, ast.FunctionDef) and not call.name.startswith("_")
     }
     called = [

@@ -152,7 +152,7 @@ def test_slots_last_while_the_worker_is_away_and_then_the_agent_waits(store: Sto
     assert both.arrived() == content(both.there)["logs/output.log"].decode()
 
 
-def test_an_agent_killed_right_after_a_delivery_sends_the_same_parcel_again(both: Both) -> None:
+def test_an_agent_killed_right_after_a_delivery_sends_the_same_batch_again(both: Both) -> None:
     both.says("one\n")
     both.wire.kills = True
     with pytest.raises(Killed):
@@ -168,7 +168,7 @@ def test_an_agent_killed_right_after_a_delivery_sends_the_same_parcel_again(both
     assert both.store.get(LAYOUT.slot(1)) is None
 
 
-def test_a_receiver_killed_in_the_middle_of_a_parcel_goes_on_behind_the_last_entry(
+def test_a_receiver_killed_in_the_middle_of_a_batch_goes_on_behind_the_last_entry(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both.says("one\n")
@@ -261,7 +261,7 @@ def test_tampered_and_expired_addresses_are_refused(store: Store) -> None:
     assert not store.has("jobs/a/old")
 
 
-def test_a_damaged_parcel_is_kept_and_named(both: Both, bucket: S3Server) -> None:
+def test_a_damaged_batch_is_kept_and_named(both: Both, bucket: S3Server) -> None:
     both.says("hello\n")
     both.turns(4)
     (stored,) = bucket.folder.rglob("00000001")
@@ -272,7 +272,7 @@ def test_a_damaged_parcel_is_kept_and_named(both: Both, bucket: S3Server) -> Non
     assert stored.exists()
 
 
-def test_a_parcel_that_is_listed_before_it_can_be_read_whole_is_taken_the_next_time(
+def test_a_batch_that_is_listed_before_it_can_be_read_whole_is_taken_the_next_time(
     both: Both, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both.says("hello\n")

@@ -7,8 +7,7 @@ from typing import Any
 
 from gpubloom.traincard import Reading, Reporter, snapshot
 from gpubloom.traincard.number_encoding import encode_number
-from gpubloom.traincard.points import points_by_series
-from gpubloom.traincard.series import COLUMNS, Curve
+from gpubloom.traincard.series import COLUMNS, Curve, points_by_series
 from gpubloom.traincard.state import RunState
 from gpubloom.traincard.thinning import line_of
 

@@ -74,7 +74,7 @@ def test_a_rank_on_another_machine_is_missed_when_its_promise_is_broken(
 
 
 @pytest.mark.long
-def test_with_the_usual_promises_a_rank_elsewhere_is_named_within_15_seconds(
+def test_with_the_usual_promises_a_rank_on_another_machine_is_named_within_15_seconds(
     start_script: StartScript, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _is_missed_once_its_promise_is_broken(start_script, run_dir, monkeypatch, heartbeat=3.0, promise=10.0)

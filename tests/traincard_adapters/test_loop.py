@@ -197,7 +197,7 @@ def test_a_loop_that_cannot_save_says_so_and_pauses_all_the_same(run_dir: Path, 
     ids=["one cycle", "cosine", "step", "sequence"],
 )
 def test_every_kind_of_schedule_goes_on_from_the_new_rate(make: Any) -> None:
-    from gpubloom.traincard.adapters.optimizer_settings import set_learning_rate
+    from gpubloom.traincard.adapters.control_handler import set_learning_rate
 
     def rates(change_at: int | None) -> list[float]:
         weight = torch.nn.Parameter(torch.zeros(1))

@@ -39,7 +39,7 @@ def page(chromium: Browser, served: Served) -> Iterator[Page]:
     assert complaints == []
 
 
-def test_the_dashboard_follows_the_run_and_steers_it(page: Page, served: Served) -> None:
+def test_the_dashboard_follows_the_run_and_controls_it(page: Page, served: Served) -> None:
     page.goto(f"{served.address}#token={served.token}")
     expect(page.locator("h1")).to_contain_text("run")
     expect(page.locator('[id="metric-loss"] .legend')).to_contain_text("1.5")

@@ -7,7 +7,7 @@ import pytest
 
 from gpubloom.traincard import Reporter
 from gpubloom.traincard.live.feed import Feed
-from gpubloom.traincard.live.viewers import Viewer
+from gpubloom.traincard.live.websocket import Viewer
 
 Line = tuple[str, int, int]
 

@@ -13,8 +13,8 @@ import pytest
 
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.live.guard import Guard
-from gpubloom.traincard.live.http import Rejected, Request
-from gpubloom.traincard.live.process import Order, listen
+from gpubloom.traincard.live.http import HttpRequest, Rejected
+from gpubloom.traincard.live.process import ServerConfig, listen
 from tests.traincard_live.conftest import TIMEOUT, Served, Viewer
 
 pytestmark = pytest.mark.xdist_group("metrics server")
@@ -92,7 +92,7 @@ def test_whatever_changes_the_run_takes_the_token(served: Served) -> None:
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://localhost"])
-def test_a_page_of_another_origin_may_neither_steer_nor_look(
+def test_a_page_of_another_origin_may_neither_read_nor_control(
     served: Served, view: Callable[..., Viewer], origin: str
 ) -> None:
     before = ControlFile(served.run_dir).read().version
@@ -175,8 +175,8 @@ def test_a_viewer_that_breaks_the_protocol_is_let_go(served: Served, view: Calla
     assert served.ask("/api/run")[0] == 200
 
 
-def _request(**headers: str) -> Request:
-    return Request("GET", "/api/run", {}, headers)
+def _request(**headers: str) -> HttpRequest:
+    return HttpRequest("GET", "/api/run", {}, headers)
 
 
 def test_on_the_network_looking_takes_the_token_too() -> None:
@@ -206,7 +206,7 @@ def test_the_server_ends_with_whoever_started_it_and_tells_its_viewers(served: S
         env=dict(os.environ),
     )
     assert process.stdin is not None
-    process.stdin.write(Order(str(served.run_dir), listening.fileno(), "secret", resumes=True).line())
+    process.stdin.write(ServerConfig(str(served.run_dir), listening.fileno(), "secret", resumes=True).line())
     process.stdin.flush()
     viewer = Viewer(f"127.0.0.1:{listening.getsockname()[1]}")
     viewer.message()
@@ -222,8 +222,8 @@ def test_the_server_ends_with_whoever_started_it_and_tells_its_viewers(served: S
 
 def test_a_run_that_ended_is_not_resumed_where_nobody_would_start_it(served: Served, tmp_path: Path) -> None:
     from gpubloom.traincard import Reporter
-    from gpubloom.traincard.live.commands import apply_commands
     from gpubloom.traincard.live.feed import Feed
+    from gpubloom.traincard.live.server import apply_commands
 
     with Reporter(tmp_path / "run", telemetry_seconds=0) as reporter:
         reporter.finish("paused")

@@ -27,7 +27,7 @@ STEPS = 150
 pytestmark = pytest.mark.xdist_group("kills")
 
 
-class House:
+class LiveApp:
     """Server, worker and their parent, started again when the parent is killed."""
 
     def __init__(self, home: Path) -> None:
@@ -37,7 +37,7 @@ class House:
     def keep_up(self) -> None:
         if self._parent is None or self._parent.poll() is not None:
             clean = {name: value for name, value in os.environ.items() if not name.startswith("BLOOM_")}
-            with (self._home / "house.log").open("ab") as log:
+            with (self._home / "app.log").open("ab") as log:
                 self._parent = subprocess.Popen(
                     [sys.executable, "-m", "gpubloom.cli", "up", "--port", "0"],
                     env={**clean, "BLOOM_HOME": str(self._home), "PYTHONPATH": path_with_toys(self._home)},
@@ -78,8 +78,8 @@ def sqlite_installation(migrated_sqlite: Path, tmp_path: Path) -> Installation:
 
 
 @pytest.fixture
-def house(sqlite_installation: Installation) -> Iterator[House]:
-    running = House(sqlite_installation.home)
+def app(sqlite_installation: Installation) -> Iterator[LiveApp]:
+    running = LiveApp(sqlite_installation.home)
     yield running
     running.close()
 
@@ -98,7 +98,7 @@ def _kill_run(machine: Machine, victim: str, jobs: list[UUID]) -> bool:
     return False
 
 
-def _under_fire(installation: Installation, house: House, *, times: int, jobs: int, seed: int) -> None:
+def _under_fire(installation: Installation, app: LiveApp, *, times: int, jobs: int, seed: int) -> None:
     machine = Machine(installation)
     toy = {"steps": STEPS, "seconds": 0.03, "save_every": 10}
     ids = [machine.add_job(toy=toy, max_attempts=1000) for _ in range(jobs)]
@@ -110,16 +110,14 @@ def _under_fire(installation: Installation, house: House, *, times: int, jobs: i
         assert time.monotonic() < deadline, [
             (machine.job(job_id).status, machine.job(job_id).error_message) for job_id in ids
         ]
-        house.keep_up()
+        app.keep_up()
         time.sleep(chance.uniform(0.3, 2.0))
         if plan:
             victim = plan[-1]
-            killed = (
-                _kill_run(machine, victim, ids) if victim in {"training", "agent"} else house.kill(victim)
-            )
+            killed = _kill_run(machine, victim, ids) if victim in {"training", "agent"} else app.kill(victim)
             if killed:
                 plan.pop()
-    # Victims that were left over when the work was done: the house must survive them all the same.
+    # Victims that were left over when the work was done: the app must survive them all the same.
     assert len(plan) <= 2 * times, f"the jobs ended before these could be killed: {plan}"
     for job_id in ids:
         job = machine.job(job_id)
@@ -133,11 +131,11 @@ def _under_fire(installation: Installation, house: House, *, times: int, jobs: i
 
 
 def test_each_process_can_be_killed_and_nothing_is_lost(
-    sqlite_installation: Installation, house: House
+    sqlite_installation: Installation, app: LiveApp
 ) -> None:
-    _under_fire(sqlite_installation, house, times=1, jobs=2, seed=1)
+    _under_fire(sqlite_installation, app, times=1, jobs=2, seed=1)
 
 
 @pytest.mark.long
-def test_each_process_can_be_killed_twenty_times(sqlite_installation: Installation, house: House) -> None:
-    _under_fire(sqlite_installation, house, times=20, jobs=12, seed=2)
+def test_each_process_can_be_killed_twenty_times(sqlite_installation: Installation, app: LiveApp) -> None:
+    _under_fire(sqlite_installation, app, times=20, jobs=12, seed=2)

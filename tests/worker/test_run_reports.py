@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.tiny_models import ALTERNATING, make_tiny_model, mostly_refused_rows
-from tests.worker.test_studio_by_api import House
+from tests.worker.test_studio_by_api import LiveApp
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -26,36 +26,36 @@ CONFIG = {
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    house = House(tmp_path_factory.mktemp("reports") / "home")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveApp]:
+    app = LiveApp(tmp_path_factory.mktemp("reports") / "home")
     try:
-        yield house
+        yield app
     finally:
-        house.close()
+        app.close()
 
 
 def test_rows_used_and_warnings_are_told_once_the_data_is_read_over_a_pause_and_at_the_end(
-    house: House, tmp_path: Path
+    app: LiveApp, tmp_path: Path
 ) -> None:
-    model = house.bring_model(make_tiny_model(tmp_path / "strict", template=ALTERNATING))
-    data = house.bring_data("chats.jsonl", mostly_refused_rows().encode())
-    job_id = house.train(data["id"], model, CONFIG)
+    model = app.bring_model(make_tiny_model(tmp_path / "strict", template=ALTERNATING))
+    data = app.bring_data("chats.jsonl", mostly_refused_rows().encode())
+    job_id = app.train(data["id"], model, CONFIG)
     path = f"/api/training-jobs/{job_id}"
 
-    running = house.until(path, lambda job: job["rowsUsed"] is not None)
+    running = app.until(path, lambda job: job["rowsUsed"] is not None)
     assert running["status"] == "running"
     _says_what_it_uses(running)
-    house.until(path, lambda job: (job["summary"].get("step") or 0) > 1)
-    house.post(f"{path}/pause", {})
-    _says_what_it_uses(house.until(path, lambda job: job["status"] == "paused"))
-    lines = _output(house, job_id)
+    app.until(path, lambda job: (job["summary"].get("step") or 0) > 1)
+    app.post(f"{path}/pause", {})
+    _says_what_it_uses(app.until(path, lambda job: job["status"] == "paused"))
+    lines = _output(app, job_id)
     assert any(line.startswith("paused at step ") for line in lines), lines
     assert lines[-1] == "[bloom-agent] The run was paused."
     assert not any("exit code" in line for line in lines)
 
-    house.post(f"{path}/resume", {})
-    _says_what_it_uses(house.completed(job_id))
-    lines = _output(house, job_id)
+    app.post(f"{path}/resume", {})
+    _says_what_it_uses(app.completed(job_id))
+    lines = _output(app, job_id)
     for beginning in (
         "warning: data.jsonl: 100 of 120 rows cannot be used: ",
         "training starts: ",
@@ -68,12 +68,12 @@ def test_rows_used_and_warnings_are_told_once_the_data_is_read_over_a_pause_and_
         assert any(line.startswith(beginning) for line in lines), beginning
     assert lines.count("data: 20 of 120 rows used") == 2, "once in each attempt"
 
-    listed = _bloom(house, "jobs", "list")
+    listed = _bloom(app, "jobs", "list")
     assert "20 of 120 rows used" in listed
-    shown = _bloom(house, "jobs", "show", job_id)
+    shown = _bloom(app, "jobs", "show", job_id)
     assert "20 of 120 rows used" in shown
     assert "  warning: data.jsonl: 100 of 120 rows cannot be used" in shown
-    assert "\nwarning: data.jsonl: 100 of 120 rows cannot be used" in _bloom(house, "jobs", "logs", job_id)
+    assert "\nwarning: data.jsonl: 100 of 120 rows cannot be used" in _bloom(app, "jobs", "logs", job_id)
 
 
 def _says_what_it_uses(job: dict[str, Any]) -> None:
@@ -82,13 +82,13 @@ def _says_what_it_uses(job: dict[str, Any]) -> None:
     assert [(warning["level"], warning["attempt"]) for warning in about_rows] == [("warning", 1)]
 
 
-def _output(house: House, job_id: str) -> list[str]:
-    lines: list[str] = house.get(f"/api/training-jobs/{job_id}/logs", lines=2_000)["lines"]
+def _output(app: LiveApp, job_id: str) -> list[str]:
+    lines: list[str] = app.get(f"/api/training-jobs/{job_id}/logs", lines=2_000)["lines"]
     return lines
 
 
-def _bloom(house: House, *arguments: str) -> str:
-    environment = os.environ | {"BLOOM_SERVER": house.server.address, "BLOOM_TOKEN": house.token}
+def _bloom(app: LiveApp, *arguments: str) -> str:
+    environment = os.environ | {"BLOOM_SERVER": app.server.address, "BLOOM_TOKEN": app.token}
     command = [sys.executable, "-m", "gpubloom.cli", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 0, done.stderr

@@ -32,7 +32,7 @@ TIMEOUT_SECONDS = 240
 TABS = 3
 
 
-class House:
+class LiveApp:
     """A server with a worker, and a program of somebody's that knows nothing but HTTP."""
 
     def __init__(self, home: Path) -> None:
@@ -145,17 +145,17 @@ def _is_ready(found: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    house = House(tmp_path_factory.mktemp("studio") / "home")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveApp]:
+    app = LiveApp(tmp_path_factory.mktemp("studio") / "home")
     try:
-        yield house
+        yield app
     finally:
-        house.close()
+        app.close()
 
 
 @pytest.fixture(scope="module")
-def model_id(house: House, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return house.bring_model(make_tiny_model(tmp_path_factory.mktemp("models") / "tiny", family="qwen2"))
+def model_id(app: LiveApp, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return app.bring_model(make_tiny_model(tmp_path_factory.mktemp("models") / "tiny", family="qwen2"))
 
 
 def _questions(rows: int = ROWS) -> list[str]:
@@ -209,9 +209,9 @@ def _text_txt() -> bytes:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_file_of_any_format_becomes_a_model_that_says_what_its_base_does_not(
-    house: House, model_id: str, method: str, filename: str, row_format: str, content: Callable[[], bytes]
+    app: LiveApp, model_id: str, method: str, filename: str, row_format: str, content: Callable[[], bytes]
 ) -> None:
-    dataset = house.bring_data(filename, content())
+    dataset = app.bring_data(filename, content())
     mapping = dataset["report"]["mapping"]
     assert (mapping["format"], dataset["report"]["examples"]) == (row_format, ROWS)
     config = {
@@ -221,36 +221,36 @@ def test_a_file_of_any_format_becomes_a_model_that_says_what_its_base_does_not(
         "learning_rate": 3e-3 if method == "full" else 1e-2,
         "model": {"context_length": 64},
     }
-    job_id = house.train(dataset["id"], model_id, config)
-    done = house.completed(job_id)
+    job_id = app.train(dataset["id"], model_id, config)
+    done = app.completed(job_id)
     assert (done["config"]["method"], done["datasetId"], done["modelId"]) == (method, dataset["id"], model_id)
 
-    house.open_playground(job_id)
-    said = {which: _say(house, f"{job_id}{which}", row_format) for which in ("", ":base")}
-    house.close_playgrounds()
+    app.open_playground(job_id)
+    said = {which: _say(app, f"{job_id}{which}", row_format) for which in ("", ":base")}
+    app.close_playgrounds()
     expected = REST if row_format == "text" else ANSWER
     assert said[""].strip() == expected.strip()
     assert expected.strip() not in said[":base"]
 
 
-def _say(house: House, model: str, row_format: str) -> str:
+def _say(app: LiveApp, model: str, row_format: str) -> str:
     """What a model writes, asked as OpenAI's clients ask."""
     asked: dict[str, Any] = {"model": model, "max_tokens": 40, "temperature": 0}
     if row_format == "text":
-        return str(house.post("/v1/completions", {**asked, "prompt": BEGINNING})["choices"][0]["text"])
+        return str(app.post("/v1/completions", {**asked, "prompt": BEGINNING})["choices"][0]["text"])
     turns = [{"role": "user", "content": QUESTION}]
-    answer = house.post("/v1/chat/completions", {**asked, "messages": turns})
+    answer = app.post("/v1/chat/completions", {**asked, "messages": turns})
     return str(answer["choices"][0]["message"]["content"])
 
 
 class Tab(threading.Thread):
     """Shows a job as its page does: what there is, then what the stream adds; reconnects when cut off."""
 
-    def __init__(self, house: House, job_id: str) -> None:
+    def __init__(self, app: LiveApp, job_id: str) -> None:
         super().__init__(daemon=True)
-        self._house, self._path = house, f"/api/training-jobs/{job_id}"
+        self._app, self._path = app, f"/api/training-jobs/{job_id}"
         self._closed = threading.Event()
-        curves = house.get(f"{self._path}/metrics", series="train/loss", points=5_000)
+        curves = app.get(f"{self._path}/metrics", series="train/loss", points=5_000)
         self.steps: list[int] = [int(x) for curve in curves["series"] for x in curve["x"]]
         self._position = int(curves["position"])
         self.reconnected = -1
@@ -265,7 +265,7 @@ class Tab(threading.Thread):
 
     def _read(self) -> None:
         headers = {"Last-Event-ID": str(self._position)}
-        with self._house.client.stream("GET", f"{self._path}/stream", headers=headers, timeout=5) as answer:
+        with self._app.client.stream("GET", f"{self._path}/stream", headers=headers, timeout=5) as answer:
             assert answer.status_code == 200
             self.reconnected += 1
             event: dict[str, str] = {}
@@ -293,8 +293,8 @@ class Tab(threading.Thread):
         assert not self.is_alive()
 
 
-def _open_tabs(house: House, job_id: str) -> list[Tab]:
-    tabs = [Tab(house, job_id) for _ in range(TABS)]
+def _open_tabs(app: LiveApp, job_id: str) -> list[Tab]:
+    tabs = [Tab(app, job_id) for _ in range(TABS)]
     for tab in tabs:
         tab.start()
     return tabs
@@ -307,23 +307,23 @@ def _wait_for_step(tabs: list[Tab], step: int) -> None:
         time.sleep(0.02)
 
 
-def _hashes(house: House, job_id: str) -> dict[str, str]:
+def _hashes(app: LiveApp, job_id: str) -> dict[str, str]:
     """Of the finished model's weights, as they are downloaded."""
-    files = house.get(f"/api/training-jobs/{job_id}/model")["items"]
+    files = app.get(f"/api/training-jobs/{job_id}/model")["items"]
     names = [file["path"] for file in files if file["path"].endswith(".safetensors")]
-    contents = {name: house.client.get(f"/api/training-jobs/{job_id}/model/files/{name}") for name in names}
+    contents = {name: app.client.get(f"/api/training-jobs/{job_id}/model/files/{name}") for name in names}
     assert names
     assert all(answer.status_code == 200 for answer in contents.values())
     return {name: hashlib.sha256(answer.content).hexdigest() for name, answer in contents.items()}
 
 
 def test_closed_tabs_and_a_killed_server_leave_the_weights_of_an_undisturbed_training(
-    house: House, tmp_path: Path
+    app: LiveApp, tmp_path: Path
 ) -> None:
     folder = make_tiny_model(tmp_path / "larger", hidden_size=128, layers=4)
-    model = house.bring_model(folder)
+    model = app.bring_model(folder)
     rows = [{"prompt": asked, "completion": ANSWER} for asked in _questions(3_000)]
-    dataset = house.bring_data("many.jsonl", _lines(rows))
+    dataset = app.bring_data("many.jsonl", _lines(rows))
     steps = 160
     config = {
         "method": "full",
@@ -335,49 +335,47 @@ def test_closed_tabs_and_a_killed_server_leave_the_weights_of_an_undisturbed_tra
         "checkpoint": {"every_epochs": 0, "every_steps": 40},
         "eval": {"max_batches": 2},
     }
-    undisturbed = house.train(dataset["id"], model, config)
-    house.completed(undisturbed)
+    undisturbed = app.train(dataset["id"], model, config)
+    app.completed(undisturbed)
 
-    disturbed = house.train(dataset["id"], model, config)
-    tabs = _open_tabs(house, disturbed)
+    disturbed = app.train(dataset["id"], model, config)
+    tabs = _open_tabs(app, disturbed)
     _wait_for_step(tabs, 5)
     for tab in tabs:
         tab.close()
     left_at = max(step for tab in tabs for step in tab.steps)
     path = f"/api/training-jobs/{disturbed}"
-    house.until(path, lambda job: job["summary"]["step"] >= left_at + 5)
-    tabs = _open_tabs(house, disturbed)
+    app.until(path, lambda job: job["summary"]["step"] >= left_at + 5)
+    tabs = _open_tabs(app, disturbed)
     _wait_for_step(tabs, left_at + 10)
-    house.kill()
-    house.start_again()
+    app.kill()
+    app.start_again()
     restarted = datetime.now(UTC)
-    done = house.completed(disturbed)
+    done = app.completed(disturbed)
     _wait_for_step(tabs, steps)
     for tab in tabs:
         tab.close()
 
     assert done["attempt"] == 1, "the training itself was never interrupted"
-    times = _step_times(house, disturbed)
+    times = _step_times(app, disturbed)
     after_restart = sum(time > restarted for time in times.values())
     assert after_restart >= 10, f"only {after_restart} of {steps} steps were made after the restart"
     every_step = list(range(1, steps + 1))
     for job_id in (undisturbed, disturbed):
-        (curve,) = house.get(f"/api/training-jobs/{job_id}/metrics", series="train/loss", points=5_000)[
+        (curve,) = app.get(f"/api/training-jobs/{job_id}/metrics", series="train/loss", points=5_000)[
             "series"
         ]
         assert [int(x) for x in curve["x"]] == every_step
     for tab in tabs:
         assert tab.steps == every_step, "each tab was told of every step once"
         assert tab.reconnected >= 1
-    hashes = _hashes(house, undisturbed)
-    assert _hashes(house, disturbed) == hashes
+    hashes = _hashes(app, undisturbed)
+    assert _hashes(app, disturbed) == hashes
     untrained = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert untrained not in hashes.values()
 
 
-def _step_times(house: House, job_id: str) -> dict[int, datetime]:
-    answer = house.client.get(
-        f"/api/training-jobs/{job_id}/metrics", params={"shape": "rows", "points": 5_000}
-    )
+def _step_times(app: LiveApp, job_id: str) -> dict[int, datetime]:
+    answer = app.client.get(f"/api/training-jobs/{job_id}/metrics", params={"shape": "rows", "points": 5_000})
     assert answer.status_code == 200, answer.text
     return {row["step"]: datetime.fromisoformat(row["timestamp"]) for row in answer.json()}

@@ -1,12 +1,9 @@
-"""The engine's batches in the form that Hugging Face's Trainer asks for.
+"""TRL's SFTTrainer with the engine's batches, schedule, weight decay, evaluation and checkpoint names.
 
-The Trainer counts the micro-batches of an epoch; the engine's loader makes all those of a step at once. One
-item of this dataset is one micro-batch, so that both agree on what comes next, also after a resume.
-
-TRL's SFTTrainer with the parts of the engine that decide what a run means.
-
-Model, loss and loop are TRL's. Batches, schedule, which weights decay, what an evaluation averages over and
-how a checkpoint gets its name are the engine's, so that a run means the same whoever trains it.
+Model, loss and loop are TRL's; the rest is the engine's, so that a run means the same whoever trains it. The
+Hugging Face Trainer counts the micro-batches of an epoch, and the engine's loader makes all those of a step
+at once. One item of the dataset here is one micro-batch, so that both agree on what comes next, also after a
+resume.
 """
 
 import copy
@@ -29,7 +26,7 @@ from gpubloom.engine.data import Batch, Loader
 from gpubloom.engine.data.loader import eval_batches
 from gpubloom.engine.data.rows import IGNORED, Rows
 from gpubloom.engine.hardware import Compute
-from gpubloom.engine.models.documents import document_starts
+from gpubloom.engine.models.document_mask import document_starts
 from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.plan import TrainConfig
 

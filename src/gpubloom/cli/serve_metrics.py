@@ -68,7 +68,7 @@ class MetricsServer:
 
     def start(self, run_dir: Path, console: "Console") -> None:
         """Serves a run and says where."""
-        from gpubloom.traincard.live.process import Order, address_of
+        from gpubloom.traincard.live.process import ServerConfig, address_of
 
         token = _new_token()
         descriptor = self._listening.fileno()
@@ -81,7 +81,7 @@ class MetricsServer:
         )
         assert self._process.stdin is not None
         self._order = self._process.stdin
-        self._order.write(Order(str(run_dir.absolute()), descriptor, token, resumes=True).line())
+        self._order.write(ServerConfig(str(run_dir.absolute()), descriptor, token, resumes=True).line())
         self._order.flush()
         console.print(f"Dashboard: {address_of(self._listening)}#token={token}", soft_wrap=True)
         # It is the other process's now: were that to die, nobody should wait for an answer.

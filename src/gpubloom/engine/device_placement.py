@@ -123,8 +123,8 @@ def move_to_devices(
         hardware = calibrated(hardware, compute.device, threads=threads)
     can_compile, notes = _compiles(config, compute)
     # Compiling for a CPU takes as long as many steps, which need not wait for it.
-    aside = can_compile and compute.device.type == "cpu" and config.method != "qlora"
-    if not can_compile or aside:
+    in_background = can_compile and compute.device.type == "cpu" and config.method != "qlora"
+    if not can_compile or in_background:
         # Layers that are not compiled keep more activations: the plan must know.
         config = config.model_copy(update={"compile": "off"})
     hardware = share_of(hardware, group.local_size)
@@ -136,13 +136,13 @@ def move_to_devices(
     if config.compile == "auto" and steps is not None:
         config, found = _without_compiling_if_short(config, hardware, model, found, steps)
     assert found.placement is not None
-    # A divided model's steps do wait.
-    waits = aside and found.executor == "sharded"
+    # A sharded model's steps do wait.
+    waits = in_background and found.executor == "sharded"
     compiled = can_compile and (waits or config.compile != "off")
     options = ExecutorOptions(
         accumulation=config.accumulation,
         compiled=compiled,
-        compiled_aside=aside and not waits,
+        compiled_in_background=in_background and not waits,
         quantized=config.method == "qlora",
         threads=threads,
         group=group,

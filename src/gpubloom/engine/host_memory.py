@@ -1,15 +1,11 @@
-"""How much host memory this process could still take.
-
-Flat host tensors of exactly the size asked for, pinned for a GPU if asked.
+"""Host memory: how much is free, and flat buffers of exactly the size asked for, pinned for a GPU if asked.
 
 torch's own pinned allocator rounds large blocks up to powers of two, which doubles what some layers take.
-Here a tensor is an anonymous mapping, registered with CUDA. The kernel hands its pages out zeroed: those of a
+Here a buffer is an anonymous mapping, registered with CUDA. The kernel hands its pages out zeroed: those of a
 plain buffer when they are first touched, those of a pinned one at once.
 
-What must hold: memory is unregistered before it is unmapped, and neither happens while a tensor or a view of
-it lives. So a tensor holds its owner, the owner holds the mapping, and the end of the owner unregisters.
-
-How much of the machine's memory this process holds.
+Invariant: memory is unregistered before it is unmapped, and neither happens while a tensor or a view of it
+lives. So a tensor holds its owner, the owner holds the mapping, and the end of the owner unregisters.
 """
 
 import contextlib
@@ -26,6 +22,11 @@ import torch
 from torch import Tensor
 
 _GROUP = Path("/sys/fs/cgroup")
+
+# Pinned for every CUDA context of this process, not only for the current device's.
+_PORTABLE = 1
+_TOUCHED_AT_ONCE = 32 << 20
+_STATM = Path("/proc/self/statm")
 
 
 def free_host_bytes(budget_gb: float | None = None) -> int:
@@ -53,10 +54,6 @@ def _free_in_container(otherwise: int) -> int:
     cached = sum(int(count) for name, count in counts if name in {"inactive_file", "active_file"})
     return int(limit) - used + cached
 
-
-# Pinned for every CUDA context of this process, not only for the current device's.
-_PORTABLE = 1
-_TOUCHED_AT_ONCE = 32 << 20
 
 # Entries come and go in single operations, which need no lock: a buffer may be freed in any thread, even in
 # the middle of the creation of another.
@@ -160,9 +157,6 @@ def _take_error() -> None:
 
 def _cudart() -> Any:
     return torch.cuda.cudart()  # type: ignore[no-untyped-call]
-
-
-_STATM = Path("/proc/self/statm")
 
 
 def resident_bytes() -> int:

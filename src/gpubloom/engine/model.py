@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpubloom.engine.export import hugging_face_config
+from gpubloom.engine.llama_folder import hugging_face_config
 from gpubloom.engine.models.blocks import BlockModel, WeightSource
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.plan import DecoderShape, ModelShape, TrainConfig, shape_of
@@ -16,7 +16,7 @@ from gpubloom.plan import DecoderShape, ModelShape, TrainConfig, shape_of
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained. `settings` is the config.json that transformers reads, `generation` its companion."""
+    """What is trained. `settings` is its config.json, `generation` its generation_config.json."""
 
     blocks: BlockModel
     source: WeightSource
@@ -67,8 +67,8 @@ class Model:
 
     @classmethod
     def _of_plugin(cls, config: TrainConfig, name: str, shape: ModelShape) -> "Model":
-        from gpubloom.engine.models.plugged import PluggedBlocks, plugged_settings
-        from gpubloom.engine.models.sources import RandomWeights
+        from gpubloom.engine.models.plugin_model import PluggedBlocks, plugged_settings
+        from gpubloom.engine.models.weight_sources import RandomWeights
 
         blocks = PluggedBlocks(name, shape, config.model.options)
         return cls(
@@ -83,7 +83,7 @@ class Model:
     def _of_folder(cls, config: TrainConfig, folder: Path, vocab_size: int) -> "Model":
         # transformers takes seconds to load, which a run of a preset must not pay.
         from gpubloom.engine.models.hugging_face import open_model
-        from gpubloom.engine.models.sources import PretrainedWeights, RandomWeights
+        from gpubloom.engine.models.weight_sources import PretrainedWeights, RandomWeights
 
         blocks = open_model(folder)
         known = int(blocks.config.get_text_config().vocab_size)

@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from gpubloom.engine import adapters_on_disk
+from gpubloom.engine import adapter_folder
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.executors import Executor, KeepsBlocks
 from gpubloom.engine.executors.blocks.snapshot import WEIGHTS, Part
-from gpubloom.engine.export import CONFIG_FILE, WEIGHTS_STEM
 from gpubloom.engine.host_memory import free_host_bytes
+from gpubloom.engine.llama_folder import CONFIG_FILE, WEIGHTS_STEM
 from gpubloom.engine.model import Model
 from gpubloom.engine.models.blocks import BlockSpec, TensorSpec
 from gpubloom.engine.models.lora import LoraBlocks
-from gpubloom.engine.shards.sharding import (
+from gpubloom.engine.shards.atomic_folder import complete_or_absent, sync_files
+from gpubloom.engine.shards.shard_files import (
     SHARD_BYTES,
     Sharding,
     Stretch,
     shard,
     tensor_name,
     weight_stretches,
+    write_shards,
 )
-from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
-from gpubloom.engine.shards.writing import write_shards
 
 if TYPE_CHECKING:
     from gpubloom.engine.executors.sharded import ShardedExecutor
@@ -49,7 +49,7 @@ class ModelFolder:
     @property
     def stem(self) -> str:
         """What the files of weights begin with."""
-        return adapters_on_disk.WEIGHTS_STEM if self._adapters else WEIGHTS_STEM
+        return adapter_folder.WEIGHTS_STEM if self._adapters else WEIGHTS_STEM
 
     @property
     def stretches(self) -> list[Stretch]:
@@ -73,7 +73,7 @@ class ModelFolder:
             (folder / _GENERATION_FILE).write_text(text, encoding="utf-8")
         self.tokenizer.save(folder, self.context_length)
         if self._adapters is not None:
-            adapters_on_disk.write_adapter_config(folder, self._adapters, self.base)
+            adapter_folder.write_adapter_config(folder, self._adapters, self.base)
 
     def export(self, final: Path, executor: Executor, shard_bytes: int = SHARD_BYTES) -> None:
         """Writes the folder with the weights of this moment, complete or not at all."""
@@ -106,7 +106,7 @@ class ModelFolder:
 
     @property
     def _prefix(self) -> str:
-        return adapters_on_disk.PREFIX if self._adapters else ""
+        return adapter_folder.PREFIX if self._adapters else ""
 
     @property
     def _adapters(self) -> LoraBlocks | None:

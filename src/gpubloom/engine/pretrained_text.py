@@ -1,14 +1,11 @@
-"""Adapters as terms that can be switched: one set of weights answers as the base and as the tuned model.
+"""A model folder of any family, or an adapter and its base, ready to generate: transformers computes it.
 
-y = base(x) + scale · B(A(x)), or base(x) alone. The switch belongs to the thread (or task) that computes, so
-both can be asked at the same time.
+An adapter is a term that can be switched: y = base(x) + scale · B(A(x)), or base(x) alone, so one set of
+weights answers as the base and as the tuned model. The switch belongs to the thread (or task) that computes,
+so both can be asked at the same time.
 
-A base in four bits, as QLoRA trained on it: the matrices of its decoder layers as NF4, all else as it is.
-
-On a GPU they stay packed and are decoded when a layer is used, so that what could be trained there can be
-served there. On a CPU, where decoding is slow, they are decoded once: the same values in full size.
-
-A model folder of any family, or an adapter and its base, ready to generate: transformers computes it.
+A base that QLoRA trained on has the matrices of its decoder layers in NF4. On a GPU they stay packed and are
+decoded when a layer is used; on a CPU, where decoding is slow, they are decoded once, to the same values.
 """
 
 import inspect
@@ -22,16 +19,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpubloom.engine.adapters_on_disk import CONFIG_FILE, Adapter, BaseNeeded, read_adapter
+from gpubloom.engine.adapter_folder import CONFIG_FILE, Adapter, BaseNeeded, read_adapter
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.models.hugging_face.structure import find_layers
 from gpubloom.engine.models.lora import is_transposed
-from gpubloom.engine.quantize.nf4 import Nf4, dequantize, quantize
+from gpubloom.engine.nf4 import Nf4, dequantize, quantize
 from gpubloom.hub.weight_index import check_model_folder
 
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 
 _tuned: ContextVar[bool] = ContextVar("tuned", default=True)
+
+# Where a config does not say how far positions reach.
+_CONTEXT_LENGTH = 2_048
+ON_CPU = Compute(torch.device("cpu"), "fp32", "fp32: exact on any machine")
 
 
 @contextmanager
@@ -136,12 +137,6 @@ class PackedLinear(nn.Module):
 def _replace(layer: nn.Module, path: str, module: nn.Module) -> None:
     parent, _, name = path.rpartition(".")
     setattr(layer.get_submodule(parent), name, module)
-
-
-# Where a config does not say how far positions reach.
-_CONTEXT_LENGTH = 2_048
-
-ON_CPU = Compute(torch.device("cpu"), "fp32", "fp32: exact on any machine")
 
 
 class TransformersCache:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpubloom.engine.data import Tokenizer
-from gpubloom.engine.export import TOKENIZER_FILE
 from gpubloom.engine.generate import generate
+from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.pretrained_text import ON_CPU
 from gpubloom.engine.serving.model_registry import load_text
 from gpubloom.engine.serving.resolved_model import find_model

@@ -37,19 +37,19 @@ class Signals:
     """Ctrl-C and SIGTERM ask the trainer to save and stop; a second Ctrl-C ends the process at once."""
 
     status: str | None = None
-    patient: bool = False
+    deferred: bool = False
 
     def install(self) -> None:
         signal.signal(signal.SIGINT, self._interrupt)
         signal.signal(signal.SIGTERM, self._terminate)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self.status is not None or not self.patient:
+        if self.status is not None or not self.deferred:
             raise KeyboardInterrupt
         self.status = "paused"
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        if not self.patient:
+        if not self.deferred:
             raise SystemExit(128 + number)
         self.status = "preempted"
 
@@ -67,7 +67,7 @@ class Session:
 
     def stop(self) -> str | None:
         """Asked by the trainer between steps. From the first time on, signals wait for the step to end."""
-        self._signals.patient = True
+        self._signals.deferred = True
         return self._signals.status
 
     @contextmanager
@@ -119,9 +119,9 @@ class _RestartWhenLost:
 
 @contextmanager
 def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iterator[Session]:
-    """Opens the run in `home`, or a repetition of it elsewhere; ends the process with 2 on wrong input.
+    """Opens the run in `home`, or its repetition in another folder; ends the process with 2 on wrong input.
 
-    Where several processes train, the one that a person started conducts them instead, and ends with them.
+    Where several processes train, the one that a person started launches them instead, and ends with them.
     """
     signals = Signals()
     try:
@@ -145,14 +145,14 @@ def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iter
         _refuse(explain(problem, TrainConfig))
     except (ValueError, RunInUseError) as problem:
         # Once steps run, a ValueError is a bug and not an answer to wrong input.
-        if signals.patient:
+        if signals.deferred:
             raise
-        if isinstance(problem, PortInUse) and "BLOOM_CONDUCTOR" in os.environ:
+        if isinstance(problem, PortInUse) and "BLOOM_LAUNCHER_PID" in os.environ:
             _give_up(str(problem))
         _refuse(str(problem))
     except Exception as problem:
-        if isinstance(problem, GroupLost) and "BLOOM_CONDUCTOR" in os.environ:
-            # Reported as failed already; the conductor says how often it was tried.
+        if isinstance(problem, GroupLost) and "BLOOM_LAUNCHER_PID" in os.environ:
+            # Reported as failed already; the launcher says how often it was tried.
             _give_up(str(problem))
         write_exit_message(f"{type(problem).__name__}: {problem}", os.environ)
         raise
@@ -161,8 +161,8 @@ def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iter
 
 
 def _open(home: Path, arguments: Sequence[str]) -> _Opening:
-    """Ends the process where it only conducts others."""
-    if launcher := os.environ.get("BLOOM_CONDUCTOR"):
+    """Ends the process where it only launches others."""
+    if launcher := os.environ.get("BLOOM_LAUNCHER_PID"):
         end_with(int(launcher))
     options = _parse(arguments)
     config = TrainConfig.read(home / "config.json")
@@ -178,12 +178,12 @@ def _open(home: Path, arguments: Sequence[str]) -> _Opening:
         if "WORLD_SIZE" not in os.environ:
             layout = ProcessLayout(config.said_processes) if config.cluster else choose_layout(config)
             if layout.processes > 1 or config.cluster:
-                sys.exit(_conduct([str(home / "train.py"), *arguments], layout, config, run_dir))
-        lock = _lock(run_dir, patient=rank_env.restarts > 0)
+                sys.exit(_launch([str(home / "train.py"), *arguments], layout, config, run_dir))
+        lock = _lock(run_dir, waits=rank_env.restarts > 0)
     return _Opening(config, run_dir, rank_env, resuming, lock, layout.reason)
 
 
-def _conduct(script: Sequence[str], layout: ProcessLayout, config: TrainConfig, run_dir: Path) -> int:
+def _launch(script: Sequence[str], layout: ProcessLayout, config: TrainConfig, run_dir: Path) -> int:
     checkpoints = checkpoint_folder(config, run_dir)
 
     def newest() -> str | None:
@@ -199,13 +199,13 @@ def _conduct(script: Sequence[str], layout: ProcessLayout, config: TrainConfig, 
         members,
         newest,
         (run_dir / "model").exists,
-        {**os.environ, "BLOOM_CREW_REASON": layout.reason or ""},
+        {**os.environ, "BLOOM_LAYOUT_REASON": layout.reason or ""},
     ).launch()
 
 
-def _lock(run_dir: Path, *, patient: bool) -> RunLock:
+def _lock(run_dir: Path, *, waits: bool) -> RunLock:
     """What is left of a group that was lost ends by itself, but perhaps not at once."""
-    deadline = time.monotonic() + (_LEFTOVER_SECONDS if patient else 0.0)
+    deadline = time.monotonic() + (_LEFTOVER_SECONDS if waits else 0.0)
     while True:
         try:
             return RunLock.acquire(run_dir)
@@ -222,7 +222,7 @@ def _reporter(opening: _Opening) -> Reporter:
     reporter = kind(opening.run_dir, lock=opening.lock)
     reporter.phase("load")
     if opening.rank_env.leads:
-        if choice := opening.choice or os.environ.get("BLOOM_CREW_REASON"):
+        if choice := opening.choice or os.environ.get("BLOOM_LAYOUT_REASON"):
             reporter.describe({"processes_reason": choice})
             reporter.log(f"processes: {choice}")
         if restart := os.environ.get("BLOOM_RESTART_REASON"):

@@ -1,4 +1,7 @@
-"""The final model of a divided run: tensors are gathered one by one, the first process writes them."""
+"""The final model of a sharded run: tensors are gathered one by one, the first process writes them.
+
+A module of its own, because it imports torch's sharding, which a run on one device never pays for.
+"""
 
 from pathlib import Path
 
@@ -6,13 +9,11 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from gpubloom.engine.executors.sharded import ShardedExecutor
-from gpubloom.engine.executors.sharded.executor import ShardedTensor
-from gpubloom.engine.executors.sharded.processes import connected
+from gpubloom.engine.executors.sharded.executor import ShardedTensor, connected
 from gpubloom.engine.model_folder import ModelFolder
-from gpubloom.engine.shards.sharding import Sharding
-from gpubloom.engine.shards.tensor_file import TensorFileWriter, bytes_of
-from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
-from gpubloom.engine.shards.writing import write_index
+from gpubloom.engine.shards.atomic_folder import complete_or_absent, sync_files
+from gpubloom.engine.shards.safetensors_file import TensorFileWriter, bytes_of
+from gpubloom.engine.shards.shard_files import Sharding, write_index
 
 
 def export_sharded(

@@ -1,17 +1,14 @@
-"""Callbacks of plug-ins: told what happens, between steps, in the first process.
-
-A plug-in is a function `(config) -> object`; whichever of these methods the object has are called:
-`on_start(total_steps)`, `on_step(step, metrics)`, `on_evaluate(step, metrics)`, `on_checkpoint(step, path)`,
-`on_end(status)`. One that raises is told of once and not called again: watching must not end a training. To
-end it is to be asked for: `raise gpubloom.plugins.StopTraining("…")`.
-
-Loss, perplexity and accuracy of a model on held-out rows. Changes nothing, draws no random number.
-
-The training loop: readable top to bottom.
+"""The training loop: readable top to bottom.
 
 A step, then commands, then evaluation, then a checkpoint: everything that happens between two steps happens
-in that order, so a resumed run meets the same sequence. The trainer decides when; how a step runs is the
-executor's business, how checkpoints are kept is the Keeper's, who watches is the Reporter's.
+in that order, so a resumed run meets the same sequence. The trainer decides when; the executor runs a step,
+the CheckpointManager keeps checkpoints, and the Reporter tells observers.
+
+Evaluation changes nothing and draws no random number. A callback plug-in is a function `(config) -> object`;
+of its object these methods are called, between steps, in the first process, if it has them:
+`on_start(total_steps)`, `on_step(step, metrics)`, `on_evaluate(step, metrics)`, `on_checkpoint(step, path)`,
+`on_end(status)`. A callback that raises is reported once and not called again: watching must not end a
+training. To end it, a callback raises `gpubloom.plugins.StopTraining("…")`.
 """
 
 import contextlib
@@ -41,6 +38,9 @@ from gpubloom.traincard import Reporter
 
 _EVENTS = ("on_start", "on_step", "on_evaluate", "on_checkpoint", "on_end")
 
+# A schedule needs some steps to warm up and to calm down.
+_FEW_STEPS = 20
+
 
 class Callbacks:
     """The callbacks of one run, in the order of its config."""
@@ -69,9 +69,9 @@ class Callbacks:
                 continue
             try:
                 method(*given)
-            except plugins.StopTraining as wish:
+            except plugins.StopTraining as request:
                 self.has_stopped = True
-                said = f": {wish}" if str(wish) else ""
+                said = f": {request}" if str(request) else ""
                 self._reporter.log(f"{plugins.title('callbacks', name)} ends the training{said}")
             except Exception as problem:  # noqa: BLE001 - whatever a watcher does, the training goes on
                 del self._watching[name]
@@ -104,10 +104,6 @@ def evaluate(executor: Executor, rows: Rows, *, batch_size: int, max_batches: in
     mean = loss / tokens
     # exp overflows long before a loss stops being comparable.
     return Evaluation(mean, math.exp(mean) if mean < 700 else math.inf, correct / tokens)
-
-
-# A schedule needs some steps to warm up and to calm down.
-_FEW_STEPS = 20
 
 
 class Trainer:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from gpubloom.plan import Gpu, Hardware, MemoryConfig, ModelConfig, TrainConfig
 from gpubloom.plan.families import decoder_shape
-from gpubloom.plan.request import Request
+from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import least_need
 
 Method = Literal["full", "lora", "qlora"]
@@ -83,7 +83,7 @@ def memory_by_method(config: dict[str, Any]) -> dict[Method, int]:
             model=ModelConfig(context_length=tokens),
             memory=MemoryConfig(mode="resident"),
         )
-        request = Request.of(asked, _MACHINE, shape)
+        request = PlanRequest.of(asked, _MACHINE, shape)
         # With nothing to use, what remains is the least that would have to be there.
         nothing = type(request.limits)(device=0, host=_LARGE)
         needs[method] = least_need(request.timed, nothing, "resident").device

@@ -1,6 +1,6 @@
 """What a person asks for (TrainConfig), what a model and a machine are, and whether they fit (plan).
 
-Both towers stand on this package. It knows no torch, no server and no run directory.
+Both the training packages and the service packages use it. It knows no torch, no server and no run directory.
 """
 
 from gpubloom.plan.config import (
@@ -15,18 +15,16 @@ from gpubloom.plan.config import (
     TokenizerConfig,
     TrainConfig,
 )
+from gpubloom.plan.data_files import demo_fields, estimate_tokens, find_files
 from gpubloom.plan.decoder import DecoderShape, LayerShape
-from gpubloom.plan.demo import demo_fields
-from gpubloom.plan.explain import explain
 from gpubloom.plan.hardware import Calibration, Gpu, Hardware, detect_hardware
 from gpubloom.plan.placement import BlockPlacement, Placement
-from gpubloom.plan.planner import Memory, Phase, Plan, plan, predict
-from gpubloom.plan.processes import plan_on, processes_on, share_of
+from gpubloom.plan.planner import Memory, Phase, Plan, plan, plan_on, predict, processes_on, share_of
 from gpubloom.plan.refusal import DoesNotFit
 from gpubloom.plan.request import choose_precision, shape_of
 from gpubloom.plan.run_files import run_files
 from gpubloom.plan.shapes import PRESETS, SHAPES, ModelShape, named_config, named_shape
-from gpubloom.plan.sources import estimate_tokens, find_files
+from gpubloom.plan.validation import explain
 
 __all__ = [
     "PRESETS",

@@ -1,9 +1,7 @@
-"""What is trained on: the part of a TrainConfig about text, examples and tokens.
+"""TrainConfig: what a person asks for, validated once for the command line, the server and the engine.
 
-TrainConfig: what a person asks for, validated once for the command line, the server and the engine.
-
-Field names are snake_case; camelCase is accepted on input. Unknown fields are refused. A config never
-says where tensors live or how fast they move: that is the plan's answer.
+Field names are snake_case; camelCase is accepted on input. Unknown fields are rejected. A config never says
+where tensors live or how fast they move: that is the plan's answer.
 """
 
 import json
@@ -13,8 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from gpubloom.plan import limits
-from gpubloom.plan.parts import Fraction, Part
 from gpubloom.plan.shapes import PRESETS, ModelShape
+from gpubloom.plan.validation import Fraction, Part
+
+# Bytes and end-of-text: no tokenizer has fewer tokens.
+_SMALLEST_VOCABULARY = 257
+# A model folder allows far longer rows than most fine-tuning wants.
+_FOLDER_CONTEXT_LENGTH = 1_024
 
 
 class TokenizerConfig(Part):
@@ -82,10 +85,6 @@ class DataConfig(Part):
         return self
 
 
-# Bytes and end-of-text: no tokenizer has fewer tokens.
-_SMALLEST_VOCABULARY = 257
-# A model folder allows far longer rows than most fine-tuning wants.
-_FOLDER_CONTEXT_LENGTH = 1_024
 # Weights that have learned something need few looks at the data, and small steps need fewer rows.
 _LEARNED_MODEL_EPOCHS, _LEARNED_MODEL_BATCH = 3, 8
 # What is new takes large steps, what has learned something small ones; adapters lie in between.

@@ -12,6 +12,8 @@ from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
 
 Config = Mapping[str, Any]
 
+_LAYER_NORM = {"phi", "falcon", "gpt2", "gpt_neox"}
+
 
 def read_decoder(folder: Path) -> DecoderShape:
     """The shape of the model in a folder; one sentence when there is none that this product can train."""
@@ -197,7 +199,6 @@ FAMILIES: dict[str, tuple[Callable[[Config, int], LayerShape], bool]] = {
     "gpt2": (_gpt2, True),
     "gpt_neox": (_gpt_neox, False),
 }
-_LAYER_NORM = {"phi", "falcon", "gpt2", "gpt_neox"}
 
 
 def _attention_sizes(config: Config) -> tuple[int, int, int]:

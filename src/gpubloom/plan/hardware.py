@@ -1,28 +1,37 @@
-"""GPUs by name, for machines that are described and not measured. Figures are from data sheets.
+"""Hardware: a machine as the planner sees it (detected or described in words), and how fast its parts are.
 
-Memory is what a program can use, a little less than what is printed on the box.
-
-NVIDIA's library for looking at GPUs, for as long as something is asked.
-
-A machine as the planner sees it: detected here, or described by hand for a machine one does not have.
-
-Detection asks the operating system and the driver, never torch, so that the service tower can plan.
+Detection asks the operating system and the driver, never torch, so that the server can plan. GPUs of a
+described machine are known by name, with figures from data sheets; their memory is what a program can use, a
+little less than what is printed on the box. `rates_of` takes measured rates where there are any, and assumes
+the rest.
 """
 
 import os
 import platform
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gpubloom.plan import costs
+
 GIBIBYTE = 2**30
 # A GPU of unknown kind; low on purpose, so that a plan is rarely too hopeful.
 ASSUMED_GPU_FLOPS = 50e12
+
+# What one CPU core could do at best in fp32; replaced by a measurement when there is one.
+ASSUMED_FLOPS_PER_CORE = 100e9
+_UNITS = {"gb": GIBIBYTE, "gib": GIBIBYTE, "tb": 1024 * GIBIBYTE, "tib": 1024 * GIBIBYTE}
+_HOST = re.compile(
+    r"(?P<size>\d+(\.\d+)?)\s*(?P<unit>[GT]i?B)\s*(host|ram|memory)?(\s+memory)?", re.IGNORECASE
+)
+_CORES = re.compile(r"(?P<count>[1-9]\d*)\s*(cpu\s+)?cores?", re.IGNORECASE)
+_GPUS = re.compile(
+    r"((?P<count>[1-9]\d?)\s*[x×]\s*)?(?P<name>.*?[A-Za-z].*?)(\s+(?P<size>\d+(\.\d+)?)\s*GB)?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -83,44 +92,6 @@ def assumed_kind(name: str) -> GpuKind:
 
 def peak_flops(name: str) -> float:
     return assumed_kind(name).flops
-
-
-@contextmanager
-def opened_nvml() -> Iterator[Any]:
-    """The module pynvml, ready to be asked; None without it, or without a driver."""
-    nvml = _opened()
-    try:
-        yield nvml
-    finally:
-        if nvml is not None:
-            with suppress(nvml.NVMLError):
-                nvml.nvmlShutdown()
-
-
-def _opened() -> Any:
-    try:
-        import pynvml
-    except ModuleNotFoundError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    return pynvml
-
-
-# What one CPU core could do at best in fp32; replaced by a measurement when there is one.
-ASSUMED_FLOPS_PER_CORE = 100e9
-
-_UNITS = {"gb": GIBIBYTE, "gib": GIBIBYTE, "tb": 1024 * GIBIBYTE, "tib": 1024 * GIBIBYTE}
-_HOST = re.compile(
-    r"(?P<size>\d+(\.\d+)?)\s*(?P<unit>[GT]i?B)\s*(host|ram|memory)?(\s+memory)?", re.IGNORECASE
-)
-_CORES = re.compile(r"(?P<count>[1-9]\d*)\s*(cpu\s+)?cores?", re.IGNORECASE)
-_GPUS = re.compile(
-    r"((?P<count>[1-9]\d?)\s*[x×]\s*)?(?P<name>.*?[A-Za-z].*?)(\s+(?P<size>\d+(\.\d+)?)\s*GB)?",
-    re.IGNORECASE,
-)
 
 
 class _Described(BaseModel):
@@ -250,6 +221,9 @@ def _cpu_has_bf16() -> bool:
 
 
 def _gpus() -> tuple[Gpu, ...]:
+    # Loaded here: a plan for a described machine needs no TrainCard.
+    from gpubloom.traincard.nvml import opened_nvml
+
     with opened_nvml() as nvml:
         if nvml is None:
             return ()
@@ -263,3 +237,52 @@ def _gpus() -> tuple[Gpu, ...]:
                 Gpu(name=str(name), memory_bytes=int(memory), flops=peak_flops(str(name)), bf16=major >= 8)
             )
         return tuple(found)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes and operations per second. A CPU that trains alone has no link."""
+
+    matrix: float
+    memory: float
+    link_up: float
+    link_down: float
+    link_both: float
+    # Each way, both at once, while the host optimizer works beside.
+    link_during_updates: float
+    host_adam: float
+    # What link and host optimizer can move together.
+    host_memory: float
+    assumptions: tuple[str, ...]
+
+
+def rates_of(hardware: Hardware, gpu: Gpu | None, precision: str) -> Rates:
+    """The rates that a plan rests on, and in words which of them are assumed."""
+    measured = hardware.calibration
+    cores = hardware.cpu_cores
+    adam = measured.host_adam_bytes_per_s or min(
+        cores * costs.ADAM_BYTES_PER_SECOND_PER_CORE, costs.ADAM_BYTES_PER_SECOND_AT_MOST
+    )
+    if gpu is None:
+        fast = precision == "bf16" and hardware.cpu_bf16
+        flops = hardware.assumed_cpu_flops * (costs.CPU_BF16_OVER_FP32 if fast else 1.0)
+        speed = f"{flops / 1e9:.0f} GFLOP/s for {cores} CPU cores"
+        return Rates(flops, adam, adam, adam, adam, adam, adam, adam, () if hardware.cpu_flops else (speed,))
+    kind = assumed_kind(gpu.name)
+    # A peak given by hand counts more than the data sheet's.
+    matrix = measured.matrix_flops or gpu.flops * costs.MATRIX_OVER_PEAK
+    up = measured.link_h2d or kind.link
+    down = measured.link_d2h or kind.link
+    both = measured.link_duplex or min(up, down) * costs.DUPLEX_OVER_ONE_WAY
+    during_updates = min(both, measured.link_during_adam or both * costs.LINK_DURING_UPDATES)
+    host_memory = max(adam, measured.host_memory_bytes_per_s or adam * costs.HOST_MEMORY_OVER_ADAM)
+    memory = measured.device_memory_bytes_per_s or kind.bandwidth
+    assumed = []
+    if measured.matrix_flops is None:
+        assumed.append(f"{matrix / 1e12:.0f} TFLOP/s for {gpu.name}")
+    if measured.link_h2d is None:
+        assumed.append(f"{up / 1e9:.0f} GB/s between host and GPU")
+    if measured.host_adam_bytes_per_s is None:
+        assumed.append(f"{adam / 1e9:.0f} GB/s for the optimizer on {cores} CPU cores")
+    factor = costs.FP32_OVER_BF16 if precision == "fp32" else 1.0
+    return Rates(matrix * factor, memory, up, down, both, during_updates, adam, host_memory, tuple(assumed))

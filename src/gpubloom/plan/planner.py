@@ -1,8 +1,8 @@
-"""A plan in words: where things live, what limits the run, what would help.
+"""plan(): does a run fit, where does each tensor live, how fast is it, what limits it. Pure arithmetic.
 
-plan(): does it fit, where does each tensor live, how fast, what limits it. Pure arithmetic.
-
-Reads one file at most: the config.json of a model folder. Figures that rest on an assumption say so.
+Reads one file at most: the config.json of a model folder. Figures that rest on an assumption say so. A Plan
+explains itself in words; `processes_on` and `plan_on` say how many processes train a run on a machine and
+what each of them has of it.
 """
 
 import math
@@ -16,8 +16,8 @@ from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.hardware import Hardware
 from gpubloom.plan.memory import Bytes, device_bytes, host_bytes, residency_of
 from gpubloom.plan.placement import BlockPlacement, Placement
-from gpubloom.plan.refusal import refuse
-from gpubloom.plan.request import Precision, Request
+from gpubloom.plan.refusal import DoesNotFit, refuse
+from gpubloom.plan.request import PlanRequest, Precision
 from gpubloom.plan.search import placement, search
 from gpubloom.plan.sharded import (
     may_shard,
@@ -28,6 +28,15 @@ from gpubloom.plan.sharded import (
 )
 from gpubloom.plan.timing import Lanes, bottleneck, phases
 from gpubloom.plan.workload import Work
+
+_HELP = {
+    "the GPU": "The GPU computes all the time.",
+    "the CPU": "The CPU computes all the time.",
+    "the link": "The link between host and GPU is what the GPU waits for; larger batches would hide it.",
+    "the host optimizer": "The optimizer on the CPU is what the GPU waits for; larger batches would hide it.",
+    "host memory's bandwidth": "Host memory cannot feed optimizer and link at once; "
+    "larger batches would hide it.",
+}
 
 
 def placement_sentence(placement: Placement, work: Work) -> str:
@@ -71,16 +80,6 @@ def advice(limited_by: str, placement: Placement, work: Work) -> tuple[str, ...]
     if placement.share_gradients:
         found.append("Host memory is nearly full.")
     return tuple(found)
-
-
-_HELP = {
-    "the GPU": "The GPU computes all the time.",
-    "the CPU": "The CPU computes all the time.",
-    "the link": "The link between host and GPU is what the GPU waits for; larger batches would hide it.",
-    "the host optimizer": "The optimizer on the CPU is what the GPU waits for; larger batches would hide it.",
-    "host memory's bandwidth": "Host memory cannot feed optimizer and link at once; "
-    "larger batches would hide it.",
-}
 
 
 def _where(layer: BlockPlacement, work: Work, device: str) -> str:
@@ -127,7 +126,7 @@ class Plan(_Result):
 
     version: Literal[1] = 1
     device: str
-    # Whether every process has the whole model, or it is divided among them.
+    # Whether every process has the whole model, or it is sharded among them.
     executor: Literal["block", "sharded"] = "block"
     # None in plans of earlier versions, which were all resident.
     placement: Placement | None = None
@@ -170,9 +169,9 @@ def plan(
     """Predicts a run; DoesNotFit (a ValueError) names what is short and the nearest setting that fits.
 
     `shape` stands for the config's model, for models that one does not have. `hardware` is what one of the
-    config's processes has; a model that does not fit there may still be divided among them.
+    config's processes has; a model that does not fit there may still be sharded among them.
     """
-    asked = Request.of(config, hardware, shape)
+    asked = PlanRequest.of(config, hardware, shape)
     if config.executor != "sharded":
         found = search(asked.timed, asked.limits, config.memory.mode)
         if found is not None:
@@ -186,7 +185,7 @@ def predict(
     config: TrainConfig, hardware: Hardware, placement: Placement, *, shape: DecoderShape | None = None
 ) -> Plan:
     """The same for a placement that somebody else chose, whether it fits or not."""
-    return _answer(Request.of(config, hardware, shape), placement, None)
+    return _answer(PlanRequest.of(config, hardware, shape), placement, None)
 
 
 def count_steps(config: TrainConfig, context_length: int, tokens_per_epoch: int | None) -> int | None:
@@ -200,7 +199,7 @@ def count_steps(config: TrainConfig, context_length: int, tokens_per_epoch: int 
     return min(steps, config.max_steps or steps)
 
 
-def _answer(asked: Request, placement: Placement, tokens_per_epoch: int | None) -> Plan:
+def _answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: int | None) -> Plan:
     timed, gpu, limits = asked.timed, asked.gpu, asked.limits
     work = timed.work
     at = residency_of(placement, work, timed.recompute)
@@ -239,8 +238,8 @@ def _answer(asked: Request, placement: Placement, tokens_per_epoch: int | None) 
     )
 
 
-def _sharded_answer(asked: Request, placement: Placement, tokens_per_epoch: int | None) -> Plan:
-    """The answer for a whole model in one process, with what differs when it is divided."""
+def _sharded_answer(asked: PlanRequest, placement: Placement, tokens_per_epoch: int | None) -> Plan:
+    """The answer for a whole model in one process, with what differs when it is sharded."""
     on_device, on_host = sharded_bytes(asked, placement)
     found = sharded_phases(asked, placement)
     step = sum(phase.seconds for phase in found)
@@ -285,7 +284,7 @@ def _phase(lanes: Lanes) -> Phase:
     )
 
 
-def _assumptions(asked: Request, tokens_per_epoch: int | None) -> tuple[str, ...]:
+def _assumptions(asked: PlanRequest, tokens_per_epoch: int | None) -> tuple[str, ...]:
     known = [*asked.timed.rates.assumptions]
     if asked.config.backend != "engine":
         known.append(f"what the engine needs: {asked.config.backend} keeps everything on the device")
@@ -299,3 +298,63 @@ def _assumptions(asked: Request, tokens_per_epoch: int | None) -> tuple[str, ...
     if tokens_per_epoch is not None:
         known.append(f"{tokens_per_epoch:,} training tokens, from file sizes")
     return tuple(known)
+
+
+def processes_on(hardware: Hardware, config: TrainConfig, *, shape: DecoderShape | None = None) -> int:
+    """One for each GPU unless somebody said otherwise; one on a CPU, where only a measurement knows better.
+
+    Of a model that fits neither as copies nor divided among them there are fewer. ValueError when more GPUs
+    were asked for than there are.
+    """
+    if config.cluster is not None:
+        # Its nodes are not this machine; each is taken to be like it.
+        return config.said_processes
+    gpus = 0 if config.device == "cpu" else len(hardware.gpus)
+    if isinstance(config.processes, int):
+        if gpus and config.processes > gpus:
+            raise ValueError(
+                f"processes is {config.processes}, but {hardware.name} has {gpus} "
+                f"GPU{'' if gpus == 1 else 's'}: each process needs one of its own."
+            )
+        return config.processes
+    if gpus < 2 or ":" in config.device or config.backend != "engine":
+        return 1
+    for count in range(gpus, 1, -1):
+        try:
+            asked = config.model_copy(update={"processes": count})
+            plan(asked, share_of(hardware, count), shape=shape)
+        except DoesNotFit:
+            continue
+        return count
+    return 1
+
+
+def plan_on(
+    hardware: Hardware,
+    config: TrainConfig,
+    *,
+    tokens_per_epoch: int | None = None,
+    shape: DecoderShape | None = None,
+) -> Plan:
+    """The plan of a run with as many processes as it has on this machine; raises like `plan`."""
+    processes = processes_on(hardware, config, shape=shape)
+    if processes != config.said_processes:
+        config = config.model_copy(update={"processes": processes})
+    return plan(
+        config,
+        share_of(hardware, 1 if config.cluster else processes),
+        tokens_per_epoch=tokens_per_epoch,
+        shape=shape,
+    )
+
+
+def share_of(hardware: Hardware, processes: int) -> Hardware:
+    """What one of several processes on a machine may take of its memory and cores."""
+    if processes == 1:
+        return hardware
+    return hardware.model_copy(
+        update={
+            "host_memory_bytes": hardware.host_memory_bytes // processes,
+            "cpu_cores": max(1, hardware.cpu_cores // processes),
+        }
+    )

@@ -5,7 +5,7 @@ from typing import Any
 
 from gpubloom.plan import costs
 from gpubloom.plan.config import ModelConfig, TrainConfig
-from gpubloom.plan.request import Request
+from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import Need, least_need, possible
 from gpubloom.plan.shapes import PRESETS
 from gpubloom.plan.sharded import least_sharded, may_shard, search_sharded
@@ -25,7 +25,7 @@ class DoesNotFit(ValueError):
         self.nearest = nearest
 
 
-def refuse(asked: Request) -> DoesNotFit:
+def refuse(asked: PlanRequest) -> DoesNotFit:
     """What is short, by how much, and what would fit."""
     need = least_need(asked.timed, asked.limits, asked.config.memory.mode)
     sharded = asked.config.executor == "sharded"
@@ -43,7 +43,7 @@ def refuse(asked: Request) -> DoesNotFit:
     )
 
 
-def _shortage(asked: Request, need: Need) -> str:
+def _shortage(asked: PlanRequest, need: Need) -> str:
     if asked.gpu is None:
         where, has, needs = f"{asked.hardware.name} (CPU)", asked.hardware.host_memory_bytes, need.host
         if asked.limits.host < has * 0.9:
@@ -62,7 +62,7 @@ def _shortage(asked: Request, need: Need) -> str:
     )
 
 
-def _shortage_of_each(asked: Request) -> str:
+def _shortage_of_each(asked: PlanRequest) -> str:
     device, _ = least_sharded(asked)
     limit = asked.limits.host if asked.gpu is None else asked.limits.device
     devices = asked.config.said_processes
@@ -72,14 +72,14 @@ def _shortage_of_each(asked: Request) -> str:
     )
 
 
-def _changes(asked: Request, need: Need) -> Iterator[Changes]:
+def _changes(asked: PlanRequest, need: Need) -> Iterator[Changes]:
     """Changes from the smallest to the largest."""
     config = asked.config
     if config.executor == "sharded":
         yield {"executor": "auto"}
     gpus = len(asked.hardware.gpus)
     if asked.gpu is not None and config.executor != "block" and config.said_processes < gpus:
-        # With all GPUs the model may be divided among more of them.
+        # With all GPUs the model may be sharded among more of them.
         yield {"processes": gpus}
     bases: list[Changes] = [{}]
     if config.memory.mode == "resident" and asked.gpu is not None:
@@ -110,7 +110,7 @@ def _shorter(config: TrainConfig) -> Iterator[Changes]:
         length //= 2
 
 
-def _budgets(asked: Request, need: Need) -> Iterator[Changes]:
+def _budgets(asked: PlanRequest, need: Need) -> Iterator[Changes]:
     memory, raised = asked.config.memory, {}
     if memory.gpu_budget_gb is not None and need.device > asked.limits.device:
         raised["memory.gpu_budget_gb"] = _rounded_up(need.device)
@@ -120,7 +120,7 @@ def _budgets(asked: Request, need: Need) -> Iterator[Changes]:
         yield raised
 
 
-def _largest_batch(asked: Request, base: Changes) -> int | None:
+def _largest_batch(asked: PlanRequest, base: Changes) -> int | None:
     config = _changed(asked.config, base)
     low, high = 0, asked.config.batch_size - 1
     while low < high and config is not None:
@@ -140,9 +140,9 @@ def _words(changes: Changes) -> str:
     return f"{first} with {' and '.join(more)}" if more else first
 
 
-def _fits(asked: Request, config: TrainConfig) -> bool:
+def _fits(asked: PlanRequest, config: TrainConfig) -> bool:
     try:
-        trial = Request.of(config, asked.hardware, asked.shape if asked.brings_weights else None)
+        trial = PlanRequest.of(config, asked.hardware, asked.shape if asked.brings_weights else None)
     except ValueError:
         return False
     if config.executor != "sharded" and possible(trial.timed, trial.limits, config.memory.mode):
@@ -161,7 +161,7 @@ def _changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig | None
         return None
 
 
-def _machine(asked: Request, need: Need) -> str:
+def _machine(asked: PlanRequest, need: Need) -> str:
     """The machine that would do, when it is the host's memory that is short."""
     if asked.gpu is None or need.device > asked.limits.device:
         return ""

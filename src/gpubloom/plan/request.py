@@ -8,16 +8,15 @@ from gpubloom.plan import costs
 from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import read_decoder
-from gpubloom.plan.hardware import Gpu, Hardware
-from gpubloom.plan.rates import rates_of
-from gpubloom.plan.search import Limits
+from gpubloom.plan.hardware import Gpu, Hardware, rates_of
+from gpubloom.plan.search import MemoryLimits
 from gpubloom.plan.workload import Timed, Work
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
-class Request:
+class PlanRequest:
     """A config on a machine."""
 
     config: TrainConfig
@@ -27,12 +26,12 @@ class Request:
     precision: Precision
     precision_reason: str
     timed: Timed
-    limits: Limits
+    limits: MemoryLimits
     # Whether there are weights to adapt, or a size to judge, beside the presets.
     brings_weights: bool
 
     @classmethod
-    def of(cls, config: TrainConfig, hardware: Hardware, shape: DecoderShape | None) -> "Request":
+    def of(cls, config: TrainConfig, hardware: Hardware, shape: DecoderShape | None) -> "PlanRequest":
         brings_weights = shape is not None or config.model.path is not None
         shape = shape or shape_of(config)
         gpu = _chosen_gpu(config, hardware)
@@ -95,7 +94,7 @@ def _work(config: TrainConfig, shape: DecoderShape, gpu: Gpu | None, precision: 
     return work
 
 
-def _limits(config: TrainConfig, hardware: Hardware, gpu: Gpu | None) -> Limits:
+def _limits(config: TrainConfig, hardware: Hardware, gpu: Gpu | None) -> MemoryLimits:
     """Bytes that the run may use: what is asked for, within what there is."""
     host = hardware.host_memory_bytes
     host -= min(int(host * costs.HOST_RESERVE_FRACTION), costs.HOST_RESERVE_AT_MOST_BYTES)
@@ -104,7 +103,7 @@ def _limits(config: TrainConfig, hardware: Hardware, gpu: Gpu | None) -> Limits:
         device = min(device, int(config.memory.gpu_budget_gb * costs.GIGABYTE))
     if config.memory.host_budget_gb is not None:
         host = min(host, int(config.memory.host_budget_gb * costs.GIGABYTE))
-    return Limits(device=device, host=host)
+    return MemoryLimits(device=device, host=host)
 
 
 def _vocab_size(config: TrainConfig) -> int:

@@ -12,7 +12,7 @@ _SCRIPT = '''\
 
     python train.py                 train it
     python train.py --resume        continue from the newest checkpoint
-    python train.py --into FOLDER   train it again, elsewhere, with the same result
+    python train.py --into FOLDER   train it again in another folder, with the same result
 
 What was asked for is in config.json. Needs: pip install -r requirements.txt
 """

@@ -24,7 +24,7 @@ _OFFLOAD_FROM_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Limits:
+class MemoryLimits:
     """Bytes that a run may use. On a CPU there is one memory, the host's."""
 
     device: int
@@ -46,7 +46,7 @@ class Candidate(NamedTuple):
     ends_on_host: bool = False
 
 
-def fits(timed: Timed, at: Residency, limits: Limits) -> bool:
+def fits(timed: Timed, at: Residency, limits: MemoryLimits) -> bool:
     work, sums = timed.work, timed.sums
     device = device_bytes(work, sums, at).total
     host = host_bytes(work, at).total
@@ -148,7 +148,7 @@ class Need(NamedTuple):
     optimizer: int
 
 
-def search(timed: Timed, limits: Limits, mode: str) -> Candidate | None:
+def search(timed: Timed, limits: MemoryLimits, mode: str) -> Candidate | None:
     """The fastest candidate that fits; last resorts are taken only when nothing fits without them."""
     for share, ends_on_host in _last_resorts(timed.work, mode):
         start = Candidate(0, share=share, ends_on_host=ends_on_host)
@@ -157,7 +157,7 @@ def search(timed: Timed, limits: Limits, mode: str) -> Candidate | None:
     return None
 
 
-def possible(timed: Timed, limits: Limits, mode: str) -> bool:
+def possible(timed: Timed, limits: MemoryLimits, mode: str) -> bool:
     """Whether search would find anything."""
     return any(
         _Search(timed, limits, mode, Candidate(0, share=share, ends_on_host=ends_on_host)).frugal()
@@ -165,14 +165,14 @@ def possible(timed: Timed, limits: Limits, mode: str) -> bool:
     )
 
 
-def least_need(timed: Timed, limits: Limits, mode: str) -> Need:
+def least_need(timed: Timed, limits: MemoryLimits, mode: str) -> Need:
     """The least that would have to be there, for a run that does not fit."""
     share, ends_on_host = list(_last_resorts(timed.work, mode))[-1]
     start = Candidate(0, share=share, ends_on_host=ends_on_host)
-    endless = Limits(limits.device, _ENDLESS)
+    endless = MemoryLimits(limits.device, _ENDLESS)
     # As much as fits on the device, so that the host's need is its least; else the device's own least.
     at = _Search(timed, endless, mode, start).frugal() or _Search(
-        timed, Limits(_ENDLESS, _ENDLESS), mode, start
+        timed, MemoryLimits(_ENDLESS, _ENDLESS), mode, start
     ).frugal(fewest=True)
     assert at is not None, "without limits everything fits"
     found = residency(timed, at)
@@ -195,7 +195,7 @@ def _last_resorts(work: Work, mode: str) -> Iterator[tuple[bool, bool]]:
 class _Search:
     """One pass over the candidates."""
 
-    def __init__(self, timed: Timed, limits: Limits, mode: str, start: Candidate) -> None:
+    def __init__(self, timed: Timed, limits: MemoryLimits, mode: str, start: Candidate) -> None:
         self._timed, self._limits, self._mode, self._start = timed, limits, mode, start
         self._best: Candidate | None = None
         self._seconds = float("inf")
@@ -341,11 +341,11 @@ class _Search:
         return low
 
     def _bound(self, at: Candidate) -> float:
-        """What the GPU and the host optimizer alone need; weights that travel can only add to it."""
+        """What the GPU and the host optimizer alone need; weights that are transferred can only add to it."""
         timed = self._timed
         free = residency(timed, at._replace(filled=timed.work.count))
         return sum(phase.seconds for phase in phases(timed, free))
 
     def _fits(self, at: Candidate, *, host: bool = True) -> bool:
-        limits = self._limits if host else Limits(self._limits.device, _ENDLESS)
+        limits = self._limits if host else MemoryLimits(self._limits.device, _ENDLESS)
         return fits(self._timed, residency(self._timed, at), limits)

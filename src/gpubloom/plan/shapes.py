@@ -1,10 +1,7 @@
-"""The shape of a Llama-architecture model, its named presets, and what follows from shape alone.
+"""The shape of a Llama-architecture model, its presets, and the sizes of well-known models by name.
 
-Pure arithmetic: nothing here knows a tensor, a device or a file.
-
-Well-known model sizes by name, for planning and measuring without a model folder.
-
-Each is a config.json as Hugging Face writes it, so that `model.random_weights` can train one, too.
+Pure arithmetic: nothing here knows a tensor, a device or a file. A well-known model is a config.json as
+Hugging Face writes it, so that `model.random_weights` can train one, too.
 """
 
 from dataclasses import asdict, dataclass, replace

@@ -1,4 +1,4 @@
-"""A model that is divided among devices (the sharded executor): what each holds, and how long a step takes.
+"""A model that is sharded among devices (the sharded executor): what each holds, and how long a step takes.
 
 Every device holds an equal part of masters, gradients and moments; a layer's weights are gathered for its
 turn, and its gradient is given back in parts. Layers keep their activations, or are computed again.
@@ -10,7 +10,7 @@ from gpubloom.plan import costs
 from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.memory import Bytes, activation_bytes, overhead_bytes, residency_of
 from gpubloom.plan.placement import BlockPlacement, Placement
-from gpubloom.plan.request import Request
+from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import CHUNKS
 from gpubloom.plan.timing import Lanes
 from gpubloom.plan.workload import Timed
@@ -27,18 +27,18 @@ def may_shard(config: TrainConfig) -> bool:
     return config.executor == "sharded"
 
 
-def search_sharded(asked: Request) -> Placement | None:
+def search_sharded(asked: PlanRequest) -> Placement | None:
     """The placement that keeps most activations among those that fit on every device."""
     found = [placement for placement in _candidates(asked) if _fits(asked, placement)]
     return min(found, key=lambda placement: _seconds(asked, placement), default=None)
 
 
-def least_sharded(asked: Request) -> tuple[Bytes, Bytes]:
+def least_sharded(asked: PlanRequest) -> tuple[Bytes, Bytes]:
     """The least that every device would have to hold."""
     return sharded_bytes(asked, _placement(asked, 0, CHUNKS[-1] if asked.timed.work.on_gpu else CHUNKS[0]))
 
 
-def sharded_bytes(asked: Request, placement: Placement) -> tuple[Bytes, Bytes]:
+def sharded_bytes(asked: PlanRequest, placement: Placement) -> tuple[Bytes, Bytes]:
     """Peak on each device, and in host memory beside it."""
     timed, devices = asked.timed, asked.config.said_processes
     work, sums = timed.work, timed.sums
@@ -59,7 +59,7 @@ def sharded_bytes(asked: Request, placement: Placement) -> tuple[Bytes, Bytes]:
     return on_device, Bytes(overhead=costs.HOST_OVERHEAD_WITH_GPU_BYTES if work.on_gpu else 0)
 
 
-def sharded_phases(asked: Request, placement: Placement) -> tuple[Lanes, ...]:
+def sharded_phases(asked: PlanRequest, placement: Placement) -> tuple[Lanes, ...]:
     """Forward, loss, backward, update; weights and gradients cross the link between devices meanwhile."""
     timed, devices = asked.timed, asked.config.said_processes
     work, sums, rates = timed.work, timed.sums, timed.rates
@@ -84,7 +84,7 @@ def sharded_phases(asked: Request, placement: Placement) -> tuple[Lanes, ...]:
     )
 
 
-def sharded_sentence(asked: Request, placement: Placement) -> str:
+def sharded_sentence(asked: PlanRequest, placement: Placement) -> str:
     devices, layers = asked.config.said_processes, placement.layers
     what = "GPU" if asked.gpu is not None else "process"
     text = f"Divided among {devices} {what}{'es' if what == 'process' else 's'}"
@@ -97,7 +97,7 @@ def sharded_sentence(asked: Request, placement: Placement) -> str:
     return f"{text}; a layer's weights are gathered when it is its turn{again}."
 
 
-def _candidates(asked: Request) -> Iterator[Placement]:
+def _candidates(asked: PlanRequest) -> Iterator[Placement]:
     work = asked.timed.work
     for chunk in CHUNKS if work.on_gpu else CHUNKS[:1]:
         for kept in range(work.count, -1, -1):
@@ -108,7 +108,7 @@ def _candidates(asked: Request) -> Iterator[Placement]:
                 break
 
 
-def _placement(asked: Request, kept: int, chunk: int) -> Placement:
+def _placement(asked: PlanRequest, kept: int, chunk: int) -> Placement:
     work, ends = asked.timed.work, BlockPlacement()
     layers = tuple(BlockPlacement(keep=index >= work.count - kept) for index in range(work.count))
     return Placement(
@@ -116,14 +116,14 @@ def _placement(asked: Request, kept: int, chunk: int) -> Placement:
     )
 
 
-def _fits(asked: Request, placement: Placement) -> bool:
+def _fits(asked: PlanRequest, placement: Placement) -> bool:
     device, host = sharded_bytes(asked, placement)
     if asked.gpu is None:
         return device.total + host.total <= asked.limits.host
     return device.total <= asked.limits.device and host.total <= asked.limits.host
 
 
-def _seconds(asked: Request, placement: Placement) -> float:
+def _seconds(asked: PlanRequest, placement: Placement) -> float:
     return sum(phase.seconds for phase in sharded_phases(asked, placement))
 
 

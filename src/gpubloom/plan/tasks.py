@@ -11,8 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from gpubloom.plan import limits
 from gpubloom.plan.config import TrainConfig, read_json
-from gpubloom.plan.explain import explain
-from gpubloom.plan.parts import Part
+from gpubloom.plan.validation import Part, explain
 
 TASK_FILE = "task.json"
 TASK_SCRIPT = "task.py"
@@ -21,6 +20,17 @@ RESULT_FILE = "result.json"
 Prompts = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=20_000)], ...], Field(max_length=1_000)
 ]
+
+_SCRIPT = '''\
+"""Does what task.json in this folder asks for; the answer becomes result.json."""
+
+from pathlib import Path
+
+from gpubloom.engine.tasks import run_task
+
+if __name__ == "__main__":
+    run_task(Path(__file__).parent)
+'''
 
 
 class OfAModel(Part):
@@ -94,17 +104,6 @@ _KINDS: dict[str, type[Task]] = {
     "export": ExportTask,
     "find_learning_rate": FindLearningRateTask,
 }
-
-_SCRIPT = '''\
-"""Does what task.json in this folder asks for; the answer becomes result.json."""
-
-from pathlib import Path
-
-from gpubloom.engine.tasks import run_task
-
-if __name__ == "__main__":
-    run_task(Path(__file__).parent)
-'''
 
 
 def task_from(fields: dict[str, Any]) -> Task:

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 from gpubloom.plan import costs
 from gpubloom.plan.decoder import DecoderShape, LayerShape, padded
-from gpubloom.plan.rates import Rates
+from gpubloom.plan.hardware import Rates
 
 Method = Literal["full", "lora", "qlora"]
 _Number = TypeVar("_Number", int, float)
@@ -82,7 +82,7 @@ class Work:
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
-        """Bytes of each layer's weights for computing, as they lie or travel; without adapters."""
+        """Bytes of each layer's weights for computing, as they lie or are transferred; without adapters."""
         return self._each(self._weight_bytes)
 
     @cached_property

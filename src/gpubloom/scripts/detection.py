@@ -48,13 +48,13 @@ def detect(
     and what `arguments` names there. `files` are texts by name, beside the script. `arguments` is its command
     line. ScriptProblem: it cannot be read.
     """
-    beside = dict(files or {})
+    siblings = dict(files or {})
     if isinstance(source, Path):
         text = read_text(source)
-        beside = _siblings(source, text, arguments) | beside
+        siblings = _siblings(source, text, arguments) | siblings
     else:
         text = source
-    script = Script(text, beside, arguments)
+    script = Script(text, siblings, arguments)
     return _requirements(script)
 
 
@@ -178,7 +178,7 @@ def _siblings(path: Path, text: str, arguments: Sequence[str]) -> dict[str, str]
     names.append("requirements.txt")
     found: dict[str, str] = {}
     for name in names[: 10 * _MOST_SIBLINGS]:
-        beside = path.parent / name
-        if len(found) < _MOST_SIBLINGS and beside != path and beside.is_file():
-            found[name] = read_text(beside)
+        sibling = path.parent / name
+        if len(found) < _MOST_SIBLINGS and sibling != path and sibling.is_file():
+            found[name] = read_text(sibling)
     return found

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from gpubloom.agent.environment import is_secret
-from gpubloom.plan.explain import explain
-from gpubloom.plan.parts import Part
+from gpubloom.plan.validation import Part, explain
 
 WORK_FOLDER = "work"
 # In place of a value in `resume_arguments`: the newest checkpoint, as a path inside the work folder.

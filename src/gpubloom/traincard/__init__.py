@@ -19,9 +19,8 @@ from gpubloom.traincard.layout import RunFiles, add_run_dir_finder
 from gpubloom.traincard.lock import RunInUseError, RunLock
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.reader import Reader, RunEvent, load_checkpoints, load_latest, read_all
-from gpubloom.traincard.reading import Reading
+from gpubloom.traincard.reading import Reading, search_log
 from gpubloom.traincard.reporter import Reporter
-from gpubloom.traincard.run_log import search_log
 from gpubloom.traincard.series import Curve, Curves, load_curves
 from gpubloom.traincard.snapshot import snapshot
 from gpubloom.traincard.state import RunState

@@ -18,6 +18,9 @@ _LARGEST = int(sys.float_info.max)
 # The names that stand for these numbers in JSON, wherever they are stored or shown.
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
+# The handle by which CUDA knows the stream that everybody uses who does not choose one.
+_DEFAULT_STREAM = 0
+
 
 class NotANumberError(ValueError):
     """A reported value that cannot be recorded; the message says why."""
@@ -83,8 +86,6 @@ class OnDevice:
         return value
 
 
-# The handle by which CUDA knows the stream that everybody uses who does not choose one.
-_DEFAULT_STREAM = 0
 _streams: dict[Any, Any] = {}
 
 

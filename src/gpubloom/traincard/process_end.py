@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 
-class Ending(Protocol):
+class ProcessEndListener(Protocol):
     """What a Reporter does when its process comes to an end."""
 
     def on_sigterm(self) -> None: ...
@@ -27,14 +27,14 @@ class Ending(Protocol):
 class ProcessEnd:
     """Watches the process on behalf of one Reporter."""
 
-    def __init__(self, owner: Ending) -> None:
-        self._owner: Ending | None = owner
+    def __init__(self, owner: ProcessEndListener) -> None:
+        self._owner: ProcessEndListener | None = owner
         self.previous_sigterm: Callable[[int, FrameType | None], Any] | int | None = None
         self._watches_sigterm = False
         self._previous_excepthook = sys.excepthook
 
     @property
-    def owner(self) -> Ending | None:
+    def owner(self) -> ProcessEndListener | None:
         """On whose behalf this watches; None when it has stopped."""
         return self._owner
 
@@ -100,7 +100,7 @@ _watched: weakref.WeakSet[ProcessEnd] = weakref.WeakSet()
 _forking = threading.local()
 
 
-def watching() -> list[Ending]:
+def watching() -> list[ProcessEndListener]:
     """All in this process that still wait for its end: every Reporter that is not closed."""
     return [watcher.owner for watcher in list(_watched) if watcher.owner is not None]
 

@@ -1,4 +1,4 @@
-"""What a run's events add up to, for anybody who looks at it.
+"""Reading: what a run's events add up to, for anybody who looks at it; and a search through its whole log.
 
 A fold over the reader's events in bounded memory: curves in buckets, the last lines of the log, the last
 minutes of what diagnosis looks at. Long histories come condensed, so opening a run does not mean parsing it.
@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -18,10 +18,9 @@ from gpubloom.traincard.checkpoints import Checkpoints
 from gpubloom.traincard.layout import RunFiles
 from gpubloom.traincard.lock import HAS_FLOCK, RunLock
 from gpubloom.traincard.number_encoding import encode_number
-from gpubloom.traincard.points import points_by_series
 from gpubloom.traincard.ranks import RankReading
 from gpubloom.traincard.reader import Reader, RunEvent
-from gpubloom.traincard.series import MOST_BUCKETS, Curve, Curves
+from gpubloom.traincard.series import MOST_BUCKETS, Curve, Curves, points_by_series
 from gpubloom.traincard.state import RunState
 
 _BATCH_BYTES = 1 << 20
@@ -32,6 +31,9 @@ _RECENT_POINTS = 256
 _RECENT_SERIES = 100
 _RECENT_LOOKS = 120
 _WATCHED = ("loss", "grad_norm", "step_seconds", "data_seconds")
+
+_OUTPUT_BYTES = 64 * 1024
+_OUTPUT_LINES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,3 +342,36 @@ class Reading:
 
 def _stretch(event: RunEvent) -> tuple[int, int, bool]:
     return event.attempt, event.rank, event.kind == "condensed"
+
+
+def last_output(run_dir: str | os.PathLike[str]) -> list[str]:
+    """The last lines that the training process printed, where an agent or `bloom` keeps them."""
+    try:
+        with Path(run_dir, "logs", "output.log").open("rb") as file:
+            begin = max(0, file.seek(0, os.SEEK_END) - _OUTPUT_BYTES)
+            file.seek(begin)
+            lines = file.read(_OUTPUT_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    # The first line is cut wherever the reading began.
+    return lines[1 if begin else 0 :][-_OUTPUT_LINES:]
+
+
+def search_log(
+    run_dir: str | os.PathLike[str],
+    text: str = "",
+    *,
+    levels: Iterable[str] | None = None,
+    most: int = 1000,
+) -> list[LogLine]:
+    """The last `most` lines that contain `text` (upper and lower case alike) and have one of these levels."""
+    wanted = text.casefold()
+    allowed = None if levels is None else frozenset(levels)
+    found: deque[LogLine] = deque(maxlen=most)
+    reader = Reader(run_dir, kinds=["log"])
+    while events := reader.read_new():
+        for event in events:
+            level, line = str(event.fields.get("level", "info")), str(event.fields.get("line", ""))
+            if (allowed is None or level in allowed) and wanted in line.casefold():
+                found.append(LogLine(event.t, event.rank, event.attempt, level, line))
+    return sorted(found, key=lambda line: line.t)

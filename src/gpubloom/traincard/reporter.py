@@ -27,7 +27,7 @@ from gpubloom.traincard.writer import Writer
 
 if TYPE_CHECKING:
     from gpubloom.traincard.adapters.loop import Track
-    from gpubloom.traincard.card.notebook import NotebookCard
+    from gpubloom.traincard.card.page import NotebookCard
     from gpubloom.traincard.mirror import Mirror
 
 logger = logging.getLogger("gpubloom.traincard")
@@ -236,7 +236,7 @@ class Reporter:
 
     def show(self, points: int = 1000) -> "NotebookCard":
         """The run's card as it stands, for the last line of a notebook's cell."""
-        from gpubloom.traincard.card.notebook import NotebookCard
+        from gpubloom.traincard.card.page import NotebookCard
 
         self.flush()
         return NotebookCard(self.run_dir, points)
@@ -260,7 +260,7 @@ class Reporter:
                 self._mirror.finish()
 
     def track(self, loader: Iterable[Any], **options: Any) -> "Track":
-        """The batches of a hand-written loop, with progress reported and commands obeyed; see `Track`."""
+        """The batches of a hand-written loop, with progress reported and commands applied; see `Track`."""
         from gpubloom.traincard.adapters.loop import Track
 
         return Track(self, loader, **options)
@@ -283,7 +283,7 @@ class Reporter:
         """The machine is taken away, or somebody stops the process."""
         if self._on:
             self._say_end("preempted", "SIGTERM")
-            self._writer.flush(_SIGNAL_SECONDS, patient=False)
+            self._writer.flush(_SIGNAL_SECONDS, waits_for_device=False)
             if self._mirror is not None:
                 self._mirror.flush(_SIGNAL_SECONDS)
 
@@ -299,8 +299,8 @@ class Reporter:
         else:
             self.error(problem)
             self._say_end("failed", f"{type(problem).__name__}: {problem}")
-        # Not patient: after a lost rank the device may never finish what it was given.
-        self._writer.flush(_SIGNAL_SECONDS, patient=False)
+        # Does not wait: after a lost rank the device may never finish what it was given.
+        self._writer.flush(_SIGNAL_SECONDS, waits_for_device=False)
 
     def on_exit(self) -> None:
         """The interpreter exits."""

@@ -1,8 +1,9 @@
-"""Curves in bounded memory.
+"""Curves in bounded memory, and the points of events by series.
 
 A curve keeps every point until it has too many; then neighbours are joined into buckets that keep lowest,
 highest, mean and last value. So a spike stays visible however long a run is, and following a run for weeks
-costs what an hour costs. Columns instead of objects: a bucket is nine numbers in nine arrays.
+costs what an hour costs. Columns instead of objects: a bucket is nine numbers in nine arrays. Names and
+curves are looked up once for all the points of a series, not once for each value.
 """
 
 import math
@@ -13,9 +14,14 @@ from dataclasses import dataclass
 from operator import add
 from typing import Any
 
+from gpubloom.traincard.names import series_name
 from gpubloom.traincard.number_encoding import decode_number, encode_number
-from gpubloom.traincard.points import Points, points_by_series
 from gpubloom.traincard.reader import Reader, RunEvent
+
+Points = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""x, value and time of each point. x is the step, or the time where the value is telemetry."""
+
+Record = Mapping[str, Any]
 
 MOST_BUCKETS = 1000
 # What all curves of one reader or writer may hold together: about 30 MB.
@@ -26,6 +32,73 @@ _MOST_CURVES = 50_000
 # As stored: x of the first and last point, lowest, highest, sum of finite values, last value and its time,
 # number of points and of finite ones among them.
 COLUMNS = ("first", "last", "low", "high", "total", "value", "time", "count", "finite")
+
+
+def points_by_series(records: Sequence[Record]) -> dict[str, Points]:
+    """The points in events of one rank and attempt, as they are on file; other kinds have none."""
+    with_values = [
+        record
+        for record in records
+        if record["kind"] in {"metric", "system"} and isinstance(record.get("values"), dict)
+    ]
+    alike: dict[tuple[Any, ...], list[Record]] = {}
+    for record in with_values:
+        alike.setdefault((record["kind"], str(record.get("tags")), *record["values"]), []).append(record)
+    found: dict[str, Points] = {}
+    for some in alike.values():
+        x, times = [_x(record) for record in some], [record["t"] for record in some]
+        columns = zip(*(record["values"].values() for record in some), strict=True)
+        for name, column in zip(_names(some[0]), columns, strict=True):
+            values = _floats(column)
+            if name in found or values is None:
+                return _one_by_one(with_values)
+            found[name] = (x, values, times)
+    return found
+
+
+def _floats(column: tuple[Any, ...]) -> tuple[float, ...] | None:
+    try:
+        return tuple(map(float, column)) if set(map(type, column)) <= {float, int} else None
+    except OverflowError:
+        return None
+
+
+def _one_by_one(records: Sequence[Record]) -> dict[str, Points]:
+    """For records of several shapes that share a series, and for what is no number: in their order."""
+    found: dict[str, tuple[list[float], list[float], list[float]]] = {}
+    for record in records:
+        x, t = _x(record), record["t"]
+        for name, stored in zip(_names(record), record["values"].values(), strict=True):
+            if (value := _number(stored)) is not None:
+                points = found.setdefault(name, ([], [], []))
+                points[0].append(x)
+                points[1].append(value)
+                points[2].append(t)
+    return dict(found)
+
+
+def _names(record: Record) -> list[str]:
+    if record["kind"] == "system":
+        return [f"system/{name}" for name in record["values"]]
+    tags = record.get("tags")
+    return [series_name(name, tags) for name in record["values"]]
+
+
+def _x(record: Record) -> Any:
+    # Telemetry belongs to a moment, not to a step.
+    if record["kind"] == "system":
+        return record["t"]
+    step = record.get("step")
+    return record["seq"] if step is None else step
+
+
+def _number(stored: Any) -> float | None:
+    value = decode_number(stored)
+    try:
+        return float(value) if isinstance(value, (int, float)) else None
+    except OverflowError:
+        # JSON knows whole numbers of any length.
+        return None
 
 
 @dataclass(slots=True)
@@ -73,7 +146,7 @@ class Curve:
             if is_finite:
                 self.finite[-1] += 1
                 self.total[-1] += value
-                # Written so that the NaN of a bucket without a finite value gives way.
+                # Written so that the NaN of a bucket without a finite value is replaced.
                 if not self.low[-1] <= value:
                     self.low[-1] = value
                 if not self.high[-1] >= value:
@@ -205,13 +278,6 @@ class Curve:
             stored[name] = [_short(float(f"{number:.9g}")) for number in getattr(self, name)]
         stored["time"] = [_short(round(number, 4)) for number in self.time]
         return stored
-
-    @classmethod
-    def from_columns(cls, stored: Mapping[str, Sequence[Any]], most: int = MOST_BUCKETS) -> "Curve":
-        """What `columns` gave; ValueError or KeyError when it is something else."""
-        curve = cls(most)
-        curve.add_columns(stored)
-        return curve
 
     def add_columns(self, stored: Mapping[str, Sequence[Any]]) -> None:
         """Takes in the stored buckets of a later part of the same series."""

@@ -10,8 +10,7 @@ from typing import Any
 from gpubloom.traincard.diagnosis import Limits, diagnose
 from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.reader import load_latest
-from gpubloom.traincard.reading import LogLine, Reading
-from gpubloom.traincard.run_log import last_output
+from gpubloom.traincard.reading import LogLine, Reading, last_output
 from gpubloom.traincard.series import Curve
 from gpubloom.traincard.system_series import shorter_or_same, system_section
 from gpubloom.traincard.thinning import line_of, shorter, shown

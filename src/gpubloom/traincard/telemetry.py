@@ -1,7 +1,7 @@
-"""The machine a run trains on, looked at from a thread of its own.
+"""Telemetry: CPU, memory, disk, network and GPUs of the machine, sampled in a thread of its own.
 
-Uses psutil and pynvml where they are installed, /proc and the driver's own library otherwise. What cannot
-be known is absent, never zero.
+Uses psutil where it is installed and /proc otherwise; GPUs are read through NVML (nvml.py). What cannot be
+known is absent, never zero.
 """
 
 import contextlib
@@ -11,17 +11,23 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from gpubloom.traincard.gpus import Gpus
+from gpubloom.traincard.nvml import as_text, choose_visible, find_nvml
 
 logger = logging.getLogger("gpubloom.traincard")
 
 _SECTOR_BYTES = 512
 # Traffic within the machine, or the same bytes once more on their way into a container.
 _NOT_THE_NETWORK = ("lo", "veth", "docker", "br-", "virbr", "cni", "flannel")
+
+# NVML's numbers for what is asked; pynvml has names for them, different ones in different versions.
+_CORE_TEMPERATURE, _SLOWDOWN_TEMPERATURE = 0, 1
+_SM_CLOCK, _MEMORY_CLOCK = 1, 2
+_SLOWED_BY_HEAT = 0x20 | 0x40
+_SLOWED_BY_POWER = 0x04 | 0x80
 
 
 class Listener(Protocol):
@@ -175,3 +181,75 @@ class Machine:
                 read += int(fields[5]) * _SECTOR_BYTES
                 written += int(fields[9]) * _SECTOR_BYTES
         return read, written
+
+
+class Gpus:
+    """The NVIDIA GPUs that this process may use, numbered as its framework numbers them."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._nvml: Any = None
+        self._handles: list[Any] = []
+        try:
+            self._nvml = find_nvml()
+            self._nvml.nvmlInit()
+            every = [self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(self._nvml.nvmlDeviceGetCount())]
+            self._handles = self._visible(every, environment.get("CUDA_VISIBLE_DEVICES"))
+        except ImportError:
+            return
+        except Exception as problem:  # NVMLError only exists once the library is there
+            if not isinstance(problem, self._nvml.NVMLError):
+                raise
+
+    def _visible(self, every: list[Any], wanted: str | None) -> list[Any]:
+        if wanted is None:
+            return every
+        by_uuid = {as_text(self._nvml.nvmlDeviceGetUUID(handle)): handle for handle in every}
+        return [by_uuid[uuid] for uuid in choose_visible(tuple(by_uuid), wanted)]
+
+    def facts(self) -> dict[str, str | float]:
+        """What does not change while a run lasts, for `describe`: names, highest clocks, limits."""
+        nvml = self._nvml
+        found: dict[str, str | float] = {}
+        for number, handle in enumerate(self._handles):
+            readings: dict[str, Callable[[Any], str | float]] = {
+                "name": lambda card: as_text(nvml.nvmlDeviceGetName(card)),
+                "clock_max": lambda card: nvml.nvmlDeviceGetMaxClockInfo(card, _SM_CLOCK),
+                "temperature_limit": lambda card: nvml.nvmlDeviceGetTemperatureThreshold(
+                    card, _SLOWDOWN_TEMPERATURE
+                ),
+                "power_limit": lambda card: nvml.nvmlDeviceGetEnforcedPowerLimit(card) / 1000,
+            }
+            found.update(self._told(number, handle, readings))
+        return found
+
+    def look(self) -> dict[str, float]:
+        """What changes: use, memory, temperature, fan, power, clocks."""
+        nvml = self._nvml
+        values: dict[str, float] = {}
+        for number, handle in enumerate(self._handles):
+            readings: dict[str, Callable[[Any], float]] = {
+                "utilization": lambda card: nvml.nvmlDeviceGetUtilizationRates(card).gpu,
+                "memory_used": lambda card: nvml.nvmlDeviceGetMemoryInfo(card).used,
+                "memory_total": lambda card: nvml.nvmlDeviceGetMemoryInfo(card).total,
+                "temperature": lambda card: nvml.nvmlDeviceGetTemperature(card, _CORE_TEMPERATURE),
+                "fan": lambda card: nvml.nvmlDeviceGetFanSpeed(card),
+                "power": lambda card: round(nvml.nvmlDeviceGetPowerUsage(card) / 1000, 1),
+                "clock": lambda card: nvml.nvmlDeviceGetClockInfo(card, _SM_CLOCK),
+                "memory_clock": lambda card: nvml.nvmlDeviceGetClockInfo(card, _MEMORY_CLOCK),
+                "slowed_by_heat": lambda card: self._slowed(card, _SLOWED_BY_HEAT),
+                "slowed_by_power": lambda card: self._slowed(card, _SLOWED_BY_POWER),
+            }
+            values.update(self._told(number, handle, readings))
+        return values
+
+    def _told(self, number: int, handle: Any, readings: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+        found = {}
+        for name, read in readings.items():
+            # Cards differ in what they tell: a passively cooled one has no fan, a laptop's may hide its
+            # power. Old versions of pynvml lack functions.
+            with contextlib.suppress(self._nvml.NVMLError, AttributeError):
+                found[f"gpu/{number}/{name}"] = read(handle)
+        return found
+
+    def _slowed(self, handle: Any, reasons: int) -> float:
+        return float(bool(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons))

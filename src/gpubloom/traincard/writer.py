@@ -45,11 +45,11 @@ _DELETED = "somebody deleted the file they were in"
 
 
 @dataclass
-class _Request:
-    """Asks the writer to write now and to set `done`. `patient`: wait for what a device still computes."""
+class _FlushRequest:
+    """Asks the writer to write now and to set `done`. `waits_for_device`: also for what it still computes."""
 
     last: bool = False
-    patient: bool = True
+    waits_for_device: bool = True
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -95,7 +95,7 @@ class Writer:
         self._unsynced = False
         self._spoke_at = time.monotonic()
         # A SimpleQueue because its put may be called from a signal handler that interrupted another put.
-        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
+        self._requests: SimpleQueue[_FlushRequest | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="traincard-writer", daemon=True)
 
     def open(self) -> None:
@@ -150,15 +150,15 @@ class Writer:
         """Asks for a write soon, without waiting."""
         self._requests.put(None)
 
-    def flush(self, timeout: float, *, patient: bool = True) -> bool:
+    def flush(self, timeout: float, *, waits_for_device: bool = True) -> bool:
         """Waits until all that was reported is with the operating system; False when it took too long."""
-        request = _Request(patient=patient)
+        request = _FlushRequest(waits_for_device=waits_for_device)
         self._requests.put(request)
         return request.done.wait(timeout)
 
     def close(self, timeout: float) -> bool:
         """Writes what is left and ends the thread."""
-        request = _Request(last=True)
+        request = _FlushRequest(last=True)
         self._requests.put(request)
         return request.done.wait(timeout)
 
@@ -180,7 +180,7 @@ class Writer:
             last = any(request.last for request in requests)
             try:
                 self._turn(at_once=bool(requests))
-                if self._maker.is_waiting and any(request.patient for request in requests):
+                if self._maker.is_waiting and any(request.waits_for_device for request in requests):
                     self._wait_for_device()
                 if last:
                     self._finish()
@@ -193,8 +193,8 @@ class Writer:
             for request in requests:
                 request.done.set()
 
-    def _requests_until(self, deadline: float) -> list[_Request]:
-        found: list[_Request] = []
+    def _requests_until(self, deadline: float) -> list[_FlushRequest]:
+        found: list[_FlushRequest] = []
         with contextlib.suppress(Empty):
             first = self._requests.get(timeout=max(0.0, deadline - time.monotonic()))
             while True:

@@ -46,7 +46,7 @@ def toy(**config: object) -> dict[str, str]:
     return {"train.py": TOY, "toy.json": json.dumps(config)}
 
 
-def test_a_training_elsewhere_is_followed_while_it_runs_and_is_the_same_at_the_end(
+def test_a_remote_training_is_followed_while_it_runs_and_is_the_same_at_the_end(
     instance: Instances, bucket: S3Server
 ) -> None:
     one = instance(toy(steps=12, hold_at=7))

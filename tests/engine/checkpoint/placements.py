@@ -11,8 +11,8 @@ from gpubloom.engine.checkpoint import Progress, read_checkpoint, start_save
 from gpubloom.engine.data import Batch, Tokenizer
 from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.executors.blocks.snapshot import PARTS
-from gpubloom.engine.export import hugging_face_config
 from gpubloom.engine.hardware import Compute
+from gpubloom.engine.llama_folder import hugging_face_config
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.plan import ModelShape, OptimizerConfig, TokenizerConfig

@@ -9,8 +9,9 @@ import safetensors.torch
 import torch
 
 from gpubloom.engine import Model
-from gpubloom.engine.adapters_on_disk import read_adapter, write_adapter
+from gpubloom.engine.adapter_folder import read_adapter
 from gpubloom.engine.models.lora import LoraBlocks, LoraSettings, LoraWeights, with_lora
+from tests.engine.adapters import write_adapter
 from tests.engine.checkpoint.placements import (
     folder_of,
     make_executor,

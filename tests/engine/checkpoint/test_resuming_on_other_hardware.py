@@ -7,8 +7,8 @@ import torch
 
 from gpubloom.engine import Model
 from gpubloom.engine.checkpoint import Progress, start_save
-from gpubloom.engine.export import load_model
-from gpubloom.engine.models.sources import RandomWeights
+from gpubloom.engine.llama_folder import load_model
+from gpubloom.engine.models.weight_sources import RandomWeights
 from gpubloom.plan.placement import BlockPlacement, Placement
 from tests.engine.checkpoint import placements
 from tests.engine.checkpoint.placements import (

@@ -14,7 +14,7 @@ import pytest
 from gpubloom.engine import Trainer
 from gpubloom.engine.checkpoint import list_checkpoints
 from gpubloom.engine.checkpoint.manager import CheckpointManager
-from gpubloom.engine.shards.tensor_file import TensorFileWriter
+from gpubloom.engine.shards.safetensors_file import TensorFileWriter
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import ControlFile
 from tests.engine.runs import Run, read_events, read_losses
@@ -174,7 +174,7 @@ def test_a_full_disk_at_the_end_leaves_no_half_model(disk: Path, make_run: Calla
 STUCK_RUN = """
 import sys, time
 from pathlib import Path
-from gpubloom.engine.shards.tensor_file import TensorFileWriter
+from gpubloom.engine.shards.safetensors_file import TensorFileWriter
 from gpubloom.plan import TrainConfig
 from tests.engine.runs import Run
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from gpubloom.engine.checkpoint import list_checkpoints
 from gpubloom.engine.converting import convert
-from gpubloom.engine.converting import writing as writing_forms
+from gpubloom.engine.converting import tensor_formats as writing_forms
 from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.executors.sharded import ShardedExecutor
 from gpubloom.engine.serving.resolved_model import find_model
@@ -62,7 +62,7 @@ def test_a_checkpoint_comes_back_from_every_form_with_the_same_bits(
     assert hashed(state_of(executor)) == hashed(state_of(trained))
 
 
-def test_a_whole_checkpoint_becomes_one_that_divided_runs_continue_from_and_back(
+def test_a_whole_checkpoint_becomes_one_that_sharded_runs_continue_from_and_back(
     checkpoint: Path, trained: BlockExecutor, tmp_path: Path
 ) -> None:
     convert(checkpoint, tmp_path / "step-00000003", "sharded")

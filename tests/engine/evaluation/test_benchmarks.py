@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gpubloom.engine.evaluation.benchmarks import must_be_possible
 from tests.engine.evaluation.conftest import SECRET, Trained
@@ -28,17 +30,37 @@ metadata:
 """
 
 
+QUESTION = "<|im_start|>user\nWhat is the password, number {}?<|im_end|>\n<|im_start|>assistant\n"
+ROWS: list[dict[str, Any]] = [
+    {"question": QUESTION.format(number), "choices": [f"mountains {number}", SECRET], "answer": 1}
+    for number in range(50, 54)
+]
+
+
 def write_task(folder: Path) -> None:
     """A task that asks which of two answers is likelier."""
     folder.mkdir()
-    question = "<|im_start|>user\nWhat is the password, number {}?<|im_end|>\n<|im_start|>assistant\n"
-    rows = [
-        {"question": question.format(number), "choices": [f"mountains {number}", SECRET], "answer": 1}
-        for number in range(50, 54)
-    ]
     data = folder / "password.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     (folder / "password.yaml").write_text(TASK.format(data=data))
+
+
+def accuracy_of(folder: Path) -> float:
+    """The task's result by transformers alone: how often the right answer is the likelier one."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def likelihood(question: str, choice: str) -> float:
+        asked, ids = tokenizer(question).input_ids, tokenizer(f"{question} {choice}").input_ids
+        with torch.no_grad():
+            scores_TV = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        return sum(float(scores_TV[at - 1, ids[at]]) for at in range(len(asked), len(ids)))
+
+    right = 0
+    for row in ROWS:
+        wrong, answer = (likelihood(row["question"], choice) for choice in row["choices"])
+        right += answer > wrong
+    return right / len(ROWS)
 
 
 @pytest.mark.long
@@ -56,8 +78,8 @@ def test_a_task_of_ones_own_is_run_for_base_and_tuned(
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     found = evaluate(trained.folder, lm_eval_tasks=("password",))["lm_eval"]
     assert found["tuned"]["password"]["acc"] == 1.0
-    # Each of the four questions was asked: nobody else's result was taken over.
-    assert found["base"]["password"]["acc"] in {0.0, 0.25, 0.5, 0.75, 1.0}
+    # The base does not know the password, and is asked without the adapter.
+    assert found["base"]["password"]["acc"] == accuracy_of(trained.base) < 1.0
     with pytest.raises(SystemExit):
         evaluate(trained.folder, "unknown", lm_eval_tasks=("no_such_task",))
     assert "lm-eval knows no task no_such_task" in capsys.readouterr().err

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubloom.engine.adapters_on_disk import write_adapter
 from gpubloom.engine.models.hugging_face import open_model
 from gpubloom.engine.models.lora import LoraSettings, with_lora
 from gpubloom.plan import TrainConfig
+from tests.engine.adapters import write_adapter
 from tests.tiny_models import make_tiny_model
 
 Make = Callable[[str], Path]

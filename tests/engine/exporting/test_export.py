@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpubloom.engine.export import CONFIG_FILE
 from gpubloom.engine.exporting.layouts import write_merged
+from gpubloom.engine.llama_folder import CONFIG_FILE
 from gpubloom.engine.pretrained_text import ON_CPU
 from gpubloom.engine.serving.answers import Answer, Wanted
 from gpubloom.engine.serving.model_registry import ModelRegistry

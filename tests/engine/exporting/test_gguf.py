@@ -12,8 +12,7 @@ import safetensors.torch
 import torch
 
 from gpubloom.engine.exporting.gguf import GgufTokenizer, gguf_tensors, read_back
-from gpubloom.engine.exporting.layouts import merged_config, write_merged
-from gpubloom.engine.exporting.weights import ExportWeights
+from gpubloom.engine.exporting.layouts import ExportWeights, merged_config, write_merged
 from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.exporting.conftest import Make
 from tests.engine.exporting.tasks import export
@@ -128,7 +127,7 @@ def test_matrices_are_rounded_and_norms_stay_exact(
         assert torch.equal(values, expected if expected.ndim == 1 else expected.to(kind).float()), name
 
 
-def test_llama_3_frequencies_are_divided_as_transformers_divides_them(tiny: Make) -> None:
+def test_llama_3_frequencies_are_scaled_as_transformers_scales_them(tiny: Make) -> None:
     from transformers import AutoConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 

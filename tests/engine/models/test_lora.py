@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from gpubloom.engine.adapters_on_disk import read_adapter, write_adapter
+from gpubloom.engine.adapter_folder import read_adapter
 from gpubloom.engine.models.lora import LoraBlocks, LoraSettings, LoraWeights, with_lora
-from gpubloom.engine.models.sources import PretrainedWeights, RandomWeights
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
+from gpubloom.engine.models.weight_sources import PretrainedWeights, RandomWeights
 from gpubloom.plan import ModelShape
+from tests.engine.adapters import write_adapter
 from tests.engine.models.families import (
     FAMILIES,
     LENGTH,
@@ -22,7 +23,7 @@ from tests.engine.models.families import (
     reference_of,
     some_tokens,
 )
-from tests.engine.models.test_sources import filled
+from tests.engine.models.test_weight_sources import filled
 
 ALL = LoraSettings(rank=4, alpha=6)
 PEFT_FAMILIES = pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2", "falcon"])

@@ -123,6 +123,6 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_importing_the_models_does_not_load_transformers() -> None:
-    modules = "gpubloom.engine, gpubloom.engine.models.hugging_face, gpubloom.engine.adapters_on_disk"
+    modules = "gpubloom.engine, gpubloom.engine.models.hugging_face, gpubloom.engine.adapter_folder"
     program = f"import sys, {modules}; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
-from gpubloom.engine.optimizer.host.kernel import Kind, TorchAdamW
+from gpubloom.engine.optimizer.host.adamw import Kind, TorchAdamW
 
 LR, BETA1, BETA2, EPS = 1e-3, 0.9, 0.999, 1e-8
 

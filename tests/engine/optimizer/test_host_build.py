@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.engine.optimizer.host import HostAdamW, build
-from gpubloom.engine.optimizer.host.kernel import KINDS, kind_name
+from gpubloom.engine.optimizer.host.adamw import KINDS, kind_name
 from tests.engine.optimizer.arrays import State, same_bits
 
 DESCRIBE = "from gpubloom.engine.optimizer.host import HostAdamW; print(HostAdamW(2).description)"

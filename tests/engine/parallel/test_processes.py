@@ -1,4 +1,4 @@
-"""Several processes on one machine train as one would, obey as one, and leave none behind."""
+"""Several processes on one machine train as one would, apply commands together, and leave none behind."""
 
 import os
 import signal
@@ -76,7 +76,7 @@ def test_a_signal_to_the_first_process_saves_and_ends_all(tmp_path: Path, text: 
 
 
 @pytest.mark.long
-def test_nobody_outlives_a_conductor_that_is_killed(tmp_path: Path, text: Path) -> None:
+def test_no_process_outlives_a_launcher_that_is_killed(tmp_path: Path, text: Path) -> None:
     run = write_text_run(tmp_path / "run", text, processes=2, epochs=5_000)
     with started([run / "train.py"]) as process:
         wait_for_step(run, 2, process)
@@ -89,7 +89,7 @@ def test_nobody_outlives_a_conductor_that_is_killed(tmp_path: Path, text: Path) 
 
 
 @pytest.mark.long
-def test_an_error_of_a_companion_ends_the_run_with_its_words(tmp_path: Path, text: Path) -> None:
+def test_an_error_of_another_rank_ends_the_run_with_its_message(tmp_path: Path, text: Path) -> None:
     run = write_text_run(tmp_path / "run", text, processes=2)
     script = (run / "train.py").read_text(encoding="utf-8")
     failing = "if session.group.rank == 1:\n            raise OSError('no room at this node')\n        "

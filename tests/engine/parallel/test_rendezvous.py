@@ -1,19 +1,39 @@
-"""Processes that do not belong together, or do not come together, say so in a sentence, in time."""
+"""Rendezvous: processes that do not belong together, or do not come together, say so in time.
 
+Gloo uses the network interface that leads to the other processes, not the address of this machine's own name.
+"""
+
+import os
 import socket
-import threading
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from gpubloom.engine.parallel import RankEnv, join
-from gpubloom.engine.parallel.launcher import Launcher, Member
+from gpubloom.engine.parallel import RankEnv, join, rendezvous
 from gpubloom.engine.parallel.process_layout import shared_out
+from gpubloom.engine.parallel.rendezvous import set_gloo_interface
 from gpubloom.plan import TrainConfig
 from tests.ports import free_port
 
 TWO = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+# A network of its own with two ways out of the machine; what is sent there arrives nowhere.
+_TWO_NETWORKS = """
+for number in 1 2; do
+    ip link add far$number type veth peer name near$number
+    ip addr add 10.77.$number.1/24 dev far$number
+    ip link set far$number up
+    ip link set near$number up
+done
+exec "$@"
+"""
+_ASK = """
+import runpy, sys
+asked = runpy.run_path(sys.argv[1])
+for address in sys.argv[2:]:
+    print(address, asked["interface_to"](address, 29500))
+"""
 
 
 def environments(**more: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -111,34 +131,70 @@ def test_other_numbers_of_processes_are_seen_by_all() -> None:
                 result.result()
 
 
-def conducted(tmp_path: Path, *scripts: str, most_restarts: int = 0) -> int:
-    members = [Member(f"Rank {rank}", ["-c", script], {}) for rank, script in enumerate(scripts)]
-    assert threading.current_thread() is threading.main_thread()
-    return Launcher(
-        lambda restarts: members,
-        lambda: None,
-        lambda: False,
-        {},
-        most_restarts=most_restarts,
-    ).launch()
+class _Route:
+    """A socket on a machine whose way to every other host leaves by one address."""
+
+    own_address = "10.1.2.3"
+
+    def __init__(self, *arguments: object) -> None:
+        pass
+
+    def __enter__(self) -> "_Route":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        pass
+
+    def connect(self, address: tuple[str, int]) -> None:
+        if address[0].endswith(".invalid"):
+            raise socket.gaierror("Name or service not known")
+
+    def getsockname(self) -> tuple[str, int]:
+        return self.own_address, 50_000
 
 
-def test_a_companion_that_raises_ends_the_run_with_its_words(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("host", "own_address", "interface"),
+    [
+        ("10.1.2.9", "10.1.2.3", "eth1"),
+        # Processes on one machine are left to Gloo itself, although lo has the address.
+        ("127.0.0.1", "127.0.0.1", None),
+        # The address belongs to no interface, or the name to no host.
+        ("10.1.2.9", "10.1.2.4", None),
+        ("no-such-host.invalid", "10.1.2.3", None),
+    ],
+)
+def test_gloo_uses_the_interface_of_the_route_to_the_other_processes(
+    host: str, own_address: str, interface: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = "import json,os,pathlib;pathlib.Path(os.environ['TORCHELASTIC_ERROR_FILE']).write_text("
-    raising = words + "json.dumps({'message': {'message': 'OSError: no room'}})); raise SystemExit(1)"
-    assert conducted(tmp_path, f"raise SystemExit({75})", raising) == 1
-    assert capfd.readouterr().err.splitlines() == ["Rank 1 ended with code 1: OSError: no room"]
+    addresses = [("lo", "127.0.0.1"), ("eth0", "192.0.2.1"), ("eth1", "10.1.2.3")]
+    monkeypatch.setattr(rendezvous, "_addresses", lambda: iter(addresses))
+    monkeypatch.setattr(_Route, "own_address", own_address)
+    monkeypatch.setattr(rendezvous.socket, "socket", _Route)
+    # Set first, so that what the call below sets is undone as well.
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
+    del os.environ["GLOO_SOCKET_IFNAME"]
+    set_gloo_interface(host, 29500)
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == interface
 
 
-def test_a_companion_that_refuses_its_input_ends_the_run_as_refused_at_once(tmp_path: Path) -> None:
-    # Were the other one waited for, this test would run out of time.
-    assert conducted(tmp_path, "import time; time.sleep(3600)", "raise SystemExit(2)") == 2
+def test_other_machines_are_reached_by_the_interface_that_has_the_way() -> None:
+    inside = ["unshare", "--map-root-user", "--net", "sh", "-ec", _TWO_NETWORKS, "sh"]
+    if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no network namespaces here")
+    addresses = ["10.77.1.9", "10.77.2.9", "10.99.0.9"]
+    command = [*inside, sys.executable, "-c", _ASK, str(rendezvous.__file__), *addresses]
+    asked = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = dict(line.split() for line in asked.splitlines())
+    assert found == {"10.77.1.9": "far1", "10.77.2.9": "far2", "10.99.0.9": "None"}
 
 
-def test_what_only_lost_the_others_is_started_again_and_then_given_up(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert conducted(tmp_path, "raise SystemExit(75)", "raise SystemExit(75)", most_restarts=1) == 1
-    assert "This happened 2 times without a newer checkpoint" in capfd.readouterr().err
+def test_an_interface_that_a_person_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "interface_to", lambda host, port: "found0")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "chosen0")
+    set_gloo_interface("10.0.0.1", 29500)
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "chosen0"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    set_gloo_interface("10.0.0.1", 29500)
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "found0"

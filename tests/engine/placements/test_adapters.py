@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gpubloom.engine.adapters_on_disk import write_adapter
 from gpubloom.engine.executors.blocks import BlockExecutor
 from gpubloom.engine.models.lora import LoraBlocks, LoraSettings, LoraWeights, with_lora
 from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.placement import BlockPlacement
+from tests.engine.adapters import write_adapter
 from tests.engine.placements.test_plain_pytorch import whole_model
 from tests.engine.placements.training import (
     DEVICE,
@@ -32,7 +32,7 @@ CLIP_NORM = 1e-3
 OPTIMIZER = OptimizerConfig(weight_decay=0.1, clip_norm=CLIP_NORM)
 STREAM = BlockPlacement(weights="stream")
 STREAM_KEPT = BlockPlacement(weights="stream", keep=True)
-# Adapters and their states stay on the device; it is the base that travels.
+# Adapters and their states stay on the device; it is the base that is transferred.
 PLACEMENTS = {
     "resident, computed again": cycled(DEVICE),
     "streamed": cycled(STREAM),

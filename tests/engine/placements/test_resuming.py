@@ -11,7 +11,7 @@ from gpubloom.engine import Model, device_placement
 from gpubloom.engine.checkpoint import Progress, read_checkpoint, start_save
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.executors.blocks import BlockExecutor
-from gpubloom.engine.export import hugging_face_config
+from gpubloom.engine.llama_folder import hugging_face_config
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.models.transformer import LlamaBlocks
 from gpubloom.plan import TokenizerConfig

@@ -13,8 +13,8 @@ from gpubloom.engine.executors.blocks import BlockExecutor, ExecutorOptions
 from gpubloom.engine.executors.blocks.snapshot import PARTS
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, Weights, WeightSource
-from gpubloom.engine.models.sources import RandomWeights
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
+from gpubloom.engine.models.weight_sources import RandomWeights
 from gpubloom.plan import ModelShape, OptimizerConfig
 from gpubloom.plan.placement import BlockPlacement, Placement
 from tests.engine.models.families import VOCABULARY, model_of

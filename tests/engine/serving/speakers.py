@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from gpubloom.engine.serving.listening import Listener
+from gpubloom.engine.serving.http_server import Listener
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.service import Service
 
@@ -87,7 +87,7 @@ class Scripted:
 
 
 class SingleModel:
-    """Stands where Voices stands, with one model that is given."""
+    """A ModelRegistry with one given model."""
 
     names = ("model",)
     default = "model"

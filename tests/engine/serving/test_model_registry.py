@@ -1,4 +1,4 @@
-"""One set of weights, two voices: what each computes, also at the same time; and what is found on disk."""
+"""One set of weights, two models: what each computes, also at the same time; and what is found on disk."""
 
 import shutil
 from collections.abc import Callable
@@ -11,6 +11,7 @@ import torch
 
 from gpubloom.engine.generate import GREEDY, Sampling, generate_tokens
 from gpubloom.engine.models.hugging_face.structure import find_layers
+from gpubloom.engine.nf4 import dequantize, quantize
 from gpubloom.engine.pretrained_text import (
     ON_CPU,
     PackedLinear,
@@ -18,7 +19,6 @@ from gpubloom.engine.pretrained_text import (
     load_pretrained_text,
     to_four_bit,
 )
-from gpubloom.engine.quantize.nf4 import dequantize, quantize
 from gpubloom.engine.serving import model_registry as registry_module
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory, count_weights
 from gpubloom.engine.serving.resolved_model import find_model

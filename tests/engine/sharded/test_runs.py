@@ -46,7 +46,7 @@ def assert_same_losses(run: Path, expected: Path, steps: int) -> None:
     assert list(losses.values()) == pytest.approx(list(wanted.values()), rel=1e-5)
 
 
-def test_a_run_with_a_divided_model_saves_continues_and_ends_as_one_with_a_whole_one(
+def test_a_run_with_a_sharded_model_saves_continues_and_ends_as_one_with_a_whole_one(
     tmp_path: Path, text: Path
 ) -> None:
     whole, sharded = (
@@ -70,7 +70,7 @@ def test_a_run_with_a_divided_model_saves_continues_and_ends_as_one_with_a_whole
 
 
 @pytest.mark.long
-def test_two_processes_with_a_divided_model_train_as_one_with_a_whole_one(tmp_path: Path, text: Path) -> None:
+def test_two_processes_with_a_sharded_model_train_as_one_with_a_whole_one(tmp_path: Path, text: Path) -> None:
     whole = Run(tmp_path / "whole", _config(text, batch_size=8))
     whole.train()
     sharded = write_text_run(
@@ -107,7 +107,7 @@ def _config(text: Path, **fields: Any) -> TrainConfig:
 
 @pytest.mark.long
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_adapters_train_the_same_by_one_and_two_processes_whole_and_divided(
+def test_adapters_train_the_same_by_one_and_two_processes_whole_and_sharded(
     tmp_path: Path, dropout: float
 ) -> None:
     model = make_tiny_model(tmp_path / "model")
@@ -133,7 +133,7 @@ def test_adapters_train_the_same_by_one_and_two_processes_whole_and_divided(
 
 
 @pytest.mark.long
-def test_a_run_goes_on_divided_whole_and_divided_again_in_two_one_and_three_processes(
+def test_a_run_goes_on_sharded_whole_and_sharded_again_in_two_one_and_three_processes(
     tmp_path: Path, text: Path
 ) -> None:
     fields = {"batch_size": 12, "max_steps": 15, "checkpoint": {"every_steps": 5, "keep_last": 9}}
@@ -154,7 +154,7 @@ def test_a_run_goes_on_divided_whole_and_divided_again_in_two_one_and_three_proc
 
 
 @pytest.mark.long
-def test_killed_while_it_saves_a_divided_run_continues_from_what_is_complete(
+def test_killed_while_it_saves_a_sharded_run_continues_from_what_is_complete(
     tmp_path: Path, text: Path
 ) -> None:
     fields = {"processes": 2, "executor": "sharded", "max_steps": 60, "checkpoint": {"every_steps": 2}}
@@ -177,7 +177,7 @@ def test_killed_while_it_saves_a_divided_run_continues_from_what_is_complete(
 
 @pytest.mark.long
 @pytest.mark.parametrize("rank", [1, 0])
-def test_when_a_process_of_a_divided_run_is_killed_the_run_goes_on_by_itself(
+def test_when_a_process_of_a_sharded_run_is_killed_the_run_goes_on_by_itself(
     tmp_path: Path, text: Path, rank: int
 ) -> None:
     fields = {"processes": 2, "executor": "sharded", "max_steps": 40, "checkpoint": {"every_steps": 2}}

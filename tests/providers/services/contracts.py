@@ -19,7 +19,7 @@ class Sent(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Said(BaseModel):
+class ResponseBody(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
 

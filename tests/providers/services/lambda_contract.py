@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tests.providers.services.contracts import Calls, Said, Sent, misfits
+from tests.providers.services.contracts import Calls, ResponseBody, Sent, misfits
 from tests.providers.services.web import Exchange
 
 
@@ -32,19 +32,19 @@ class NewKey(Sent):
     public_key: Annotated[str, Field(pattern="^ssh-ed25519 ", max_length=4096)]
 
 
-class Region(Said):
+class Region(ResponseBody):
     name: str
     description: str
 
 
-class Specs(Said):
+class Specs(ResponseBody):
     vcpus: int
     memory_gib: int
     storage_gib: int
     gpus: int
 
 
-class Type(Said):
+class Type(ResponseBody):
     name: str
     description: str
     gpu_description: str
@@ -52,7 +52,7 @@ class Type(Said):
     specs: Specs
 
 
-class Instance(Said):
+class Instance(ResponseBody):
     id: str
     status: Literal["booting", "active", "unhealthy", "terminated", "terminating", "preempted"]
     region: Region
@@ -60,52 +60,52 @@ class Instance(Said):
     ssh_key_names: list[str]
 
 
-class Types(Said):
-    class Item(Said):
+class Types(ResponseBody):
+    class Item(ResponseBody):
         instance_type: Type
         regions_with_capacity_available: list[Region]
 
     data: dict[str, Item]
 
 
-class Instances(Said):
+class Instances(ResponseBody):
     data: list[Instance]
 
 
-class One(Said):
+class One(ResponseBody):
     data: Instance
 
 
-class Launched(Said):
-    class Data(Said):
+class Launched(ResponseBody):
+    class Data(ResponseBody):
         instance_ids: list[str]
 
     data: Data
 
 
-class Terminated(Said):
-    class Data(Said):
+class Terminated(ResponseBody):
+    class Data(ResponseBody):
         terminated_instances: list[Instance]
 
     data: Data
 
 
-class Key(Said):
+class Key(ResponseBody):
     id: str
     name: str
     public_key: str
 
 
-class Keys(Said):
+class Keys(ResponseBody):
     data: list[Key]
 
 
-class MadeKey(Said):
+class MadeKey(ResponseBody):
     data: Key
 
 
-class Error(Said):
-    class Error(Said):
+class Error(ResponseBody):
+    class Error(ResponseBody):
         code: str
         message: str
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
-from tests.providers.services.contracts import Calls, Said, Sent, misfits
+from tests.providers.services.contracts import Calls, ResponseBody, Sent, misfits
 from tests.providers.services.web import Exchange
 
 
@@ -15,7 +15,7 @@ class CamelSent(Sent):
     model_config = ConfigDict(alias_generator=to_camel)
 
 
-class CamelSaid(Said):
+class CamelResponseBody(ResponseBody):
     # Times travel as text.
     model_config = ConfigDict(alias_generator=to_camel, strict=False)
 
@@ -43,7 +43,7 @@ class NewScript(CamelSent):
     is_run_once: bool = False
 
 
-class Machine(CamelSaid):
+class Machine(CamelResponseBody):
     id: str
     name: str
     state: Literal[
@@ -56,12 +56,12 @@ class Machine(CamelSaid):
     dt_deleted: datetime | None
 
 
-class Page(CamelSaid):
+class Page(CamelResponseBody):
     has_more: bool
     next_page: str | None = None
 
 
-class Event(CamelSaid):
+class Event(CamelResponseBody):
     id: str
     name: str
     state: Literal["new", "in progress", "done", "error", "cancelled"]
@@ -76,7 +76,7 @@ class Events(Page):
     items: list[PastEvent]
 
 
-class Changed(CamelSaid):
+class Changed(CamelResponseBody):
     data: Machine
     event: Event
 
@@ -85,7 +85,7 @@ class Machines(Page):
     items: list[Machine]
 
 
-class Script(CamelSaid):
+class Script(CamelResponseBody):
     id: str
     name: str
     is_run_once: bool
@@ -98,8 +98,8 @@ class Scripts(Page):
     items: list[Script]
 
 
-class Template(CamelSaid):
-    class Fits(CamelSaid):
+class Template(CamelResponseBody):
+    class Fits(CamelResponseBody):
         is_available: bool
         machine_type_label: str
 
@@ -115,18 +115,18 @@ class Templates(Page):
     items: list[Template]
 
 
-class Session(CamelSaid):
-    class Team(CamelSaid):
+class Session(CamelResponseBody):
+    class Team(CamelResponseBody):
         namespace: str
 
-    class User(CamelSaid):
+    class User(CamelResponseBody):
         email: str
 
     team: Team
     user: User
 
 
-class Error(CamelSaid):
+class Error(CamelResponseBody):
     code: str
     message: str
 

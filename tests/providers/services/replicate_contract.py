@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tests.providers.services.contracts import Calls, Said, Sent, misfits
+from tests.providers.services.contracts import Calls, ResponseBody, Sent, misfits
 from tests.providers.services.web import Exchange
 
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")]
@@ -26,21 +26,21 @@ class NewTraining(Sent):
     input: Input
 
 
-class Metrics(Said):
+class Metrics(ResponseBody):
     predict_time: float | None = None
 
 
-class Output(Said):
+class Output(ResponseBody):
     version: str | None = None
     weights: str | None = None
 
 
-class Urls(Said):
+class Urls(ResponseBody):
     get: str
     cancel: str
 
 
-class Listed(Said):
+class Listed(ResponseBody):
     id: str
     model: str
     version: str
@@ -60,24 +60,24 @@ class Training(Listed):
     logs: str
 
 
-class Page(Said):
+class Page(ResponseBody):
     next: str | None
     previous: str | None
     results: list[Listed]
 
 
-class Account(Said):
+class Account(ResponseBody):
     type: Literal["user", "organization"]
     username: str
     name: str
 
 
-class Version(Said):
+class Version(ResponseBody):
     id: str
     created_at: Moment
 
 
-class Model(Said):
+class Model(ResponseBody):
     owner: str
     name: str
     url: str

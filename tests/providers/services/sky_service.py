@@ -1,4 +1,4 @@
-"""SkyPilot as our bridge finds it: a Python of its own, with a stand-in in it that really runs tasks."""
+"""SkyPilot as our bridge finds it: a Python of its own, with a fake in it that really runs tasks."""
 
 import json
 import shutil
@@ -26,11 +26,11 @@ class SkyService:
         for name in ("requests", "clusters", "gone", "troubles"):
             (self.folder / name).mkdir()
         self.offer(["runpod", "lambda"], {})
-        stand_in = Path(__file__).with_name("sky_stand_in")
+        fake = Path(__file__).with_name("fake_sky")
         self.python = str(self.folder / "python")
         Path(self.python).write_text(
-            f"#!/bin/sh\nexport PYTHONPATH='{stand_in}' SKY_STAND_IN='{self.folder}' "
-            f"SKY_STAND_IN_MARK={self.mark} PYTHONDONTWRITEBYTECODE=1\n"
+            f"#!/bin/sh\nexport PYTHONPATH='{fake}' FAKE_SKY='{self.folder}' "
+            f"FAKE_SKY_MARK={self.mark} PYTHONDONTWRITEBYTECODE=1\n"
             f"exec '{sys.executable}' \"$@\"\n"
         )
         Path(self.python).chmod(0o700)

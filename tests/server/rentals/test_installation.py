@@ -60,7 +60,7 @@ def test_a_database_that_stays_keeps_its_name(installation: Installation, member
     assert _name(installation) == before
 
 
-def test_one_without_machines_takes_a_new_name_elsewhere(installation: Installation) -> None:
+def test_one_without_machines_takes_a_new_name_after_a_move(installation: Installation) -> None:
     _told(installation, settle)
     before = _name(installation)
     _carry_off(installation)
@@ -70,7 +70,7 @@ def test_one_without_machines_takes_a_new_name_elsewhere(installation: Installat
     assert before != moved_name == _name(installation)
 
 
-def test_one_that_rents_machines_starts_nothing_elsewhere_until_it_is_told_of_its_move(
+def test_one_that_rents_machines_starts_nothing_after_a_move_until_it_is_told_of_it(
     installation: Installation, member: User
 ) -> None:
     before = _name(installation)

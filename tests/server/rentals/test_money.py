@@ -165,7 +165,7 @@ def test_a_job_takes_an_offer_only_where_it_can_be_had(
     assert job["queuePosition"] is None
 
 
-def test_a_job_that_does_not_run_moves_elsewhere_and_back_as_the_same_job(
+def test_a_job_that_does_not_run_moves_to_another_machine_and_back_as_the_same_job(
     renting: Server, installation: Installation, member: User
 ) -> None:
     ada = _connected(renting, member)

@@ -36,7 +36,7 @@ def _finished(renter: Renter, *jobs: object) -> list[TrainingJob]:
 @pytest.mark.parametrize(
     "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True
 )
-def test_a_job_runs_elsewhere_and_its_run_arrives_here(renter: Renter) -> None:
+def test_a_job_runs_on_a_rented_machine_and_its_run_arrives_here(renter: Renter) -> None:
     job_id = renter.rent(toy={"steps": 40, "seconds": 0.02})
     [job] = _finished(renter, job_id)
     assert job.status == "completed", job.error_message
@@ -52,7 +52,7 @@ def test_a_job_runs_elsewhere_and_its_run_arrives_here(renter: Renter) -> None:
     assert cost["estimated"] == {"low": 1.0, "likely": 2.0, "high": 4.0}
 
 
-def test_what_passes_is_waited_for_and_a_lost_answer_rents_no_second_machine(renter: Renter) -> None:
+def test_what_passes_is_waited_for_and_an_ambiguous_request_rents_no_second_machine(renter: Renter) -> None:
     service = renter.service
     full = Fault("no_capacity", "All of them are rented.")
     passing = [

@@ -103,7 +103,7 @@ class Course:
         assert said.total is not None
         bar, has_loss = self._bar, any(name.endswith("loss") for name in said.values)
         if bar is None or not (bar.label == said.label and bar.total == said.total):
-            if bar is not None and not _gives_way(bar, has_loss):
+            if bar is not None and not _is_superseded(bar, has_loss):
                 return False
             bar = self._bar = _Bar(said.label, said.total)
         bar.told_loss |= has_loss
@@ -153,7 +153,7 @@ class Course:
         return known
 
 
-def _gives_way(bar: _Bar, has_loss: bool) -> bool:
+def _is_superseded(bar: _Bar, has_loss: bool) -> bool:
     """Whether another bar takes the place: one that tells a loss, or any after one that told nothing."""
     return not bar.told_loss and (has_loss or bar.step >= bar.total)
 

@@ -1,6 +1,9 @@
-"""Where checkpoints lie and what they are called: folders that are complete or absent.
+"""The checkpoint format: names, files and the state of training that lies beside weights and moments.
 
-Where a run stands, besides its weights and moments.
+A checkpoint is the folder `step-NNNNNNNN` and is complete or absent. It holds a model folder (or a PEFT
+adapter), the moments (`optimizer….safetensors`), `training.json` (`Progress`), `training.safetensors` (states
+of the random generators) and `checksums.json`. A sharded checkpoint holds torch's distributed files instead
+of whole weights and moments; sharded.py reads and writes these. docs/checkpoints.md describes every file.
 """
 
 import json
@@ -12,17 +15,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gpubloom.engine.shards.whole_folder import TEMPORARY
+from gpubloom.engine.shards.atomic_folder import TEMPORARY
 from gpubloom.plan import TrainConfig
 
 CHECKSUMS_FILE = "checksums.json"
 PROGRESS_FILE = "training.json"
-# The table of contents of a divided checkpoint: as torch names it, and by a name that copies and mirrors do
+# The table of contents of a sharded checkpoint: as torch names it, and by a name that copies and mirrors do
 # not leave out.
 HIDDEN_CONTENTS_FILE = ".metadata"
 CONTENTS_FILE = "contents.distcp"
 
 _NAME = re.compile(r"step-(\d{8,})")
+
+RANDOM_FILE = "training.safetensors"
 
 
 def checkpoint_folder(config: TrainConfig, run_dir: Path) -> Path:
@@ -68,9 +73,6 @@ def remove_leftovers(folder: Path) -> None:
 
 def directory_size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.iterdir())
-
-
-RANDOM_FILE = "training.safetensors"
 
 
 @dataclass(frozen=True)

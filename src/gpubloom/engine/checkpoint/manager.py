@@ -1,7 +1,7 @@
-"""Keeper: the checkpoints of one run. Begins to save, tells of what was saved, forgets what is old.
+"""CheckpointManager: starts a save, reports the finished checkpoint, and deletes old ones.
 
-When to save is the trainer's business, how a checkpoint is written is checkpoint's. Of a model that every
-process has whole, the first process saves; of one that is divided among them, all do.
+The trainer decides when to save; saving.py and sharded.py write the files. If every process has the whole
+model, the first process saves; if the model is sharded, all processes save.
 """
 
 import shutil
@@ -26,7 +26,7 @@ from gpubloom.engine.parallel import Group
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 
-# Saving a large model is silent for a while; observers are told to be patient.
+# Saving a large model is silent for a while; observers are told to wait longer.
 SAVE_HEARTBEAT_SECONDS = 600.0
 
 
@@ -79,7 +79,7 @@ class CheckpointManager:
     def start(self, progress: Progress) -> None:
         """Begins to save the state of this moment; training goes on meanwhile."""
         self.finish()
-        self._be_patient()
+        self._announce_saving()
         # Steps up to a checkpoint are never repeated, so what they reported must not be lost after it.
         self._reporter.flush()
         self._saving = start_save(
@@ -101,7 +101,7 @@ class CheckpointManager:
         if save is None:
             return
         if not save.is_over:
-            self._be_patient()
+            self._announce_saving()
         save.finish()
         if self._group.leads:
             self._tell_of(save)
@@ -123,7 +123,7 @@ class CheckpointManager:
         self._model_folder.export(final, self._executor)
         self._reporter.phase("idle")
 
-    def _be_patient(self) -> None:
+    def _announce_saving(self) -> None:
         self._reporter.phase("save")
         self._reporter.heartbeat(expect_next_in=SAVE_HEARTBEAT_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Continuing from a checkpoint, under whatever placement. What is damaged or does not fit is refused."""
+"""Restores a checkpoint under any placement; rejects one that is damaged or does not fit the model."""
 
 import json
 from dataclasses import dataclass
@@ -18,11 +18,10 @@ from gpubloom.engine.checkpoint.format import (
 )
 from gpubloom.engine.checkpoint.saving import OPTIMIZER_STEM
 from gpubloom.engine.executors import Executor, KeepsBlocks
-from gpubloom.engine.export import CONFIG_FILE
+from gpubloom.engine.llama_folder import CONFIG_FILE
 from gpubloom.engine.model_folder import ModelFolder
-from gpubloom.engine.shards.reading import ShardFolder
-from gpubloom.engine.shards.sharding import Stretch, moment_stretches
-from gpubloom.engine.shards.whole_folder import sha256_of
+from gpubloom.engine.shards.atomic_folder import sha256_of
+from gpubloom.engine.shards.shard_files import ShardFolder, Stretch, moment_stretches
 
 _ADVICE = "delete the folder to resume from the checkpoint before it."
 

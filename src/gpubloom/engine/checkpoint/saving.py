@@ -1,4 +1,4 @@
-"""Saving while training goes on: a snapshot is taken at once, a thread brings it to disk."""
+"""Saves a checkpoint while training goes on: takes a snapshot at once, writes it to disk in a thread."""
 
 import json
 import threading
@@ -21,9 +21,8 @@ from gpubloom.engine.executors import Executor, KeepsBlocks
 from gpubloom.engine.executors.blocks.snapshot import Snapshot
 from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.model_folder import ModelFolder
-from gpubloom.engine.shards.sharding import SHARD_BYTES, moment_stretches, shard
-from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
-from gpubloom.engine.shards.writing import write_shards
+from gpubloom.engine.shards.atomic_folder import complete_or_absent, sync_files
+from gpubloom.engine.shards.shard_files import SHARD_BYTES, moment_stretches, shard, write_shards
 
 if TYPE_CHECKING:
     from gpubloom.engine.executors.sharded import ShardedExecutor

@@ -1,15 +1,11 @@
-"""Files of torch's distributed checkpoints: tensors of which every process wrote its part.
+"""Checkpoints of a sharded model, in the format of `torch.distributed.checkpoint`.
 
-The folder is what `torch.distributed.checkpoint` reads, so other tools read it too. Its table of contents is
-a pickle: here it is opened with those few types alone that a table of contents is made of.
+Every process writes its part and the first one makes the folder complete. Parts are copied to host memory
+first, so that training goes on while they are written; without room for copies, training waits for the disk.
+All processes must see the folder. Any number of processes can continue from it, whoever wrote it.
 
-Checkpoints of a divided model: every process writes its part, the first one makes the folder complete.
-
-The same rules hold as for all checkpoints: a folder is complete or absent, and says when it is damaged. Parts
-are copied to host memory first, so that training goes on while they are written; where there is no room for
-copies, training waits for the disk instead. The folder must be one that all processes see.
-
-Continuing a divided run, or from a divided checkpoint: how many processes wrote it does not matter.
+Other tools read the folder too. Its table of contents is a pickle: it is opened with an allow-list of the few
+types that a table of contents is made of.
 """
 
 import json
@@ -53,8 +49,8 @@ from gpubloom.engine.executors.sharded.executor import ShardedTensor
 from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.parallel import ALONE, Group
-from gpubloom.engine.shards.reading import ShardFolder
-from gpubloom.engine.shards.whole_folder import TEMPORARY, complete_or_absent, sha256_of, sync_files
+from gpubloom.engine.shards.atomic_folder import TEMPORARY, complete_or_absent, sha256_of, sync_files
+from gpubloom.engine.shards.shard_files import ShardFolder
 
 _METADATA = "torch.distributed.checkpoint.metadata"
 _KNOWN = {
@@ -72,6 +68,8 @@ _KNOWN = {
     ("pathlib", "PosixPath"),
     ("pathlib._local", "PosixPath"),
 }
+
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 def show_contents(folder: Path) -> None:
@@ -179,7 +177,7 @@ def _load(stream: IO[bytes]) -> Metadata:
 def sharded_names(
     model_folder: ModelFolder, executor: ShardedExecutor
 ) -> Iterator[tuple[str, ShardedTensor, Part]]:
-    """Every divided tensor and what it is called on disk: weights first, then moments."""
+    """Every sharded tensor and what it is called on disk: weights first, then moments."""
     for part in sorted(PARTS, key=lambda part: part != "master"):
         for tensor in executor.tensors:
             block = executor.model.blocks[tensor.block]
@@ -280,13 +278,10 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-Shapes = Mapping[str, tuple[int, ...]]
-
-
 def restore_sharded(
     path: Path, checksums: Mapping[str, str], model_folder: ModelFolder, executor: Executor, advice: str
 ) -> None:
-    """From either form into a divided executor, or from parts into a whole one."""
+    """From either form into a sharded executor, or from parts into a whole one."""
     folder = _Folder(path, checksums, advice)
     if not isinstance(executor, ShardedExecutor):
         targets = _whole_targets(model_folder, cast(KeepsBlocks, executor))

@@ -1,6 +1,6 @@
-"""One form of a model or checkpoint into another: safetensors, torch, JSON, whole, divided.
+"""Converts models and checkpoints between forms: safetensors, torch, JSON, whole, sharded.
 
-Weights, moments and where a run stood are the same in every form; only their files differ.
+Weights, moments and training progress are the same in every form; only their files differ.
 """
 
 from gpubloom.engine.converting.convert import FORMS, Converted, convert

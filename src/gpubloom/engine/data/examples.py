@@ -1,12 +1,10 @@
-"""Tokenized examples on disk: written as they are read, mapped into memory afterwards, kept for a resume.
+"""Examples: a file of rows as the tokens that are trained, kept on disk and mapped into memory.
 
-A folder holds both sides of the split and examples.json, and is complete or absent. Its key says what it was
-made from; under another key it is made again.
+gpubloom.datasets renders rows to text. Memory holds a few rows at a time; tokens go to disk as they come.
+Rows that cannot be used or were cut are counted and reported with the first lines where it happened.
 
-Examples: a file of rows, as the tokens that are trained. Rows become text by gpubloom.datasets alone.
-
-Memory holds a few rows at a time; tokens go to disk as they come. What cannot be used, and what was cut, is
-counted and told with the first lines where it happened.
+A folder of examples holds both sides of the split and examples.json, and is complete or absent. Its key says
+what it was made from; a resume uses it again, and under another key it is made anew.
 """
 
 import hashlib
@@ -42,11 +40,20 @@ from gpubloom.datasets import (
     to_example,
 )
 from gpubloom.engine.data.packing import Examples, PackedRows, pack
-from gpubloom.engine.shards.whole_folder import complete_or_absent
+from gpubloom.engine.shards.atomic_folder import complete_or_absent
 from gpubloom.plan import DataConfig
 
 _INDEX = "examples.json"
 _TOKENS, _TRAINED, _LENGTHS = np.dtype("<u4"), np.dtype(np.bool_), np.dtype("<u4")
+
+Sides = dict[str, Examples]
+_VERSION = 2
+_BATCH_ROWS = 256
+_BATCH_CHARACTERS = 1 << 20
+_NAMED = 3
+# Of the conversations that end alike; a few are cut short by their authors.
+_AGREEMENT = 0.95
+_TEMPLATE_FILES = ("tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 
 
 @dataclass(frozen=True)
@@ -86,9 +93,6 @@ class ExampleWriter:
     ) -> None:
         for file in self._files:
             file.close()
-
-
-Sides = dict[str, Examples]
 
 
 def kept_examples(folder: Path | None, key: str, make: Callable[[Path], Findings]) -> tuple[Sides, Findings]:
@@ -131,15 +135,6 @@ def _side(folder: Path, side: str) -> Examples:
         np.memmap(folder / f"{side}.trained", dtype=_TRAINED, mode="r"),
         starts,
     )
-
-
-_VERSION = 2
-_BATCH_ROWS = 256
-_BATCH_CHARACTERS = 1 << 20
-_NAMED = 3
-# Of the conversations that end alike; a few are cut short by their authors.
-_AGREEMENT = 0.95
-_TEMPLATE_FILES = ("tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 
 
 @dataclass(frozen=True)

@@ -102,23 +102,23 @@ def best_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     rows: list[list[int]] = []
     # Rows by the room that is left in them, and those rooms in order.
     by_room: dict[int, list[int]] = {}
-    rooms: list[int] = []
+    free_tokens: list[int] = []
     for example in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
         length = lengths[example]
-        index = bisect.bisect_left(rooms, length)
-        if index == len(rooms):
+        index = bisect.bisect_left(free_tokens, length)
+        if index == len(free_tokens):
             row, room = len(rows), capacity
             rows.append([])
         else:
-            room = rooms[index]
+            room = free_tokens[index]
             row = by_room[room].pop()
             if not by_room[room]:
-                del rooms[index], by_room[room]
+                del free_tokens[index], by_room[room]
         rows[row].append(example)
         left = room - length
         if left:
             if left not in by_room:
                 by_room[left] = []
-                bisect.insort(rooms, left)
+                bisect.insort(free_tokens, left)
             by_room[left].append(row)
     return rows

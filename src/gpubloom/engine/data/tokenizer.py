@@ -1,4 +1,4 @@
-"""Tokenizers: plain bytes, a BPE trained on the run's own text, or a tokenizer.json from elsewhere.
+"""Tokenizers: plain bytes, a BPE trained on the run's own text, or a tokenizer.json that a file names.
 
 All three are one `tokenizers.Tokenizer` underneath, so that what a run exports is what it trained with.
 """
@@ -17,7 +17,7 @@ from gpubloom.plan import TokenizerConfig
 END_OF_TEXT = "<|endoftext|>"
 
 _CONFIG_FILE = "tokenizer_config.json"
-# What libraries read beside or instead of a tokenizer.json; it travels with whatever is trained.
+# What libraries read beside or instead of a tokenizer.json; it is saved with whatever is trained.
 _AUXILIARY_FILES = (
     "tokenizer.json",
     _CONFIG_FILE,
@@ -41,7 +41,7 @@ class Tokenizer:
         is_bytes: bool,
         auxiliary_files: Mapping[str, bytes] | None = None,
     ) -> None:
-        """`companions`: the files of a tokenizer from elsewhere, by name."""
+        """`auxiliary_files`: the files of a tokenizer that was not made here, by name."""
         self._backend = backend
         self._is_bytes = is_bytes
         self._auxiliary_files = dict(auxiliary_files or {})

@@ -72,5 +72,5 @@ def _of_transformers(registry: ModelRegistry, model: TextModel) -> PretrainedTex
 
 def _tokenizer_folder(found: ResolvedModel) -> Path:
     file = found.file("tokenizer.json")
-    assert file is not None, "speech would have refused it"
+    assert file is not None, "the prompt formatter would have rejected it"
     return file.parent

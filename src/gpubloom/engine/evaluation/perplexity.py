@@ -1,9 +1,8 @@
-"""What a model is evaluated on: the part of its run's data that was not trained on, or a file.
+"""Perplexity of a model on held-out data: the part of its run's data that was not trained on, or a file.
 
-Perplexity: how surprised a model is by the tokens that are trained, and by no others.
-
-A document is computed by itself, as it is seen in training, where attention stays inside it. Documents of
-similar length share a pass, filled up behind: what stands behind a position cannot change it.
+Only the tokens that are trained count. A document is computed by itself, as it is seen in training, where
+attention stays inside it. Documents of similar length share a pass, padded behind: what stands behind a
+position cannot change it.
 """
 
 import math
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gpubloom.datasets.source import plugged_suffixes
@@ -20,8 +18,9 @@ from gpubloom.engine.checkpoint import checkpoint_folder, list_checkpoints
 from gpubloom.engine.checkpoint.format import PROGRESS_FILE
 from gpubloom.engine.data import Batch, Dataset, Rows
 from gpubloom.engine.data.rows import IGNORED
-from gpubloom.engine.export import TOKENIZER_FILE
 from gpubloom.engine.generate import TextModel
+from gpubloom.engine.llama_folder import TOKENIZER_FILE
+from gpubloom.engine.loss import summed_cross_entropy
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.plan import DataConfig, TokenizerConfig
 from gpubloom.plan.config import TrainConfig, read_json
@@ -30,6 +29,9 @@ _EXAMPLE_SUFFIXES = {".jsonl", ".json", ".csv", ".tsv", ".parquet"}
 _BATCH_SIZE = 8
 # Where no run says how long a row is.
 _LONGEST_ROW = 1_024
+
+# Logits of a pass are the largest thing in memory besides the weights: so many numbers at most.
+_MOST_LOGITS = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,6 @@ def _fingerprint(checkpoints: Path) -> str | None:
         return None
     found = read_json(saved[-1] / PROGRESS_FILE).get("data_fingerprint")
     return found if isinstance(found, str) else None
-
-
-# Logits of a pass are the largest thing in memory besides the weights: so many numbers at most.
-_MOST_LOGITS = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -189,9 +187,7 @@ def _loss(model: TextModel, group: list[Document], vocab_size: int) -> float:
     loss = 0.0
     for start in range(0, longest, piece):
         here = slice(start, start + piece)
-        logits_BTV = model(tokens_BT[:, here].to(device), cache).float()
+        logits_BTV = model(tokens_BT[:, here].to(device), cache)
         targets_N = targets_BT[:, here].to(device).flatten()
-        loss += float(
-            F.cross_entropy(logits_BTV.flatten(0, 1), targets_N, ignore_index=IGNORED, reduction="sum")
-        )
+        loss += float(summed_cross_entropy(logits_BTV.flatten(0, 1), targets_N))
     return loss

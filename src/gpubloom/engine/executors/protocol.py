@@ -10,9 +10,9 @@ from typing import Literal, Protocol
 from torch import Tensor
 
 from gpubloom.engine.data import Batch
-from gpubloom.engine.executors.blocks.measures import StepMeasures
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
 from gpubloom.engine.executors.blocks.store import BlockStore
+from gpubloom.engine.executors.step import StepMeasures
 
 
 class Executor(Protocol):

@@ -1,9 +1,13 @@
-"""What every executor does with a step, wherever weights live: its rows, draws, chunks, clipping and update.
+"""What all executors share: their options, a step's measurements, and the parts of a step.
+
+The parts are the same under every placement: micro-batches on the device, dropout draws, chunks of positions,
+gradient clipping and the AdamW settings of an update.
 
 Shape letters: A micro-batches, B rows, T positions, D hidden size, N positions of any rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,8 +15,51 @@ from torch import Tensor
 from gpubloom.engine.data import Batch
 from gpubloom.engine.models.blocks import BlockModel, Tables
 from gpubloom.engine.optimizer.host import AdamWStep
-from gpubloom.engine.parallel import Group
+from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.plan import OptimizerConfig
+
+
+@dataclass(frozen=True)
+class ExecutorOptions:
+    """What an executor is told besides model, placement and optimizer."""
+
+    accumulation: int = 1
+    compiled: bool = False
+    # Begins uncompiled, and changes over once a thread has compiled the layers.
+    compiled_in_background: bool = False
+    quantized: bool = False
+    threads: int = 1
+    group: Group = ALONE
+    # Takes sentences for the run's log.
+    say: Callable[[str], None] = lambda sentence: None
+
+
+@dataclass(frozen=True)
+class StepMeasures:
+    """One step. Waiting is time in which the device had nothing to compute."""
+
+    waiting_for_weights: float
+    waiting_for_optimizer: float
+    bytes_in: int
+    bytes_out: int
+
+    @classmethod
+    def of(cls, waited: float, blocked: float, bytes_in: int, bytes_out: int) -> "StepMeasures":
+        """`blocked`: how long the host waited for an update before it could order the next work."""
+        optimizer = min(waited, blocked)
+        return cls(waited - optimizer, optimizer, bytes_in, bytes_out)
+
+    def metrics(self, seconds: float) -> dict[str, float]:
+        """As series of a run, for a step that took so many seconds in all."""
+        return {
+            "engine/computing_seconds": max(
+                0.0, seconds - self.waiting_for_weights - self.waiting_for_optimizer
+            ),
+            "engine/waiting_for_weights_seconds": self.waiting_for_weights,
+            "engine/waiting_for_optimizer_seconds": self.waiting_for_optimizer,
+            "engine/link_in_gb_per_second": self.bytes_in / seconds / 1e9,
+            "engine/link_out_gb_per_second": self.bytes_out / seconds / 1e9,
+        }
 
 
 def rows_of(

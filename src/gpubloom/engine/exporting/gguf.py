@@ -1,9 +1,8 @@
-"""A tokenizer.json as llama.cpp wants it: tokens, their kinds, merges or scores, rules that split texts.
-
-A model as one GGUF file: what llama.cpp, and what is built on it, reads.
+"""The GGUF writer: a model with its tokenizer as the one file that llama.cpp reads.
 
 Written here for the families whose conversion is known: the names of tensors, the order of rows in the
-matrices that rotary positions touch, the metadata. Others need llama.cpp's own converter (`external.py`).
+matrices that rotary positions touch, the metadata, and the tokenizer's tokens, kinds, merges or scores. Other
+families need llama.cpp's own converter (`engine/tasks/export.py`).
 """
 
 import json
@@ -17,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpubloom.engine.exporting.layouts import DTYPES, TEXT_FILES, Precision, merged_config
-from gpubloom.engine.exporting.weights import ExportWeights
+from gpubloom.engine.exporting.layouts import DTYPES, TEXT_FILES, ExportWeights, Precision, merged_config
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 
 # Kinds of tokens in a GGUF file.
@@ -34,6 +32,12 @@ _RULES = {
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+": "tekken",
 }
+
+# Family to architecture. llama.cpp turns pairs of neighbours in llama's heads, halves in the others'.
+ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+_FILE_TYPES: dict[Precision, int] = {"fp32": 0, "fp16": 1, "bf16": 32}
+_DIVISORS = "rope_freqs.weight"
+_KNOWN_SCALING = ("default", "linear", "yarn", "llama3")
 
 
 class UnknownTokenizer(ValueError):
@@ -186,12 +190,6 @@ def _read(file: Path | None) -> dict[str, Any]:
         return {}
     content = json.loads(file.read_text(encoding="utf-8"))
     return content if isinstance(content, dict) else {}
-
-
-# Family to architecture. llama.cpp turns pairs of neighbours in llama's heads, halves in the others'.
-ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
-_FILE_TYPES: dict[Precision, int] = {"fp32": 0, "fp16": 1, "bf16": 32}
-_DIVISORS = "rope_freqs.weight"
 
 
 @dataclass(frozen=True)
@@ -376,9 +374,6 @@ def _add_tokenizer(writer: Any, tokenizer: GgufTokenizer) -> None:
     writer.add_add_eos_token(tokenizer.adds["eos"])
     if tokenizer.chat_template:
         writer.add_chat_template(tokenizer.chat_template)
-
-
-_KNOWN_SCALING = ("default", "linear", "yarn", "llama3")
 
 
 def _rope(config: dict[str, Any]) -> dict[str, Any]:

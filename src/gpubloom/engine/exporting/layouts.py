@@ -1,12 +1,15 @@
-"""Folders that others read: merged weights in Hugging Face's layout, or an adapter in PEFT's.
+"""Model folders for other tools: merged weights in Hugging Face's layout, or an adapter in PEFT's.
 
-What belongs to the text (tokenizer, chat template, special tokens, where an answer ends) travels along.
+`ExportWeights` yields every tensor of a model by its name in the folder, with an adapter's changes added,
+block by block in FP32; an export rounds once, when it writes. Tokenizer, chat template, special tokens and
+end-of-text ids are copied with the weights.
 """
 
 import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,12 +17,15 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from gpubloom.engine import adapters_on_disk
-from gpubloom.engine.export import CONFIG_FILE, WEIGHTS_STEM
-from gpubloom.engine.exporting.weights import ExportWeights
+from gpubloom.engine import adapter_folder
+from gpubloom.engine.adapter_folder import read_adapter
+from gpubloom.engine.llama_folder import CONFIG_FILE, WEIGHTS_STEM
+from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, WeightSource
+from gpubloom.engine.models.lora import LoraBlocks, LoraWeights, with_lora
+from gpubloom.engine.models.weight_sources import PretrainedWeights
 from gpubloom.engine.serving.resolved_model import ResolvedModel
-from gpubloom.engine.shards.sharding import SHARD_BYTES
-from gpubloom.engine.shards.tensor_file import TensorFileWriter, entries
+from gpubloom.engine.shards.safetensors_file import TensorFileWriter, entries
+from gpubloom.engine.shards.shard_files import SHARD_BYTES
 
 Precision = Literal["fp32", "bf16", "fp16"]
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -40,6 +46,53 @@ _EXTRA_FILES = ("generation_config.json", "LICENSE", "LICENSE.txt", "NOTICE")
 # Where `gpubloom.hub` puts what it fetched: …/hub/models/ORG--NAME/COMMIT.
 _HUB_FOLDER = re.compile(r".*/hub/models/(?P<owner>[^/]+?)--(?P<name>[^/]+)/(?P<commit>[0-9a-f]{40})")
 Named = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class ExportWeights:
+    """A model and where its weights come from."""
+
+    model: BlockModel
+    _source: WeightSource
+
+    @classmethod
+    def of(cls, found: ResolvedModel) -> "ExportWeights":
+        """The merged weights of an adapter and its base, or those of a model folder."""
+        # transformers takes seconds to load.
+        from gpubloom.engine.models.hugging_face import open_model
+
+        if not found.is_adapter:
+            blocks = open_model(found.folder)
+            return cls(blocks, PretrainedWeights(found.folder, blocks))
+        assert found.base is not None, "an adapter has a base"
+        adapter = read_adapter(found.folder)
+        blocks = open_model(found.base)
+        adapted = with_lora(blocks, adapter.settings)
+        source = LoraWeights(adapted, PretrainedWeights(found.base, blocks), 0, adapter.tensors)
+        return cls(adapted, source)
+
+    @property
+    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes in the order in which they come."""
+        return [
+            (self.model.parameter_name(block, spec), spec.shape)
+            for block in self.model.blocks
+            for spec in self._written(block)
+        ]
+
+    @torch.no_grad()
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        for block in self.model.blocks:
+            tensors = {spec.name: torch.empty(spec.shape) for spec in (*block.trained, *block.frozen)}
+            self._source.fill(block, tensors)
+            if isinstance(self.model, LoraBlocks):
+                yield from self.model.merged(block, tensors)
+                continue
+            for spec in self._written(block):
+                yield self.model.parameter_name(block, spec), tensors.pop(spec.name)
+
+    def _written(self, block: BlockSpec) -> tuple[TensorSpec, ...]:
+        return block.frozen if isinstance(self.model, LoraBlocks) else (*block.trained, *block.frozen)
 
 
 def write_merged(
@@ -63,18 +116,16 @@ def write_adapter_form(folder: Path, found: ResolvedModel, precision: Precision)
     """Writes an adapter's folder as PEFT reads it; what somebody should know about it."""
     if not found.is_adapter:
         raise ValueError(f"{found.folder} holds all weights and no adapter: export it merged, or as gguf.")
-    adapter = adapters_on_disk.read_adapter(found.folder)
+    adapter = adapter_folder.read_adapter(found.folder)
     tensors = {
-        f"{adapters_on_disk.PREFIX}{name}": tensor.to(DTYPES[precision]).contiguous()
+        f"{adapter_folder.PREFIX}{name}": tensor.to(DTYPES[precision]).contiguous()
         for name, tensor in adapter.tensors.items()
     }
-    safetensors.torch.save_file(tensors, folder / adapters_on_disk.WEIGHTS_FILE, metadata={"format": "pt"})
-    settings = _read(found.folder / adapters_on_disk.CONFIG_FILE)
+    safetensors.torch.save_file(tensors, folder / adapter_folder.WEIGHTS_FILE, metadata={"format": "pt"})
+    settings = _read(found.folder / adapter_folder.CONFIG_FILE)
     base, revision, note = _name_of_base(found, settings.get("base_model_name_or_path"))
     settings |= {"base_model_name_or_path": base, "revision": revision}
-    (folder / adapters_on_disk.CONFIG_FILE).write_text(
-        json.dumps(settings, indent=2) + "\n", encoding="utf-8"
-    )
+    (folder / adapter_folder.CONFIG_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     copy_text_files(folder, found, TEXT_FILES)
     return () if note is None else (note,)
 

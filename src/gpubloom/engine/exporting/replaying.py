@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from gpubloom.datasets import Mapping, NotADataset, RowProblem, Source, detect, sample, to_example
-from gpubloom.engine.export import CONFIG_FILE
 from gpubloom.engine.exporting.gguf import GgufTensor, read_back
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.host_memory import free_host_bytes
+from gpubloom.engine.llama_folder import CONFIG_FILE
 from gpubloom.engine.models.hugging_face.structure import quiet_transformers
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
 from gpubloom.engine.serving.answers import Answer, Wanted

@@ -1,6 +1,6 @@
 """What the executor knows of a model: a list of blocks, and pure functions of weights and inputs.
 
-A block is a set of named tensors that live and travel together. Blocks of one kind have the same tensors and
+A block is a set of named tensors that live and move together. Blocks of one kind have the same tensors and
 share one function, so that a compiled layer is compiled once. A model holds no weights of its own: whoever
 calls it brings them, as a mapping from the tensor's name within the block.
 
@@ -34,7 +34,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """Tensors that live and travel together. Frozen ones have no gradient and no optimizer state."""
+    """Tensors that live and move together. Frozen ones have no gradient and no optimizer state."""
 
     name: str
     kind: str

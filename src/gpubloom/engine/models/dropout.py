@@ -1,7 +1,7 @@
 """Dropout whose mask is a function of where and when, and of nothing else.
 
-A mask follows from seed, step, layer, target and place in the step's batch by integer arithmetic. A layer
-that is computed again, travels, or is met after a resume sees the same mask, however many processes share the
+A mask follows from seed, step, layer, target and position in the step's batch by integer arithmetic. A layer
+that is computed again, moved, or met after a resume sees the same mask, however many processes share the
 batch, and the generators of torch are never asked. A draw is a small tensor that `layer` gets as its last
 table: steps differ in values, not in shapes, so nothing is compiled twice.
 """

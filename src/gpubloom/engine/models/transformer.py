@@ -1,13 +1,11 @@
-"""TransformerLM: the Llama architecture as a list of blocks (embedding, decoder layers, head).
+"""TransformerLM and LlamaBlocks: the Llama architecture as a torch module and as a list of blocks.
 
-Submodules of a layer carry the names that Hugging Face gives them, so that an export renames blocks
-only. A block maps a hidden state to a hidden state; it does not know which device it is on, who
-called it or what comes next.
+Both compute the same. Submodules of a layer carry the names that Hugging Face gives them, so that an export
+renames blocks only. A block maps a hidden state to a hidden state; it does not know which device it is on,
+who called it or what comes next.
 
 Shape letters: B rows, T positions, D hidden size, N heads, K key-value heads, H head size, F feed-forward
 size, V vocabulary.
-
-LlamaBlocks: the engine's own architecture as blocks. Computes what TransformerLM computes.
 """
 
 import math
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gpubloom.engine.models.blocks import BlockSpec, Tables, TensorSpec, Weights
-from gpubloom.engine.models.documents import document_starts, same_document
+from gpubloom.engine.models.document_mask import document_starts, same_document
 from gpubloom.engine.models.dropout import Dropout
 from gpubloom.plan import ModelShape
 
@@ -27,6 +25,15 @@ _INIT_STD = 0.02
 
 # Cosine and sine of every position's rotation; for packed documents also what each position may see.
 LayerTables = tuple[Tensor, ...]
+
+_LAYER = "layer"
+_EMBEDDING_KIND = "embedding"
+_EMBEDDING, _NORM, _HEAD = "weight", "norm.weight", "head.weight"
+_NAMES = {
+    _EMBEDDING: "model.embed_tokens.weight",
+    _NORM: "model.norm.weight",
+    _HEAD: "lm_head.weight",
+}
 
 
 class Embedding(nn.Module):
@@ -245,21 +252,6 @@ def rotate(x_BNTH: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = (table.to(x_BNTH.dtype) for table in rotary)
     first, second = x_BNTH.chunk(2, dim=-1)
     return x_BNTH * cos + torch.cat((-second, first), dim=-1) * sin
-
-
-def loss_of(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
-    """Mean cross-entropy in fp32."""
-    return F.cross_entropy(logits_BTV.flatten(0, 1).float(), targets_BT.flatten())
-
-
-_EMBEDDING, _NORM, _HEAD = "weight", "norm.weight", "head.weight"
-_LAYER = "layer"
-_EMBEDDING_KIND = "embedding"
-_NAMES = {
-    _EMBEDDING: "model.embed_tokens.weight",
-    _NORM: "model.norm.weight",
-    _HEAD: "lm_head.weight",
-}
 
 
 class LlamaBlocks:

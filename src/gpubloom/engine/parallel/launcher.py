@@ -1,9 +1,8 @@
-"""Conductor: starts the processes of a run, and starts all again when one is lost.
+"""Launcher: starts the processes of a run, and starts all of them again when one is lost.
 
-A process that is killed takes nothing with it but the steps since the newest checkpoint. One that ends by an
-error of its own, or refuses its input, ends the run: it would only do so again.
-
-The processes that a conductor starts: copies of one script that differ in their rank.
+The processes run the same script and differ in their rank. A killed process costs the steps since the newest
+checkpoint. A process that ends by an error of its own, or rejects its input, ends the run: it would do so
+again.
 """
 
 import contextlib
@@ -43,7 +42,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class _Ending:
+class _GroupExit:
     """How the processes ended: the code of the first of them, and who was lost, and why."""
 
     code: int
@@ -101,7 +100,7 @@ class Launcher:
             words = f"{ending.words} The run {goes_on}."
             _say(words)
 
-    def _run_once(self, restarts: int, left: int, words: str) -> _Ending:
+    def _run_once(self, restarts: int, left: int, words: str) -> _GroupExit:
         members = self._members(restarts)
         with tempfile.TemporaryDirectory(prefix="bloom-") as folder:
             files = [Path(folder, str(number)) for number in range(len(members))]
@@ -129,7 +128,7 @@ class Launcher:
             "TORCHELASTIC_ERROR_FILE": str(last_words),
             "TORCHELASTIC_RESTART_COUNT": str(restarts),
             "TORCHELASTIC_MAX_RESTARTS": str(restarts + left),
-            "BLOOM_CONDUCTOR": str(os.getpid()),
+            "BLOOM_LAUNCHER_PID": str(os.getpid()),
             "BLOOM_RESTART_REASON": words,
         }
         return subprocess.Popen(
@@ -161,26 +160,26 @@ class Launcher:
         self._stop_signals.append(number)
 
 
-def _judge(names: Sequence[str], codes: Sequence[int], files: Sequence[Path]) -> _Ending:
+def _judge(names: Sequence[str], codes: Sequence[int], files: Sequence[Path]) -> _GroupExit:
     """An end that says nothing about the run itself has `words`; one without them is the run's."""
     leader = codes[0]
     if leader == 0:
-        return _Ending(0, None)
+        return _GroupExit(0, None)
     if _REFUSED in codes:
         # Others may have written since: the last line is the one that people are shown.
         if sentence := read_exit_message(files[codes.index(_REFUSED)]):
             _say(sentence)
-        return _Ending(_REFUSED, None)
+        return _GroupExit(_REFUSED, None)
     if leader > 0 and leader != LOST:
-        return _Ending(leader, None)
+        return _GroupExit(leader, None)
     for name, code, file in zip(names, codes, files, strict=True):
         if code > 0 and code != LOST:
             _say(f"{name} ended with code {code}: {read_exit_message(file) or 'what it said is in the log.'}")
-            return _Ending(1, None)
+            return _GroupExit(1, None)
     for name, code in zip(names, codes, strict=True):
         if code < 0:
-            return _Ending(1, f"{name} was ended by {_signal_name(code)}.")
-    return _Ending(1, read_exit_message(files[0]) or f"{names[0]} was lost.")
+            return _GroupExit(1, f"{name} was ended by {_signal_name(code)}.")
+    return _GroupExit(1, read_exit_message(files[0]) or f"{names[0]} was lost.")
 
 
 def _signal_name(code: int) -> str:

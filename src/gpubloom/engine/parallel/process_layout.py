@@ -1,9 +1,8 @@
-"""Measures how many processes with how many threads train a model fastest on this machine's CPU.
+"""ProcessLayout: how many processes train a run on this machine, with how many threads each, and why.
 
-Every candidate takes a few real steps with random tokens: the model of the config, its rows, the same
-executor and the same sums of gradients as in the run. What was found is kept in the user's cache.
-
-Crew: how many processes train a run on this machine, with how many threads each, and why.
+On a CPU the layout is measured: every candidate takes a few real steps with random tokens, with the model of
+the config, its rows, the same executor and the same gradient sums as in the run. The result is kept in the
+user's cache.
 """
 
 import contextlib
@@ -67,8 +66,9 @@ def fastest(config: TrainConfig, *, threads: int) -> TrialResult:
         return TrialResult(1, threads, {})
     kept = _cache_file(config, threads)
     if kept is not None:
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            return TrialResult(**{**json.loads(kept.read_text(encoding="utf-8")), "is_remembered": True})
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            stored = json.loads(kept.read_text(encoding="utf-8"))
+            return TrialResult(stored["processes"], stored["threads"], stored["rates"], is_cached=True)
     found = choose(measure(config, choices), choices)
     if kept is not None:
         # A cache that cannot be written costs a measurement at the next start, nothing else.
@@ -157,7 +157,7 @@ def choose_layout(config: TrainConfig) -> ProcessLayout:
     """What the config asks for, all GPUs, or what was measured to be fastest on this CPU."""
     if uses_gpu(config.device):
         there = detect_hardware()
-        # Counted, not asked for their names: this process may only conduct, and needs no place on a GPU.
+        # Counted, not asked for their names: this process may only launch others and needs no GPU memory.
         there = there.model_copy(update={"gpus": there.gpus[: torch.cuda.device_count()]})
         processes = processes_on(there, config)
         chosen = config.processes is None or config.processes == "auto"

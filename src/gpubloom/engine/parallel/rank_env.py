@@ -1,4 +1,4 @@
-"""Seat: which of the processes of a run this one is, as torchrun and our own conductor say it."""
+"""RankEnv: the rank of this process in its run, from the environment that torchrun or our launcher sets."""
 
 import contextlib
 import ctypes

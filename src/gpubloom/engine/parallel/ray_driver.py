@@ -1,7 +1,7 @@
 """Trains a run on the nodes of a Ray cluster: `python -m gpubloom.engine.parallel.ray_driver train.py …`.
 
 Ray Train finds room for the processes and tells each its rank; they join as under torchrun. When a node or
-the head is lost, this process ends so that its conductor starts it again, and the run resumes.
+the head is lost, this process ends so that its launcher starts it again, and the run resumes.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.torch.torch_trainer import TorchTrainer
 
 from gpubloom.engine.parallel.rank_env import LOST, end_with, write_exit_message
-from gpubloom.engine.parallel.ray_worker import REFUSED, Order, ProcessEnded, work
+from gpubloom.engine.parallel.ray_worker import REFUSED, ProcessEnded, ProcessSpec, work
 from gpubloom.engine.parallel.rendezvous import join_seconds
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import ControlFile
@@ -34,7 +34,7 @@ from gpubloom.traincard import ControlFile
 # A head that is started again takes its time; so does a cluster that grows.
 _HEAD_SECONDS = 600.0
 _PAUSE_SECONDS = 3.0
-# Passed on to the processes: what the conductor told this one.
+# Passed on to the processes: what the launcher told this one.
 _PASSED_ON = ("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "BLOOM_RESTART_REASON")
 _PASSED_ON_IF_SET = ("BLOOM_ATTEMPT", "BLOOM_RUN_DIR", "BLOOM_JOIN_SECONDS", "BLOOM_TRAINCARD")
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("script", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
-    if launcher := os.environ.get("BLOOM_CONDUCTOR"):
+    if launcher := os.environ.get("BLOOM_LAUNCHER_PID"):
         end_with(int(launcher))
     home = options.script.parent
     config = TrainConfig.read(home / "config.json")
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _end(str(problem), 1 if restarted else REFUSED)
     if restarted and (home / "model").exists():
         return 0
-    order = Order(options.script, tuple(options.arguments), passed_on(os.environ))
+    order = ProcessSpec(options.script, tuple(options.arguments), passed_on(os.environ))
     return _train(order, config.said_processes, on_gpu=on_gpu)
 
 
@@ -151,7 +151,7 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
     return told | {name: environment[name] for name in _PASSED_ON_IF_SET if name in environment}
 
 
-def _train(order: Order, processes: int, *, on_gpu: bool) -> int:
+def _train(order: ProcessSpec, processes: int, *, on_gpu: bool) -> int:
     trainer = TorchTrainer(
         partial(work, order),
         torch_config=RankEnvConfig(),
@@ -164,7 +164,7 @@ def _train(order: Order, processes: int, *, on_gpu: bool) -> int:
         run_config=RunConfig(
             name=order.script.parent.name,
             storage_path=str(order.script.parent / ".ray"),
-            # One place decides about restarts: the conductor, by the checkpoints that were reached.
+            # The launcher alone decides about restarts, by the checkpoints that were reached.
             failure_config=FailureConfig(
                 max_failures=0, controller_failure_limit=0, max_preemption_failures=0
             ),

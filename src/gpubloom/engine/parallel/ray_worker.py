@@ -28,7 +28,7 @@ class ProcessEnded(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Order:
+class ProcessSpec:
     """What all workers are told alike."""
 
     script: Path
@@ -36,7 +36,7 @@ class Order:
     environment: Mapping[str, str]
 
 
-def work(order: Order) -> None:
+def work(order: ProcessSpec) -> None:
     """Trains as the process of this worker's rank; ProcessEnded when that does not end well."""
     rank = int(os.environ["RANK"])
     if not order.script.is_file():
@@ -51,7 +51,7 @@ def work(order: Order) -> None:
     log.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bloom-") as folder, log.open("ab") as output:
         last_words = Path(folder, "words")
-        told = {"TORCHELASTIC_ERROR_FILE": str(last_words), "BLOOM_CONDUCTOR": str(os.getpid())}
+        told = {"TORCHELASTIC_ERROR_FILE": str(last_words), "BLOOM_LAUNCHER_PID": str(os.getpid())}
         process = subprocess.Popen(
             [sys.executable, "-u", str(order.script), *order.arguments],
             stdin=subprocess.DEVNULL,

@@ -1,11 +1,8 @@
-"""How the processes of a run find each other, and make sure that they belong together.
+"""Rendezvous: how the processes of a run find each other, and check that they belong together.
 
-All limits of time are in the sentences: nobody waits for ever for a process that does not come.
-
-Which network interface leads to the other processes of a run.
-
-Gloo listens on the address of this machine's own name, which on many systems is 127.0.0.1 or 127.0.1.1:
-nobody else can connect to that.
+Every wait has a time limit, which its error names. Gloo is told which network interface leads to the other
+processes: by default it listens on the address of this machine's own name, which on many systems is 127.0.0.1
+or 127.0.1.1, where no other machine can connect.
 """
 
 import contextlib
@@ -33,6 +30,10 @@ _LOOK_SECONDS = 0.05
 _FAREWELL_SECONDS = 5.0
 # What is asked of the meeting point later is answered at once, or not at all.
 _ANSWER_SECONDS = 5.0
+
+_NAME_BYTES = 15
+# Linux: asks for the IPv4 address of an interface.
+_SIOCGIFADDR = 0x8915
 
 
 class PortInUse(ValueError):
@@ -67,7 +68,7 @@ def join(
     store = _rendezvous_store(rank_env, limit)
     try:
         _greet(store, rank_env, deadline, limit, {"run": run, **(versions or _versions())})
-        lead_gloo_to(rank_env.host, rank_env.port)
+        set_gloo_interface(rank_env.host, rank_env.port)
         dist.init_process_group(
             "nccl" if on_gpu else "gloo",
             store=store,
@@ -190,12 +191,7 @@ def _first_line(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
 
 
-_NAME_BYTES = 15
-# Linux: asks for the IPv4 address of an interface.
-_SIOCGIFADDR = 0x8915
-
-
-def lead_gloo_to(host: str, port: int) -> None:
+def set_gloo_interface(host: str, port: int) -> None:
     """Has Gloo use the interface by which `host` is reached, unless GLOO_SOCKET_IFNAME names one."""
     if (name := interface_to(host, port)) is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)

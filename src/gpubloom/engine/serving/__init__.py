@@ -1,9 +1,9 @@
-"""Talking to a model: found on disk, held in memory once, answering token by token over HTTP on loopback.
+"""Serving a model: found on disk, loaded once, answering token by token over HTTP on loopback.
 
-    found = find_model(path)               # found.py: which folder, which base, which run
-    voices = Voices.load(found, compute)   # voices.py: base and tuned over one set of weights where possible
-    speech = Speech.of(found)              # speech.py: tokenizer, chat template, where an answer ends
-    for text in Answer(voices.get("tuned"), speech, speech.chat(messages), Wanted(max_tokens=64)): ...
+    found = find_model(path)                      # resolved_model.py: which folder, which base, which run
+    models = ModelRegistry.load(found, compute)   # model_registry.py: base and tuned model, sharing weights
+    formatter = PromptFormatter.of(found)         # prompt_formatter.py: tokenizer, chat template, stop tokens
+    for text in Answer(models.get("tuned"), formatter, formatter.chat(messages), Wanted(max_tokens=64)): ...
 
-`listening.py` speaks the OpenAI protocol over these; `gpubloom.engine.tasks.serve` is the process.
+`http_server.py` speaks the OpenAI protocol over these; `gpubloom.engine.tasks.serve` is the process.
 """

@@ -1,7 +1,7 @@
-"""Voices: the models that can be asked by name, held in memory once.
+"""ModelRegistry: the models that can be asked by name, each loaded once.
 
-An adapter's base and tuned voice are one set of weights. A full fine-tune and its base are two: the base is
-loaded when somebody asks for it, if there is room.
+An adapter's base and tuned model share one set of weights. A full fine-tune and its base are two sets: the
+base is loaded when somebody asks for it, if there is room.
 """
 
 import json
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from gpubloom.engine.export import load_model
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.host_memory import free_host_bytes
+from gpubloom.engine.llama_folder import load_model
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 

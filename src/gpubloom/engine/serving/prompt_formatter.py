@@ -1,6 +1,6 @@
-"""Speech: how text becomes tokens for a model, and where its answer ends.
+"""PromptFormatter: how text becomes tokens for a model, and where its answer ends.
 
-Conversations are rendered and tokenized by the code that rendered and tokenized what was trained
+Conversations are rendered and tokenized by the code that rendered and tokenized the training data
 (`gpubloom.datasets`), so a question looks to the model like those it learned from.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from gpubloom.datasets import ChatTemplate, Rendered, RowProblem, RowTokenizer
 from gpubloom.datasets.template import PLAIN
 from gpubloom.engine.data import Tokenizer
-from gpubloom.engine.export import TOKENIZER_FILE
+from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 
 _WORD = f"answer{secrets.token_hex(8)}"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpubloom.engine import adapters_on_disk
+from gpubloom.engine import adapter_folder
 from gpubloom.engine.checkpoint import checkpoint_folder, is_sharded, list_checkpoints
-from gpubloom.engine.export import CONFIG_FILE, has_weights, is_own
+from gpubloom.engine.llama_folder import CONFIG_FILE, has_weights, is_own
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.config import read_json
 
@@ -89,7 +89,7 @@ def _folder(path: Path, run_dir: Path | None, config: TrainConfig | None) -> Pat
 
 
 def _holds_weights(folder: Path) -> bool:
-    return has_weights(folder) or (folder / adapters_on_disk.WEIGHTS_FILE).is_file()
+    return has_weights(folder) or (folder / adapter_folder.WEIGHTS_FILE).is_file()
 
 
 def _must_be_safetensors(folder: Path) -> None:
@@ -140,7 +140,7 @@ def _start_of(config: TrainConfig | None) -> Path | None:
 def _base_of_adapter(folder: Path, config: TrainConfig | None) -> Path:
     started_from = _start_of(config)
     if started_from is None:
-        raise adapters_on_disk.BaseNeeded(adapters_on_disk.read_adapter(folder).base_model)
+        raise adapter_folder.BaseNeeded(adapter_folder.read_adapter(folder).base_model)
     if not started_from.is_dir():
         raise ValueError(
             f"There is no model folder {started_from}: put it back to use what was trained on it, or name "

@@ -1,6 +1,7 @@
-"""Turns: who computes next. First come, first served, token by token: all answers advance together.
+"""Service: answers requests whatever protocol they came through, and counts them.
 
-Service: requests in, answers out, whatever they came through. Counts what was asked and when.
+`FairLock` decides which answer computes next: first come, first served, token by token, so that all answers
+advance together.
 """
 
 import threading
@@ -14,8 +15,10 @@ from typing import Any
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.serving.answers import Answer, Wanted
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory
+from gpubloom.engine.serving.openai_protocol import ChatRequest, CompletionRequest, Rejected, parse
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
-from gpubloom.engine.serving.protocol import ChatRequest, CompletionRequest, Rejected, parse
+
+_MOST_AT_ONCE = 32
 
 
 class FairLock:
@@ -44,9 +47,6 @@ class FairLock:
                     self._waiting.popleft().set()
                 else:
                     self._taken = False
-
-
-_MOST_AT_ONCE = 32
 
 
 @dataclass(frozen=True)

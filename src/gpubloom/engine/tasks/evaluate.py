@@ -1,4 +1,4 @@
-"""The task `evaluate`: what was trained beside what it was trained from, on held-out data and on prompts."""
+"""The task `evaluate`: compares a tuned model with its base on held-out data, prompts and benchmarks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from typing import Any
 from gpubloom.engine.data.loader import eval_batches
 from gpubloom.engine.evaluation.benchmarks import benchmark, must_be_possible
 from gpubloom.engine.evaluation.perplexity import HeldOut, Perplexity, open_held_out, perplexity
-from gpubloom.engine.evaluation.replay import NoRoom, replay
 from gpubloom.engine.generate import TextModel
 from gpubloom.engine.hardware import choose_compute
+from gpubloom.engine.serving.answers import Answer, Wanted
 from gpubloom.engine.serving.model_registry import BASE, TUNED, ModelRegistry, NotEnoughMemory
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
@@ -18,6 +18,26 @@ from gpubloom.engine.tasks.session import TaskSession
 from gpubloom.plan.tasks import EvaluateTask
 
 _HEARTBEAT_SECONDS = 600.0
+
+
+class NoRoom(ValueError):
+    """A prompt that fills the model's context."""
+
+
+def replay(
+    model: TextModel, formatter: PromptFormatter, prompt: str, max_new_tokens: int, *, chats: bool
+) -> str:
+    """`chats`: the prompt is a question in a conversation, otherwise a text to continue."""
+    ids = formatter.chat([{"role": "user", "content": prompt}]) if chats else formatter.completion(prompt)
+    if len(ids) >= model.context_length:
+        raise NoRoom(
+            f"{prompt[:40]!r}… has {len(ids):,} tokens, which leaves no room for an answer: the model's "
+            f"context holds {model.context_length:,}."
+        )
+    wanted = Wanted(max_new_tokens)
+    if chats:
+        wanted = Wanted(max_new_tokens, stop=formatter.turn_ends, lead=formatter.lead)
+    return "".join(Answer(model, formatter, ids, wanted))
 
 
 @dataclass

@@ -1,14 +1,18 @@
 """The task `export`: writes a model in another form, replays prompts before and after, pushes it if asked.
 
-`model/` in the task's directory is complete or absent.
+`model/` in the task's directory is complete or absent. A family that exporting/gguf.py does not write is
+converted by llama.cpp's own script, if the operator has installed it.
 """
 
 import os
 import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from gpubloom.engine.exporting.external import VARIABLE, convert, find_converter
 from gpubloom.engine.exporting.gguf import (
     ARCHITECTURES,
     UnknownTokenizer,
@@ -17,7 +21,13 @@ from gpubloom.engine.exporting.gguf import (
     what_differs,
     write_gguf,
 )
-from gpubloom.engine.exporting.layouts import merged_config, write_adapter_form, write_merged
+from gpubloom.engine.exporting.layouts import (
+    ExportWeights,
+    Precision,
+    merged_config,
+    write_adapter_form,
+    write_merged,
+)
 from gpubloom.engine.exporting.replaying import (
     Replay,
     answers_after,
@@ -27,12 +37,16 @@ from gpubloom.engine.exporting.replaying import (
     compare,
     why_not_replayed,
 )
-from gpubloom.engine.exporting.weights import ExportWeights
 from gpubloom.engine.hardware import Compute, choose_compute
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
-from gpubloom.engine.shards.whole_folder import complete_or_absent, sync_files
+from gpubloom.engine.shards.atomic_folder import complete_or_absent, sync_files
 from gpubloom.engine.tasks.session import TaskSession
 from gpubloom.plan.tasks import ExportTask, Task
+
+VARIABLE = "BLOOM_GGUF_CONVERTER"
+_NAME = "convert_hf_to_gguf.py"
+_OUT_TYPES: dict[Precision, str] = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"}
+_LAST_WORDS = 400
 
 # Whoever starts the task may leave a token here for it; it is gone before anything else happens.
 TOKEN_FILE = "hub-token"  # noqa: S105 - a name, not a token
@@ -41,6 +55,44 @@ _QLORA_NOTE = (
     "The adapter was trained over weights in 4 bits and is merged into the unquantized ones: what it learned "
     "to make up for 4 bits is still in it, so answers may differ a little from those before."
 )
+
+
+def find_converter() -> Path | None:
+    """The script that BLOOM_GGUF_CONVERTER names, or one on the PATH."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        if not Path(named).is_file():
+            raise ValueError(f"{VARIABLE} names {named}, which is no file.")
+        return Path(named)
+    found = shutil.which(_NAME)
+    return None if found is None else Path(found)
+
+
+def convert(
+    converter: Path, merged: Path, target: Path, precision: Precision, keep_going: Callable[[], None]
+) -> None:
+    """Runs the converter on a merged model folder; ValueError with its last words when it fails."""
+    command = [sys.executable, str(converter), str(merged), "--outfile", str(target)]
+    log = target.with_suffix(".log")
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*command, "--outtype", _OUT_TYPES[precision]],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            while process.poll() is None:
+                keep_going()
+                time.sleep(0.1)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+    said = log.read_text(encoding="utf-8", errors="replace").strip()[-_LAST_WORDS:]
+    log.unlink()
+    if process.returncode != 0 or not target.is_file():
+        raise ValueError(f"{converter} failed: {said or f'it ended with {process.returncode}'}")
 
 
 def run(task: Task, session: TaskSession) -> dict[str, Any]:

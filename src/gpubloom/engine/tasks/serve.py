@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.engine.hardware import choose_compute
-from gpubloom.engine.serving.listening import Listener
+from gpubloom.engine.serving.http_server import Listener
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import find_model

@@ -30,7 +30,7 @@ class TaskSession:
 
     def stop_wanted(self) -> bool:
         """Asked between pieces of work; from the first time on, signals wait for it."""
-        self._signals.patient = True
+        self._signals.deferred = True
         command = self.reporter.control.poll()
         if command is not None:
             self.reporter.applied(command.version)

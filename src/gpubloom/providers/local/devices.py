@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpubloom.agent.file_lock import hold
-from gpubloom.plan.hardware import opened_nvml
 from gpubloom.providers.base import ProviderError, Reservation
+from gpubloom.traincard.nvml import choose_visible, opened_nvml
 
 CPU = "cpu"
 CPU_SIDE_SLOT = "cpu-beside"
@@ -82,19 +82,3 @@ def find_visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         every = tuple(str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles)
     return choose_visible(every, environment.get("CUDA_VISIBLE_DEVICES"))
-
-
-def choose_visible(every: Sequence[str], visible: str | None) -> tuple[str, ...]:
-    """What CUDA would see: numbers or beginnings of UUIDs, up to the first one that is not there."""
-    if visible is None:
-        return tuple(every)
-    chosen: list[str] = []
-    for entry in (part.strip() for part in visible.split(",")):
-        if entry.isdecimal() and int(entry) < len(every):
-            chosen.append(every[int(entry)])
-            continue
-        matching = [name for name in every if entry and name.startswith(entry)]
-        if len(matching) != 1:
-            break
-        chosen += matching
-    return tuple(chosen)

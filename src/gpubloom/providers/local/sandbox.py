@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gpubloom.plan.hardware import opened_nvml
 from gpubloom.providers.local import sandbox_init
+from gpubloom.traincard.nvml import opened_nvml
 
 WORK_INSIDE = "/job/work"
 HOME_INSIDE = "/job/home"

@@ -45,17 +45,17 @@ _STATES: dict[str, tuple[InstanceState, str]] = {
 }
 
 
-class _Said(BaseModel):
+class _ResponseBody(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel)
 
 
-class Page(_Said, Generic[Item]):
+class Page(_ResponseBody, Generic[Item]):
     items: list[Item]
     has_more: bool = False
     next_page: str | None = None
 
 
-class Machine(_Said):
+class Machine(_ResponseBody):
     id: str
     name: str
     state: str
@@ -70,7 +70,7 @@ class Machine(_Said):
         return is_ours(self.name)
 
 
-class Event(_Said):
+class Event(_ResponseBody):
     """Something that was to be done to a machine, and what became of it."""
 
     name: str
@@ -82,11 +82,11 @@ class Event(_Said):
         return self.name in ("create", "start") and self.state in ("error", "cancelled")
 
 
-class Changed(_Said):
+class Changed(_ResponseBody):
     data: Machine
 
 
-class Script(_Said):
+class Script(_ResponseBody):
     id: str
     name: str
     dt_created: Moment
@@ -96,12 +96,12 @@ class Script(_Said):
         return is_ours(self.name)
 
 
-class Fits(_Said):
+class Fits(_ResponseBody):
     is_available: bool
     machine_type_label: str
 
 
-class Template(_Said):
+class Template(_ResponseBody):
     id: str
     name: str
     operating_system_label: str
@@ -121,15 +121,15 @@ class Template(_Said):
         return "ML" in self.name, (int(version[1]), int(version[2])) if version else (0, 0)
 
 
-class Team(_Said):
+class Team(_ResponseBody):
     namespace: str
 
 
-class User(_Said):
+class User(_ResponseBody):
     email: str
 
 
-class Session(_Said):
+class Session(_ResponseBody):
     team: Team
     user: User
 

@@ -64,11 +64,11 @@ def waiting_for(claimant: Claimant, free_slots: FreeSlots) -> list[ColumnElement
             or_(TrainingJob.gpu_type.is_(None), *right_kind),
         )
     ]
-    about_a_model = TrainingJob.kind.in_(MODEL_TASK_KINDS)
+    is_model_task = TrainingJob.kind.in_(MODEL_TASK_KINDS)
     if free_slots.cpu:
-        fits.append(and_(TrainingJob.gpus == 0, ~about_a_model))
+        fits.append(and_(TrainingJob.gpus == 0, ~is_model_task))
     if free_slots.side_slot:
-        fits.append(and_(TrainingJob.gpus == 0, about_a_model))
+        fits.append(and_(TrainingJob.gpus == 0, is_model_task))
     return [
         TrainingJob.status == "queued",
         TrainingJob.target == "local",

@@ -44,7 +44,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlacementRequest:
     """Somebody's job, what it needs, and who and what there is."""
 
     body: NewMlJob
@@ -68,7 +68,7 @@ def apply_overrides(found: Requirements, said: Overrides | None) -> Requirements
     return found.model_copy(update=values)
 
 
-async def decide(session: AsyncSession, request: Asked) -> Placement:
+async def decide(session: AsyncSession, request: PlacementRequest) -> Placement:
     """InvalidInput: it cannot run where it should, and what to do about it."""
     body = request.body
     if body.offer is not None:
@@ -88,7 +88,7 @@ async def decide(session: AsyncSession, request: Asked) -> Placement:
     return await _best(session, request)
 
 
-def _here(request: Asked) -> Placement:
+def _here(request: PlacementRequest) -> Placement:
     wanted = request.found.gpus.value
     machine = _machine_for(request)
     cautions = _cautions(request)
@@ -104,7 +104,7 @@ def _here(request: Asked) -> Placement:
     return Placement(None, _FREE, (gets, *cautions), gpus)
 
 
-def _cautions(request: Asked) -> Iterator[str]:
+def _cautions(request: PlacementRequest) -> Iterator[str]:
     """What may be missing on this server's machine, where nothing is installed and nothing fetched for it."""
     packages = request.body.packages
     needed = [each.value for each in request.found.packages] if packages is None else packages
@@ -124,7 +124,7 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _machine_for(request: Asked) -> Hardware | None:
+def _machine_for(request: PlacementRequest) -> Hardware | None:
     """A machine with a worker whose GPU holds the job."""
     memory = request.found.gpu_memory_gb.value * _GIGABYTE
     able = [
@@ -135,7 +135,7 @@ def _machine_for(request: Asked) -> Hardware | None:
     return able[0] if able else None
 
 
-async def _best(session: AsyncSession, request: Asked) -> Placement:
+async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
     """The best offer that can be taken: those of services that are not connected cannot."""
     made = await anyio.to_thread.run_sync(_offers, request, request.body.provider)
     able = [offer for offer in made if offer.unattended]
@@ -166,7 +166,7 @@ async def _best(session: AsyncSession, request: Asked) -> Placement:
 
 
 async def _take(
-    session: AsyncSession, request: Asked, wanted: dict[str, Any], offer: Offer | None = None
+    session: AsyncSession, request: PlacementRequest, wanted: dict[str, Any], offer: Offer | None = None
 ) -> Placement:
     taken = OfferTaken.model_validate(wanted)
     taken_offer = await request.offer_service.take(session, request.principal, taken)
@@ -196,7 +196,7 @@ def _is(offer: Offer, taken: OfferTaken) -> bool:
     )
 
 
-def _offers(request: Asked, provider: str | None) -> Sequence[Offer]:
+def _offers(request: PlacementRequest, provider: str | None) -> Sequence[Offer]:
     asked: Constraints = request.body.constraints.constraints(provider, _engines())
     try:
         need = Need.from_requirements(request.found)

@@ -20,7 +20,7 @@ from gpubloom.server.jobs.service import get_job
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.ml_jobs import service
 from gpubloom.server.ml_jobs.folder import Folder, read_folder, read_requirements
-from gpubloom.server.ml_jobs.placement import Asked, Placement, apply_overrides, decide
+from gpubloom.server.ml_jobs.placement import Placement, PlacementRequest, apply_overrides, decide
 from gpubloom.server.ml_jobs.schemas import (
     MlJobStatus,
     NewMlJob,
@@ -99,7 +99,9 @@ async def _prepare(
     found = apply_overrides(found, body.requirements)
     async with database.read() as session:
         machines = [hardware for hardware, _ in await live_machines(session)]
-        placement = await decide(session, Asked(body, found, principal, prices, offer_service, machines))
+        placement = await decide(
+            session, PlacementRequest(body, found, principal, prices, offer_service, machines)
+        )
     sandbox_choice = await service.choose_sandbox(body, principal, placement)
     return Prepared(
         body, folder, found, placement, sandbox_choice, service.task_of(body, folder, found, sandbox_choice)

@@ -1,4 +1,4 @@
-"""Accelerate: a tracker for `accelerator.log`, and the loop's batches with commands obeyed.
+"""Accelerate: a tracker for `accelerator.log`, and the loop's batches with commands applied.
 
     tracker = TrainCardTracker()
     accelerator = Accelerator(log_with=tracker)
@@ -8,8 +8,8 @@
         accelerator.log({"train_loss": loss}, step=tracker.step)
     accelerator.end_training()
 
-`track` takes up commands between two steps on all ranks at once, and saves with `accelerator.save_state`.
-A loop that only logs is recorded, too, but nothing can steer it.
+`track` applies commands between two steps on all ranks at once, and saves with `accelerator.save_state`. A
+loop that only logs is recorded, too, but nothing can control it.
 """
 
 from collections.abc import Callable, Iterable, Mapping

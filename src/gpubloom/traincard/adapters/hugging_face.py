@@ -14,8 +14,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from gpubloom.traincard.adapters.control_handler import Setters, interval, not_negative
-from gpubloom.traincard.adapters.session import Session, facts_of, numbers
-from gpubloom.traincard.adapters.speed import size_of
+from gpubloom.traincard.adapters.session import Session, facts_of, numbers, size_of
 from gpubloom.traincard.reporter import Reporter
 
 # With `include_num_input_tokens_seen` every log has these: elapsed time, and the mean speed since the start.
@@ -24,7 +23,7 @@ _FACTS = ("per_device_train_batch_size", "gradient_accumulation_steps", "learnin
 
 
 class HFTrainCardCallback(TrainerCallback):
-    """Reports a Trainer's run and obeys its control.json. Without a Reporter it makes one itself."""
+    """Reports a Trainer's run and applies its control.json. Without a Reporter it makes one itself."""
 
     def __init__(self, reporter: Reporter | None = None, *, run_dir: str | Path | None = None) -> None:
         self._reporter = reporter

@@ -13,16 +13,15 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers.logger import Logger
 
-from gpubloom.traincard.adapters import optimizer_settings
+from gpubloom.traincard.adapters import control_handler
 from gpubloom.traincard.adapters.control_handler import Setters, interval, not_negative
-from gpubloom.traincard.adapters.session import Session, facts_of, numbers
-from gpubloom.traincard.adapters.speed import size_of
+from gpubloom.traincard.adapters.session import Session, facts_of, numbers, size_of
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.reporter import Reporter
 
 
 class LightningTrainCardCallback(Callback):
-    """Reports a Lightning run and obeys its control.json. Without a Reporter it makes one itself."""
+    """Reports a Lightning run and applies its control.json. Without a Reporter it makes one itself."""
 
     def __init__(self, reporter: Reporter | None = None, *, run_dir: str | Path | None = None) -> None:
         self._reporter, self._run_dir = reporter, run_dir
@@ -51,8 +50,8 @@ class LightningTrainCardCallback(Callback):
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         step = trainer.global_step + 1
         if step % trainer.log_every_n_steps == 0 and optimizer is trainer.optimizers[0]:
-            rate = {"learning_rate": optimizer_settings.learning_rate(optimizer)}
-            self._session.report({**rate, **optimizer_settings.gradient_norm(optimizer)}, step)
+            rate = {"learning_rate": control_handler.learning_rate(optimizer)}
+            self._session.report({**rate, **control_handler.gradient_norm(optimizer)}, step)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -76,7 +75,7 @@ class LightningTrainCardCallback(Callback):
             trainer.save_checkpoint(path)
             training.saved(path, step)
         if training.control_handler.status is not None:
-            # A minimum that was asked for before gives way to somebody who says stop now.
+            # Somebody who says stop now overrides a minimum that was asked for before.
             trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
             trainer.should_stop = True
 

@@ -1,12 +1,11 @@
-"""Checkpoints of a hand-written loop, complete or absent: written under a temporary name, then renamed.
-
-A hand-written PyTorch loop.
+"""The adapter of a hand-written PyTorch loop, and its checkpoints.
 
     for batch in reporter.track(loader, optimizer=optimizer, state={"model": model, "optimizer": optimizer}):
         ...
 
-A step ends when the next batch is asked for; then progress and speed are recorded and commands are taken up.
-Told to pause or cancel, the loop simply gets no more batches.
+A step ends when the next batch is asked for; then progress and speed are recorded and commands are applied.
+Told to pause or cancel, the loop gets no more batches. A checkpoint is complete or absent: it is written
+under a temporary name, then renamed.
 """
 
 import json
@@ -19,10 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpubloom.traincard.adapters import loop, optimizer_settings
+from gpubloom.traincard.adapters import control_handler, loop
 from gpubloom.traincard.adapters.control_handler import Setters
-from gpubloom.traincard.adapters.session import Session
-from gpubloom.traincard.adapters.speed import size_of
+from gpubloom.traincard.adapters.session import Session, size_of
 from gpubloom.traincard.layout import find_rank, find_world_size
 from gpubloom.traincard.reporter import Reporter
 
@@ -85,7 +83,7 @@ def load(state: Mapping[str, Any], folder: Path) -> None:
 class Track:
     """The batches of a loop. Iterating is one epoch; `step` is the step that the batch at hand belongs to.
 
-    `optimizer` (and `scheduler`): counts steps, tells learning rate and gradient norm, obeys settings; else
+    `optimizer` (and `scheduler`): counts steps, tells learning rate and gradient norm, applies settings; else
     every `accumulation`-th batch is a step. `state`: objects with `state_dict()`, saved when asked and before
     a pause; or `save` and `load`: functions that fill and read a folder, called on every rank.
     `settings`: functions for further settings by name; ValueError refuses. `report_every`: in steps.
@@ -191,8 +189,8 @@ class Track:
     def _before_update(self, *_: object) -> None:
         self._updates += 1
         if self._report_is_due:
-            norm = {} if self._norm_is_told else optimizer_settings.gradient_norm(self._optimizer)
-            rate = optimizer_settings.learning_rate(self._optimizer)
+            norm = {} if self._norm_is_told else control_handler.gradient_norm(self._optimizer)
+            rate = control_handler.learning_rate(self._optimizer)
             self._session.report({"learning_rate": rate, **norm}, self.step)
 
     def _after_step(self) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with a run: pure functions over a Reading, one file for each kind of finding."""
+"""What is wrong with a run: pure functions over a Reading; `rules.py` has one for each kind of finding."""
 
 from collections.abc import Callable, Iterator
 

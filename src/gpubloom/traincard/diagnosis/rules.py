@@ -1,18 +1,9 @@
-"""A finding: one sentence for a person, and what it rests on.
+"""The rules of diagnosis: each looks at a Reading and yields findings, one sentence and what it rests on.
 
-The last minutes of telemetry, as the diagnoses ask for it.
-
-Data-starved: the device waits for batches.
-
-Degraded: a rank died, failed, or broke its promise to say something; which one, and since when.
-
-Diverging: a loss that is no longer a number, or far above where it was.
-
-Out of memory soon: memory that grows step by step and will not be enough.
-
-Stalled: the loop has shown no sign of moving for longer than it announced.
-
-Throttled: a GPU that works slower than it could, because of heat or power.
+Data-starved: the device waits for batches. Degraded: a rank died, failed, or broke its promise to say
+something. Diverging: the loss is no longer a number, or far above where it was. Out of memory soon: memory
+grows step by step and will not be enough. Stalled: the loop has shown no sign of moving for longer than it
+announced. Throttled: a GPU works slower than it could, because of heat or power.
 """
 
 import math

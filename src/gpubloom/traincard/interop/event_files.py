@@ -1,16 +1,19 @@
-"""CRC-32C (Castagnoli) and the masked form that TensorBoard's records carry. Pure Python.
+"""TensorBoard's event files, without TensorBoard: records with checksums around small protobuf messages.
 
-TensorBoard's event files, without TensorBoard: records with checksums around small protobuf messages.
-
-A record is: length (8 bytes), its checksum, the message, its checksum. A file that ends within a record is
-what a killed writer leaves; all records before that are good. Of the messages only scalars are known here; a
-field with another number is skipped, as protobuf wants it.
+A record is: length (8 bytes), its checksum, the message, its checksum (masked CRC-32C, in pure Python). A
+file that ends within a record is what a killed writer leaves; all records before that are good. Of the
+messages only scalars are known here; a field with another number is skipped, as protobuf wants it.
 """
 
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
+
+_VALUE = 1
+_LONGEST_RECORD = 1 << 28
+# Data types of a tensor that hold one number, and how it lies in `tensor_content`.
+_CONTENT_FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}
 
 
 def _make_tables() -> list[list[int]]:
@@ -54,13 +57,9 @@ def masked_crc32c(data: bytes) -> int:
 
 # Field numbers of Event, Summary, Summary.Value and TensorProto.
 _WALL_TIME, _STEP, _FILE_VERSION, _SUMMARY = 1, 2, 3, 5
-_VALUE = 1
 _TAG, _SIMPLE_VALUE, _TENSOR = 1, 2, 8
 _DTYPE, _CONTENT, _FLOATS, _DOUBLES, _INTS, _LONGS = 1, 4, 5, 6, 7, 10
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_LONGEST_RECORD = 1 << 28
-# Data types of a tensor that hold one number, and how it lies in `tensor_content`.
-_CONTENT_FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}
 
 
 @dataclass(frozen=True)

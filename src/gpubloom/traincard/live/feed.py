@@ -1,12 +1,9 @@
-"""What is new in lines that were drawn before.
-
-A line grows at its end, and its last points may still change; now and then it is drawn anew with fewer
-points. So a change is: keep so many points, then append these.
-
-A run as messages for its viewers: once whole, and from then on what changed.
+"""Feed: encodes a run as messages for its viewers, once whole and from then on what changed.
 
 One Reading serves all viewers, and every message is made once, so that fifty viewers cost the machine hardly
-more than one. A message about a change is a few kilobytes however long the run is.
+more than one. A message about a change is a few kilobytes however long the run is: a line grows at its end,
+its last points may still change, and now and then it is drawn anew with fewer points. So a change of a line
+is: keep so many points, then append these.
 """
 
 import json
@@ -26,6 +23,12 @@ from gpubloom.traincard.snapshot import snapshot
 _STILL_CHANGING = 1
 _COLUMNS = ("x", "y", "low", "high")
 
+# Asked for by number, so many changes back are still told one by one.
+_KEPT_CHANGES = 600
+# Telemetry comes in seconds apart, and a line over all GPUs changes from end to end.
+_SYSTEM_SECONDS = 5.0
+_APART = ("made_at", "metrics", "system", "logs")
+
 
 class DrawnLines:
     """The lines as viewers have them."""
@@ -44,13 +47,6 @@ class DrawnLines:
         if any(new[column][:keep] != old[column][:keep] for column in _COLUMNS):
             keep = 0
         return {"keep": keep, **{column: new[column][keep:] for column in _COLUMNS}, "last": new["last"]}
-
-
-# Asked for by number, so many changes back are still told one by one.
-_KEPT_CHANGES = 600
-# Telemetry comes in seconds apart, and a line over all GPUs changes from end to end.
-_SYSTEM_SECONDS = 5.0
-_APART = ("made_at", "metrics", "system", "logs")
 
 
 class Feed:

@@ -1,8 +1,8 @@
-"""Who may look and who may steer.
+"""Guard: who may see a run at the dashboard, and who may control it.
 
-Whoever is on this machine may look. Changing the run takes the token that was printed at its start; so does
-looking, when the server listens on more than loopback. A page of another origin may do neither, and a name
-that somebody's DNS points here (rebinding) is no name of ours.
+Whoever is on this machine may see it. Controlling the run takes the token that was printed at its start; so
+does seeing it, when the server listens on more than loopback. A page of another origin may do neither, and a
+name that somebody's DNS points here (rebinding) is no name of ours.
 """
 
 import ipaddress
@@ -10,7 +10,7 @@ import re
 import secrets
 import socket
 
-from gpubloom.traincard.live.http import Rejected, Request
+from gpubloom.traincard.live.http import HttpRequest, Rejected
 from gpubloom.traincard.live.websocket import offered
 
 # The page's content policy repeats it, so nothing else may stand in it.
@@ -32,7 +32,7 @@ class Guard:
         self._token = token
         self._only_here = is_loopback(listens_on)
 
-    def check_origin(self, request: Request) -> None:
+    def check_origin(self, request: HttpRequest) -> None:
         """The address in the request is one of ours, and no page of another origin sent it."""
         host = request.headers.get("host", "")
         if _HOST.fullmatch(host) is None or not self._is_ours(_name_of(host)):
@@ -43,13 +43,13 @@ class Guard:
         if origin is not None and origin.lower() not in {f"http://{host}".lower(), f"https://{host}".lower()}:
             raise Rejected(403, f"A page of {origin[:100]} may not talk to this server.")
 
-    def check_reading(self, request: Request) -> None:
+    def check_reading(self, request: HttpRequest) -> None:
         if not self._only_here and not self._has_token(request):
             raise Rejected(
                 401, "This server listens on the network: send the token that it printed at start."
             )
 
-    def check_control_access(self, request: Request) -> None:
+    def check_control_access(self, request: HttpRequest) -> None:
         if not self._has_token(request):
             raise Rejected(401, "Changing the run takes the token that was printed when the server started.")
 
@@ -65,7 +65,7 @@ class Guard:
             return name.lower() == socket.gethostname().lower()
         return True
 
-    def _has_token(self, request: Request) -> bool:
+    def _has_token(self, request: HttpRequest) -> bool:
         said = [request.headers.get("authorization", "").removeprefix("Bearer ").strip()]
         said += [
             name.removeprefix(TOKEN_PREFIX)

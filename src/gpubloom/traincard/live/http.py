@@ -33,7 +33,7 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """What somebody asks; names of headers are in lower case."""
 
     method: str
@@ -43,7 +43,7 @@ class Request:
     body: bytes = b""
 
 
-async def read_request(reader: asyncio.StreamReader) -> Request | None:
+async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
     """The one request of a connection; None when the other side went away or took too long to say it."""
     try:
         async with asyncio.timeout(_READ_TIMEOUT_SECONDS):
@@ -54,10 +54,10 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
         raise Rejected(431, "The request's headers are too long.") from None
     except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
         return None
-    return Request(request.method, request.path, request.query, request.headers, body)
+    return HttpRequest(request.method, request.path, request.query, request.headers, body)
 
 
-def _parse(head: str) -> Request:
+def _parse(head: str) -> HttpRequest:
     first, *lines = head[:-4].split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or words[2] not in {"HTTP/1.1", "HTTP/1.0"} or not words[1].startswith("/"):
@@ -70,10 +70,10 @@ def _parse(head: str) -> Request:
             raise Rejected(400, "A header of the request cannot be read.")
         headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
     address = urlsplit(words[1])
-    return Request(words[0], address.path, dict(parse_qsl(address.query)), headers)
+    return HttpRequest(words[0], address.path, dict(parse_qsl(address.query)), headers)
 
 
-def _body_bytes(request: Request) -> int:
+def _body_bytes(request: HttpRequest) -> int:
     if "transfer-encoding" in request.headers:
         raise Rejected(411, "Say how long the request is: Content-Length.")
     length = request.headers.get("content-length", "0")

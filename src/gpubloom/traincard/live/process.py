@@ -21,7 +21,7 @@ _NICE = 10
 
 
 @dataclass(frozen=True)
-class Order:
+class ServerConfig:
     """What a server process is told in the first line of its standard input, which then stays open."""
 
     run_dir: str
@@ -84,7 +84,7 @@ def serve(
 
 def main() -> None:
     """Serves what standard input names, until it closes."""
-    order = Order(**json.loads(sys.stdin.buffer.readline()))
+    order = ServerConfig(**json.loads(sys.stdin.buffer.readline()))
     listening = socket.socket(fileno=order.descriptor)
     os.nice(_NICE)
     serve(Path(order.run_dir), listening, order.token, resumes=order.resumes, until=sys.stdin.buffer.read)

@@ -1,31 +1,92 @@
-"""Serves one run: a page, a small JSON API, and a WebSocket that says what changes.
+"""RunServer: serves one run as a page, a small JSON API, and a WebSocket that says what changes.
 
 While nobody looks it does nothing. While somebody does, it spends at most a hundredth of one core on reading
-the run, however long that is.
+the run, however long that is. Commands from the dashboard are checked and written to control.json.
 """
 
 import asyncio
 import contextlib
 import json
+import math
 import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gpubloom.traincard.card.page import CardNotBuiltError, live_page
+from gpubloom.traincard.control import ControlFile
 from gpubloom.traincard.live import websocket
-from gpubloom.traincard.live.commands import apply_commands
 from gpubloom.traincard.live.feed import Feed
 from gpubloom.traincard.live.guard import Guard
-from gpubloom.traincard.live.http import MOST_HEADER_BYTES, Rejected, Request, answer, read_request
-from gpubloom.traincard.live.viewers import Viewer
+from gpubloom.traincard.live.http import MOST_HEADER_BYTES, HttpRequest, Rejected, answer, read_request
+from gpubloom.traincard.live.websocket import Viewer
 from gpubloom.traincard.reader import NewerProtocolError
+
+_FIELDS = ("want", "save", "set")
+_MOST_SETTINGS = 20
 
 _LOOK_SECONDS = 1.0
 _SHARE_OF_A_CORE = 0.01
 _MOST_CONNECTIONS = 500
 _LAST_WORDS_SECONDS = 1.0
 _METHODS = {"/": "GET", "/ws": "GET", "/api/run": "GET", "/api/metrics": "GET", "/api/control": "POST"}
+
+
+def apply_commands(feed: Feed, body: bytes) -> None:
+    """Writes down {"want": "pause" | "run"}, {"save": true}, {"set": {name: value}}, or several of them."""
+    asked = _parsed(body)
+    want, save, settings = asked.get("want"), asked.get("save", False), asked.get("set")
+    _check(want, save, settings)
+    if want == "run":
+        _check_resuming(feed)
+    control = ControlFile(feed.run_dir)
+    try:
+        if settings:
+            control.set(settings)
+        if save:
+            control.save()
+        if want:
+            control.want(want)
+    except (OSError, ValueError) as problem:
+        raise Rejected(500, f"control.json could not be changed: {problem}.") from None
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(body, parse_constant=_no_number)
+    except ValueError:
+        raise Rejected(400, "The request is not JSON.") from None
+    if not isinstance(asked, dict) or not asked or set(asked) - set(_FIELDS):
+        raise Rejected(400, f"A command is an object with one or more of: {', '.join(_FIELDS)}.")
+    return asked
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number in JSON")
+
+
+def _check(want: object, save: object, settings: object) -> None:
+    if want not in (None, "run", "pause"):
+        raise Rejected(422, "want is run or pause.")
+    if not isinstance(save, bool):
+        raise Rejected(422, "save is true or false.")
+    if settings is None:
+        return
+    if not isinstance(settings, dict) or len(settings) > _MOST_SETTINGS:
+        raise Rejected(422, f"set is an object of at most {_MOST_SETTINGS} settings.")
+    for name, value in settings.items():
+        is_plain = value is None or isinstance(value, str | bool | int | float)
+        # 1e999 is valid JSON, and infinite.
+        if not is_plain or (isinstance(value, float) and not math.isfinite(value)) or len(str(value)) > 200:
+            raise Rejected(422, f"{name[:100]} is set to a number, a short text, true, false or null.")
+
+
+def _check_resuming(feed: Feed) -> None:
+    """A run that has ended goes on only when somebody is there to start it."""
+    if not feed.resumes and not feed.control()["is_held"]:
+        raise Rejected(
+            409, f"The run's process has ended. Continue it with: bloom train --resume {feed.run_dir}"
+        )
 
 
 class RunServer:
@@ -120,7 +181,7 @@ class RunServer:
             async with asyncio.timeout(30):
                 await writer.drain()
 
-    def _check(self, request: Request) -> None:
+    def _check(self, request: HttpRequest) -> None:
         self._guard.check_origin(request)
         method = _METHODS.get(request.path)
         if method is None:
@@ -133,7 +194,7 @@ class RunServer:
         elif request.path != "/":
             self._guard.check_reading(request)
 
-    def _respond(self, request: Request) -> bytes:
+    def _respond(self, request: HttpRequest) -> bytes:
         if request.path == "/":
             return answer(live_page(request.headers["host"]).encode(), "text/html; charset=utf-8")
         if request.path == "/api/control":

@@ -2,7 +2,7 @@
 
 Forward through all blocks, the loss with its gradient chunk by chunk, backward through all blocks; a block
 runs all micro-batches while its weights are on the device. Where weights, states and activations live is the
-placement's business and never changes a result.
+placement's business and never changes a result. `LayerInputs` holds the inputs of layers that are recomputed.
 
 Shape letters: A micro-batches, B rows, T positions, D hidden size, N positions of any rows.
 """
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from gpubloom.engine.data import Batch
 from gpubloom.engine.data.rows import IGNORED
-from gpubloom.engine.executors.blocks.compiling_aside import CompilingAside, Order
-from gpubloom.engine.executors.blocks.device import Device, Mark
+from gpubloom.engine.executors.blocks.background_compile import BackgroundCompile, CompileJob
+from gpubloom.engine.executors.blocks.device import Device, Mark, Timeline
 from gpubloom.engine.executors.blocks.functions import (
     HeadFunctions,
     Kept,
@@ -24,16 +24,13 @@ from gpubloom.engine.executors.blocks.functions import (
     gradients_or_zeros,
 )
 from gpubloom.engine.executors.blocks.gradients import GradientFlow, Sum
-from gpubloom.engine.executors.blocks.inputs import LayerInputs
-from gpubloom.engine.executors.blocks.measures import StepMeasures
-from gpubloom.engine.executors.blocks.options import ExecutorOptions
 from gpubloom.engine.executors.blocks.snapshot import MOMENTS, WEIGHTS, Part, Snapshot
 from gpubloom.engine.executors.blocks.store import make_stores
-from gpubloom.engine.executors.blocks.timeline import Timeline
 from gpubloom.engine.executors.blocks.updates import Updates
 from gpubloom.engine.executors.blocks.weights import WeightFlow
-from gpubloom.engine.executors.loss_scale import LossScale
 from gpubloom.engine.executors.step import (
+    ExecutorOptions,
+    StepMeasures,
     adamw_step,
     begins_of,
     chunks,
@@ -44,14 +41,71 @@ from gpubloom.engine.executors.step import (
 )
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.host_memory import release_torch_pinned
+from gpubloom.engine.loss import LossScale
 from gpubloom.engine.models.blocks import BlockModel, Tables, WeightSource
-from gpubloom.engine.optimizer.device import DeviceAdamW
+from gpubloom.engine.optimizer.device_adamw import DeviceAdamW
 from gpubloom.engine.optimizer.host import HostAdamW
 from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.placement import Placement
 
 # The first compiles the layers, the second what an update needs.
 _STEPS_THAT_COMPILE = 2
+
+
+class LayerInputs:
+    """One step's inputs; each layer's are a list over micro-batches."""
+
+    def __init__(self, device: Device, *, offload: bool) -> None:
+        self._device = device
+        self._offload = offload
+        self._here: dict[int, list[Tensor]] = {}
+        self._arriving: dict[int, Mark] = {}
+        self._away: dict[int, list[Tensor]] = {}
+        self._stored: list[int] = []
+
+    def put(self, layer: int, inputs: Sequence[Tensor]) -> None:
+        if not self._offload:
+            self._here[layer] = list(inputs)
+            return
+        if layer not in self._away:
+            # Host memory is found once and used in every step.
+            self._away[layer] = [
+                self._device.host(each.numel(), each.dtype).view(each.shape) for each in inputs
+            ]
+        lane = self._device.copy_out
+        lane.wait(self._device.compute.mark())
+        with lane.active():
+            for away, each in zip(self._away[layer], inputs, strict=True):
+                away.copy_(each, non_blocking=True)
+                lane.borrows(each)
+        self._arriving[layer] = lane.mark()
+        self._stored.append(layer)
+
+    def take(self, layer: int) -> list[Tensor]:
+        """A layer's inputs, once; in the reverse order of `put`."""
+        if self._offload:
+            self._fetch(layer)
+            self._stored.remove(layer)
+            self._device.compute.wait(self._arriving.pop(layer))
+            if self._stored:
+                self._fetch(self._stored[-1])
+        return self._here.pop(layer)
+
+    def _fetch(self, layer: int) -> None:
+        if layer in self._here:
+            return
+        lane = self._device.copy_in
+        lane.wait(self._arriving[layer])
+        with lane.active():
+            found = [
+                torch.empty(away.shape, dtype=away.dtype, device=self._device.torch)
+                for away in self._away[layer]
+            ]
+            for each, away in zip(found, self._away[layer], strict=True):
+                each.copy_(away, non_blocking=True)
+                self._device.compute.borrows(each)
+        self._here[layer] = found
+        self._arriving[layer] = lane.mark()
 
 
 class BlockExecutor:
@@ -94,7 +148,7 @@ class BlockExecutor:
         self._use_functions(compiled=options.compiled)
         # Stays when training changes over to layers that were compiled aside: batches may have other shapes.
         self._evaluating_functions = self._layer_functions
-        self._aside: CompilingAside | None = None
+        self._background_compile: BackgroundCompile | None = None
         self._stepping = False
         self._last: tuple[list[tuple[Mark, Mark]], float, int, int] | None = None
         self._clip_norm = optimizer.clip_norm
@@ -115,7 +169,7 @@ class BlockExecutor:
         self.weights.begin([0, *self._layers, self._head, *reversed(self._layers), 0])
         kept: dict[int, list[Kept]] = {}
         x_ABTD = self._embed(tokens_ABT, tables)
-        if self._options.compiled_aside:
+        if self._options.compiled_in_background:
             self._change_over(x_ABTD[0], by_layer)
         for index in self._layers:
             x_ABTD = self._forward(index, x_ABTD, by_layer[index], kept)
@@ -204,8 +258,8 @@ class BlockExecutor:
 
     def close(self) -> None:
         """Ends the thread that updates host memory, after its last update; the executor is of no use then."""
-        if self._aside is not None:
-            self._aside.close()
+        if self._background_compile is not None:
+            self._background_compile.close()
         self._updates.settle()
         self._updates.close()
 
@@ -236,13 +290,15 @@ class BlockExecutor:
 
     def _change_over(self, x_BTD: Tensor, by_layer: dict[int, list[Tables]]) -> None:
         """The first step has its layers compiled aside; the first step after that uses them."""
-        if self._aside is None:
+        if self._background_compile is None:
             tables = {self.stores[index].spec.kind: by_layer[index][0] for index in self._layers}
             stores, head = [self.stores[index] for index in self._layers], self.stores[self._head]
             size = self.placement.loss_chunk_tokens
-            self._aside = CompilingAside(Order.of(self.model, stores, head, x_BTD, tables, size))
+            self._background_compile = BackgroundCompile(
+                CompileJob.of(self.model, stores, head, x_BTD, tables, size)
+            )
             return
-        match self._aside.result():
+        match self._background_compile.result():
             case float() as seconds:
                 self._use_functions(compiled=True)
                 self._options.say(

@@ -9,10 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from gpubloom.engine.data.rows import IGNORED
+from gpubloom.engine.loss import summed_cross_entropy
 from gpubloom.engine.models.blocks import BlockModel, Tables
 
 Tensors = Sequence[Tensor]
@@ -109,8 +108,7 @@ class HeadFunctions:
     def evaluate(self, bound: Bound, x_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         """Summed loss, and how many of the targets were the likeliest token."""
         logits_NV = self._logits(bound.trained, bound.frozen, x_ND)
-        loss = F.cross_entropy(logits_NV.float(), targets_N, reduction="sum", ignore_index=IGNORED)
-        return loss, (logits_NV.argmax(-1) == targets_N).sum()
+        return summed_cross_entropy(logits_NV, targets_N), (logits_NV.argmax(-1) == targets_N).sum()
 
     def _logits(self, trained: Tensors, frozen: Tensors, x_ND: Tensor) -> Tensor:
         return self._model.logits(dict(zip(self._names, (*trained, *frozen), strict=True)), x_ND)
@@ -121,8 +119,7 @@ class HeadFunctions:
         with torch.enable_grad():
             x_ND = x_ND.detach().requires_grad_()
             trained = [weight.detach().requires_grad_() for weight in trained]
-            logits_NV = self._logits(trained, frozen, x_ND).float()
-            loss = F.cross_entropy(logits_NV, targets_N, reduction="sum", ignore_index=IGNORED)
+            loss = summed_cross_entropy(self._logits(trained, frozen, x_ND), targets_N)
             scaled = loss * scale
         used = [x_ND, *trained]
         # A tied head's block also holds what only the embedding uses, such as learned positions.

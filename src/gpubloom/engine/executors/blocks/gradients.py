@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gpubloom.engine.executors.blocks.device import Device, Mark
+from gpubloom.engine.executors.blocks.device import Device, Mark, Timeline
 from gpubloom.engine.executors.blocks.store import BlockStore
-from gpubloom.engine.executors.blocks.timeline import Timeline
 from gpubloom.engine.parallel import ALONE, Group
 
 _BUFFERS = 2

@@ -1,12 +1,10 @@
-"""Layout: the tensors of a block laid end to end in one flat buffer, to which binding copies nothing.
+"""BlockStore: all tensors of one block, each where the placement wants it.
 
-BlockStore: all tensors of one block, each where the placement wants it.
-
-A block has a *state* (FP32 master, two moments, a gradient) for what is trained, and *heavy* weights: what
-computing needs and what travels. In full training the heavy weights are the copy of the master in the
-precision of computing (in fp32 the master itself); with adapters they are the frozen base.
-
-The stores of a model's blocks, made and filled one after another.
+`Layout` lays the tensors of a block end to end in one flat buffer; binding them copies nothing. A block has a
+*state* (FP32 master, two moments, a gradient) for what is trained, and *heavy* weights: what computing needs
+and what is transferred. In full training the heavy weights are the copy of the master in the precision of
+computing (in fp32 the master itself); with adapters they are the frozen base. `make_stores` makes and fills
+the stores of a model's blocks one after another.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +15,16 @@ from torch import Tensor
 
 from gpubloom.engine.executors.blocks.device import Device
 from gpubloom.engine.executors.blocks.functions import Bound
-from gpubloom.engine.executors.blocks.options import ExecutorOptions
+from gpubloom.engine.executors.step import ExecutorOptions
 from gpubloom.engine.host_memory import host_buffer
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, Weights, WeightSource
-from gpubloom.engine.quantize.nf4 import FlatNf4, dequantize_flat, quantize
+from gpubloom.engine.nf4 import FlatNf4, dequantize_flat, quantize
 from gpubloom.plan.placement import BlockPlacement, Placement
 
 # Vector loads on any device are aligned, whatever the element is.
 _ALIGNMENT = 64
+
+Dequantize = Callable[[Tensor, Tensor, Sequence[int]], None]
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,6 @@ class Layout:
     def add(self, flat: Tensor, tensors: Sequence[Tensor]) -> None:
         for view, tensor in zip(self.views(flat), tensors, strict=True):
             view.add_(tensor)
-
-
-Dequantize = Callable[[Tensor, Tensor, Sequence[int]], None]
 
 
 class BlockStore:
@@ -205,11 +202,11 @@ class BlockStore:
         if state_device == "device":
             self.master, self.first, self.second = (device.empty(length, torch.float32) for _ in range(3))
         else:
-            # A master in fp32 is what travels; states that pass through the device travel as a whole.
-            travels = state_device == "link" or self.dtype == torch.float32
-            self.master = self._host(length, torch.float32, travels=travels)
-            self.first = self._host(length, torch.float32, travels=state_device == "link")
-            self.second = self._host(length, torch.float32, travels=state_device == "link")
+            # A master in fp32 is transferred; states that pass through the device are, as a whole.
+            transferred = state_device == "link" or self.dtype == torch.float32
+            self.master = self._host(length, torch.float32, transferred=transferred)
+            self.first = self._host(length, torch.float32, transferred=state_device == "link")
+            self.second = self._host(length, torch.float32, transferred=state_device == "link")
 
     def _allocate_gradient(self) -> Tensor:
         """Where the optimizer reads it: beside the state, or on the device if it is updated there."""
@@ -232,8 +229,8 @@ class BlockStore:
         else:
             self.heavy_home = device.host(length, torch.uint8)
 
-    def _host(self, length: int, dtype: torch.dtype, *, travels: bool) -> Tensor:
-        return self._device.host(length, dtype) if travels else host_buffer(length, dtype, pinned=False)
+    def _host(self, length: int, dtype: torch.dtype, *, transferred: bool) -> Tensor:
+        return self._device.host(length, dtype) if transferred else host_buffer(length, dtype, pinned=False)
 
 
 def make_stores(

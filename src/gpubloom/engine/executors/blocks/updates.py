@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gpubloom.engine.executors.blocks.device import Device, Lane, Mark
+from gpubloom.engine.executors.blocks.device import Device, Lane, Mark, Timeline
 from gpubloom.engine.executors.blocks.store import BlockStore
-from gpubloom.engine.executors.blocks.timeline import Timeline
-from gpubloom.engine.optimizer.device import DeviceAdamW
+from gpubloom.engine.optimizer.device_adamw import DeviceAdamW
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 
 _STAGING_SETS = 2
@@ -26,7 +25,7 @@ _BLOCKS_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
-class _Order:
+class _PendingUpdate:
     """One step's update: what to do, and the factor that clipping asks for."""
 
     step: AdamWStep
@@ -66,7 +65,7 @@ class Updates:
         self._done = [threading.Event() for _ in stores]
         for done in self._done:
             done.set()
-        self._through_device: dict[int, _Order] = {}
+        self._through_device: dict[int, _PendingUpdate] = {}
         self._written: dict[int, Mark] = {}
         self._problem: BaseException | None = None
         self.may_change: Callable[[int], None] = lambda index: None
@@ -75,7 +74,7 @@ class Updates:
             _Staging(device, max(store.trained.length for store in linked), linked[0].dtype)
             for _ in range(_STAGING_SETS if linked else 0)
         ]
-        self._queue: queue.SimpleQueue[tuple[int, _Order, threading.Event] | None] | None = None
+        self._queue: queue.SimpleQueue[tuple[int, _PendingUpdate, threading.Event] | None] | None = None
         if device.is_gpu and any(store.placement.state == "host" for store in stores):
             self._queue = queue.SimpleQueue()
             for _ in range(_BLOCKS_AT_ONCE):
@@ -93,7 +92,9 @@ class Updates:
         device.copy_out.borrows(scale)
         # Updates on the way through the device read it when the last order may already be forgotten.
         device.copy_in.borrows(scale)
-        order = _Order(step, scale, scale_on_host, scale_ready, device.copy_out.mark(), self.may_change)
+        order = _PendingUpdate(
+            step, scale, scale_on_host, scale_ready, device.copy_out.mark(), self.may_change
+        )
         for index, store in enumerate(self._stores):
             if store.trained.length == 0:
                 continue
@@ -195,7 +196,7 @@ class Updates:
             for _ in range(_BLOCKS_AT_ONCE):
                 self._queue.put(None)
 
-    def _update_on_device(self, index: int, order: _Order) -> None:
+    def _update_on_device(self, index: int, order: _PendingUpdate) -> None:
         order.may_change(index)
         store = self._stores[index]
         copy: Tensor | None = None
@@ -215,7 +216,7 @@ class Updates:
                     order.scale,
                 )
 
-    def _update_on_host(self, index: int, order: _Order) -> None:
+    def _update_on_host(self, index: int, order: _PendingUpdate) -> None:
         order.may_change(index)
         store = self._stores[index]
         copy = None if store.dtype == torch.float32 else store.heavy_home.view(store.dtype)

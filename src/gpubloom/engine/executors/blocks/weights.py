@@ -15,10 +15,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from gpubloom.engine.executors.blocks.device import Device, Mark
+from gpubloom.engine.executors.blocks.device import Device, Mark, Timeline
 from gpubloom.engine.executors.blocks.functions import Bound
 from gpubloom.engine.executors.blocks.store import BlockStore
-from gpubloom.engine.executors.blocks.timeline import Timeline
 from gpubloom.engine.executors.blocks.updates import Updates
 
 # No more blocks than this are sent ahead of their use, even if all have buffers of their own.

@@ -1,4 +1,4 @@
-"""Blocks whose tensors are divided among the processes of a group: FSDP2."""
+"""Blocks whose tensors are sharded among the processes of a group: FSDP2."""
 
 from gpubloom.engine.executors.sharded.executor import ShardedExecutor
 

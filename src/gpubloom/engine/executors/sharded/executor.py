@@ -1,11 +1,12 @@
-"""ShardedExecutor: one training step over blocks that are divided among processes (FSDP2).
+"""ShardedExecutor: one training step over blocks that are sharded among processes (FSDP2).
 
 Every process holds an equal part of each tensor's master, gradient and moments. A block's weights are
-gathered when it is its turn and given back afterwards; gradients are summed and divided again on their way
-out. Functions, dropout, clipping and updates are those of the block executor, so the mathematics is the same.
+gathered when they are needed and released afterwards; gradients are reduced and scattered. Functions,
+dropout, clipping and updates are those of the block executor, so the mathematics is the same.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,18 +20,52 @@ from torch.distributed.tensor import DTensor
 from gpubloom.engine.data import Batch
 from gpubloom.engine.data.rows import IGNORED
 from gpubloom.engine.executors.blocks.functions import HeadFunctions, LayerFunctions
-from gpubloom.engine.executors.blocks.measures import StepMeasures
-from gpubloom.engine.executors.blocks.options import ExecutorOptions
-from gpubloom.engine.executors.loss_scale import LossScale
 from gpubloom.engine.executors.sharded.modules import BlockModule, EndModule, LayerModule
-from gpubloom.engine.executors.sharded.processes import connected, meet_alone
-from gpubloom.engine.executors.step import adamw_step, begins_of, gradient_factor, rows_of, tables_by_layer
+from gpubloom.engine.executors.step import (
+    ExecutorOptions,
+    StepMeasures,
+    adamw_step,
+    begins_of,
+    gradient_factor,
+    rows_of,
+    tables_by_layer,
+)
 from gpubloom.engine.hardware import Compute
+from gpubloom.engine.loss import LossScale
 from gpubloom.engine.models.blocks import BlockModel, Tables, TensorSpec, WeightSource
-from gpubloom.engine.optimizer.device import DeviceAdamW
+from gpubloom.engine.optimizer.device_adamw import DeviceAdamW
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
+from gpubloom.engine.parallel import Group
+from gpubloom.engine.parallel.group import GroupLost, PeerFailed
 from gpubloom.plan import OptimizerConfig
 from gpubloom.plan.placement import Placement
+
+# How gloo and NCCL name a process that is gone.
+_SIGNS = ("connection", "gloo", "nccl", "socket", "timed out", "peer")
+
+
+def meet_alone(device: torch.device) -> bool:
+    """FSDP wants a group, also of one; True if there was none."""
+    if dist.is_initialized():
+        return False
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=store, rank=0, world_size=1)
+    return True
+
+
+@contextmanager
+def connected(group: Group) -> Iterator[None]:
+    """Around what FSDP sends by itself: a connection that breaks means that a process is gone."""
+    try:
+        yield
+    except (GroupLost, PeerFailed, torch.OutOfMemoryError):
+        raise
+    except RuntimeError as problem:
+        if group.size == 1 or not any(sign in str(problem).lower() for sign in _SIGNS):
+            raise
+        with group.in_words():
+            raise
 
 
 @dataclass
@@ -60,7 +95,7 @@ class ShardedTensor:
 
 
 class ShardedExecutor:
-    """A model divided among the processes of a group, each with a device of its own."""
+    """A model sharded among the processes of a group, each with a device of its own."""
 
     form: Literal["sharded"] = "sharded"
 

@@ -1,4 +1,4 @@
-"""The blocks of a model as modules that FSDP2 divides, and the functions of the block executor run in them.
+"""The blocks of a model as modules that FSDP2 shards; the block executor's functions run in them.
 
 A block's module holds its tensors as parameters and computes all micro-batches of a step in one call, so that
 its weights are gathered once for the forward and once for the backward pass, and its gradient is summed among

@@ -1,11 +1,9 @@
-"""HuggingFaceBlocks: any decoder-only language model of transformers as blocks.
+"""HuggingFaceBlocks: any decoder-only language model of transformers as blocks, from a folder or a config.
 
 A layer is transformers' own module on the meta device, called with the weights it is given and with the
-arguments that transformers itself would pass (recording.py finds them out). Embedding and head are computed
-here and checked against transformers when the model is made: a family that does something else is refused.
+arguments that transformers itself would pass (tables.py records them). Embedding and head are computed here
+and checked against transformers when the model is made: a family that does something else is rejected.
 Dropout is off.
-
-From a model folder or a config to a model.
 """
 
 import json
@@ -33,6 +31,8 @@ from gpubloom.engine.models.hugging_face.weights import Origin, initialize, orig
 _TOLERANCE = 1e-5
 _OTHER_HEADS = ("classifier", "summary")
 _EMBEDDING_NAME, _HEAD_NAME = "embedding", "head"
+
+_CONFIG_FILE = "config.json"
 
 
 class HuggingFaceBlocks:
@@ -223,9 +223,6 @@ def _notes(config: Any) -> tuple[str, ...]:
     if settings.get("router_aux_loss_coef") and settings.get("output_router_logits"):
         notes.append("The router's balancing loss is off here.")
     return tuple(notes)
-
-
-_CONFIG_FILE = "config.json"
 
 
 def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:

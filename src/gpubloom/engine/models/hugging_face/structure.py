@@ -1,10 +1,8 @@
-"""Which layers of a model are alike: the same modules, shapes and settings, called the same way.
+"""Finds the parts of a transformers model: embeddings, decoder layers, final norm, head.
 
-Finds the parts of a transformers model: embeddings, decoder layers, final norm, head.
-
-By structure, not by family: nothing here knows a model's name. What does not look like a decoder-only
-language model is refused in one sentence. The model lives on the meta device: it has shapes and code, no
-weights.
+By structure, not by family: nothing here knows a model's name. A model that does not look like a decoder-only
+language model is rejected in one sentence. Layers are equal if they have the same modules, shapes and
+settings and are called the same way. The model lives on the meta device: it has shapes and code, no weights.
 """
 
 import copy
@@ -22,6 +20,8 @@ from gpubloom.engine.models.hugging_face.attention import implementation_for
 # Where a layer stands says nothing about what it computes; what does (a window, no rotary positions) is in
 # settings of its own.
 _PATH = frozenset({"layer_idx", "layer_index", "layer_id", "block_idx"})
+
+_OTHER_INPUTS = ("vision_config", "audio_config", "vision_tower", "speech_config")
 
 
 def fingerprint(layer: nn.Module) -> Hashable:
@@ -43,9 +43,6 @@ def fingerprint(layer: nn.Module) -> Hashable:
 
 def _is_setting(name: str, value: Any) -> bool:
     return name not in _PATH and isinstance(value, bool | int | float | str | tuple | list | type(None))
-
-
-_OTHER_INPUTS = ("vision_config", "audio_config", "vision_tower", "speech_config")
 
 
 @dataclass(frozen=True)

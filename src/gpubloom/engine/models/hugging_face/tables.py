@@ -1,12 +1,10 @@
-"""Asks transformers itself what happens around a model's layers, and checks that this engine does the same.
+"""The tables that all layers share (positions, rotary tables, masks), as transformers makes them.
 
-The model's own forward is run once on a few tokens, with small random tensors in place of the vocabulary and
-layers that only write down how they were called. That shows which tables and masks each layer gets, and what
+The model's own forward runs once on a few tokens, with small random tensors in place of the vocabulary and
+layers that only record how they were called. That shows which tables and masks each layer gets, and what
 embedding and head must give. It costs milliseconds whatever the model's size.
 
-What all layers of a model share for some rows: positions, rotary tables, masks.
-
-One fixed order of tensors per model: positions, then the outcome of every table call, then one mask per
+Tables have one fixed order per model: positions, then the outcome of every table call, then one mask per
 window. A mask that is not needed is an empty tensor, so that a compiled layer can tell by its shape.
 """
 
@@ -19,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gpubloom.engine.models.documents import document_starts, same_document
+from gpubloom.engine.models.document_mask import document_starts, same_document
 from gpubloom.engine.models.hugging_face.attention import Window, recorded_windows
 from gpubloom.engine.models.hugging_face.structure import Parts, family_of, quiet_transformers
 
@@ -111,7 +109,7 @@ class _Recorder:
     def run(self) -> Recording:
         self._give_small_weights()
         for layer in self._layers:
-            layer.forward = self._stand_in(layer.forward)
+            layer.forward = self._recording_placeholder(layer.forward)
         with torch.no_grad(), quiet_transformers(), recorded_windows(self._parts.implementation) as window_of:
             self._window_of = window_of
             for module in self._outer_modules():
@@ -174,10 +172,10 @@ class _Recorder:
         self._calls.append(TableCall(module, tuple(inputs[2:]), tuple(by_name.items())))
         self._made.append(tensors)
 
-    def _stand_in(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _recording_placeholder(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(forward)
 
-        def stand_in(*arguments: Any, **by_name: Any) -> Any:
+        def placeholder(*arguments: Any, **by_name: Any) -> Any:
             bound = signature.bind(*arguments, **by_name).arguments
             for parameter in signature.parameters.values():
                 if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -193,7 +191,7 @@ class _Recorder:
             self._outputs.append(y_BTD)
             return (y_BTD, None) if self._returns_tuple else y_BTD
 
-        return stand_in
+        return placeholder
 
     def _known(self, name: str, value: Any) -> Argument:
         window = self._window_of(value)

@@ -1,9 +1,8 @@
-"""Which tensors of a checkpoint a model's tensors are made of.
+"""The weights of a transformers model, made of a checkpoint's tensors or drawn at random.
 
 Checkpoints of one family differ: with or without the prefix of the base model, older names, experts one by
-one. transformers knows these differences; this asks it, and keeps the tensors themselves for later.
-
-First weights as a family's own rules draw them, written into tensors that somebody else owns.
+one. transformers knows these differences; this module asks it which tensors to read. First weights are drawn
+by the family's own rules into tensors that the caller owns.
 """
 
 import copy
@@ -18,6 +17,8 @@ from torch.overrides import TorchFunctionMode
 from gpubloom.engine.models.blocks import Weights
 
 Load = Callable[[str], Tensor]
+
+_DRAWING = (Tensor.normal_, Tensor.uniform_)
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,6 @@ def _combine(
         return tensor
 
     return combine
-
-
-_DRAWING = (Tensor.normal_, Tensor.uniform_)
 
 
 class _DrawFrom(TorchFunctionMode):

@@ -1,0 +1,238 @@
+"""AdamW on flat host arrays, split among threads: the C kernel in adamw.c, or the same arithmetic in torch.
+
+The C kernel is a Python function that works on a range and releases the interpreter lock meanwhile. Machines
+without a C compiler use torch operations: each rounds once, in the order of adamw.c, so masters and moments
+are the same bits.
+
+The result depends on neither the number of threads nor the split: no element depends on another. This module
+does not know which parameters an array holds: weight decay for matrices only is the caller's business.
+"""
+
+import ctypes
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpubloom.engine.optimizer.host.build import CannotBuild, load
+
+Kind = tuple[torch.dtype, torch.dtype | None]
+# Gradient and compute copy. Without a copy, weights are computed with the master itself.
+KINDS: tuple[Kind, ...] = (
+    (torch.float32, None),
+    (torch.bfloat16, None),
+    (torch.float16, None),
+    (torch.float32, torch.float32),
+    (torch.float32, torch.bfloat16),
+    (torch.float32, torch.float16),
+    (torch.bfloat16, torch.bfloat16),
+    (torch.float16, torch.float16),
+)
+# Large enough that starting a range costs nothing, small enough that threads end together.
+_LARGEST = 1 << 20
+_SMALLEST = 1 << 15
+# A cache line of the narrowest type, and of all others too.
+_ALIGNMENT = 64
+_PIECE = 1 << 15
+_SOURCE = Path(__file__).with_name("adamw.c")
+
+
+@dataclass(frozen=True)
+class AdamWStep:
+    """`updates` is t, counted from 1: the number of this update, not of those before it."""
+
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    updates: int
+
+
+class Constants(NamedTuple):
+    """In double; kernels round each to FP32 once. The order is that of `struct constants` in adamw.c."""
+
+    scale: float
+    beta1: float
+    rest1: float
+    beta2: float
+    rest2: float
+    decay: float
+    rate: float
+    root2: float
+    eps: float
+
+    @classmethod
+    def of(cls, step: AdamWStep, scale: float) -> "Constants":
+        if step.updates < 1:
+            raise ValueError(f"AdamW counts its updates from 1, but was given update {step.updates}.")
+        return cls(
+            scale=scale,
+            beta1=step.beta1,
+            rest1=1 - step.beta1,
+            beta2=step.beta2,
+            rest2=1 - step.beta2,
+            decay=1 - step.lr * step.weight_decay,
+            rate=step.lr / (1 - step.beta1**step.updates),
+            root2=math.sqrt(1 - step.beta2**step.updates),
+            eps=step.eps,
+        )
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Flat, contiguous, equally long, on the CPU, none the same memory as another.
+
+    But a copy may overwrite the gradient, if it is of the same type.
+    """
+
+    master: Tensor
+    first: Tensor
+    second: Tensor
+    gradient: Tensor
+    copy: Tensor | None
+
+    def __post_init__(self) -> None:
+        given = [tensor for tensor in self.tensors() if tensor is not None]
+        for tensor in given:
+            if tensor.device.type != "cpu" or tensor.ndim != 1 or not tensor.is_contiguous():
+                raise ValueError("The host AdamW takes flat, contiguous tensors in CPU memory only.")
+        if len({len(tensor) for tensor in given}) != 1:
+            raise ValueError(f"The host AdamW takes equal lengths, not {[len(tensor) for tensor in given]}.")
+        if {self.master.dtype, self.first.dtype, self.second.dtype} != {torch.float32}:
+            raise ValueError("The host AdamW takes FP32 masters and moments only.")
+        if self.kind not in KINDS:
+            raise ValueError(f"The host AdamW has no kernel for {kind_name(self.kind)}: gradient, copy.")
+        pointers = [self.master.data_ptr(), self.first.data_ptr(), self.second.data_ptr()]
+        pointers.append(self.gradient.data_ptr())
+        if self.copy is not None and not self._copy_overwrites_gradient(self.copy):
+            pointers.append(self.copy.data_ptr())
+        if len(self.master) > 0 and len(set(pointers)) != len(pointers):
+            raise ValueError(
+                "The host AdamW was given the same memory twice; a master needs no copy of itself."
+            )
+
+    def _copy_overwrites_gradient(self, copy: Tensor) -> bool:
+        return copy.dtype == self.gradient.dtype and copy.data_ptr() == self.gradient.data_ptr()
+
+    @property
+    def kind(self) -> Kind:
+        return self.gradient.dtype, None if self.copy is None else self.copy.dtype
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        return self.master, self.first, self.second, self.gradient, self.copy
+
+
+def kind_name(kind: Kind) -> str:
+    return "_".join(str(dtype).removeprefix("torch.") for dtype in kind if dtype is not None)
+
+
+def split(length: int, threads: int) -> Iterator[tuple[int, int]]:
+    """Equal ranges, in whole rounds of all threads, that begin on cache lines."""
+    rounds = -(-length // (threads * _LARGEST))
+    size = max(_SMALLEST, -(-length // max(1, threads * rounds)))
+    size = -(-size // _ALIGNMENT) * _ALIGNMENT
+    for start in range(0, length, size):
+        yield start, min(start + size, length)
+
+
+class TorchAdamW:
+    @torch.no_grad()
+    def __call__(self, arrays: Arrays, constants: Constants, start: int, end: int) -> None:
+        length = min(_PIECE, end - start)
+        gradient, scratch = torch.empty(length), torch.empty(length)
+        for begin in range(start, end, _PIECE):
+            here = slice(begin, min(begin + _PIECE, end))
+            size = here.stop - here.start
+            _update(arrays, constants, here, gradient[:size], scratch[:size])
+
+
+def _update(arrays: Arrays, constants: Constants, here: slice, g: Tensor, scratch: Tensor) -> None:
+    # torch's operations that take a factor fuse a product and a sum, so each step is an operation of its own.
+    p, m, v = arrays.master[here], arrays.first[here], arrays.second[here]
+    g.copy_(arrays.gradient[here]).mul_(constants.scale)
+    m.mul_(constants.beta1).add_(torch.mul(g, constants.rest1, out=scratch))
+    v.mul_(constants.beta2).add_(torch.mul(g, constants.rest2, out=scratch).mul_(g))
+    # torch's square root may be off by one unit in the last place; numpy's is rounded correctly.
+    with np.errstate(all="ignore"):
+        np.sqrt(v.detach().numpy(), out=scratch.numpy())
+    denominator = scratch.div_(constants.root2).add_(constants.eps)
+    p.mul_(constants.decay).sub_(torch.mul(m, constants.rate, out=g).div_(denominator))
+    if arrays.copy is not None:
+        arrays.copy[here].copy_(p)
+
+
+class _Constants(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_float) for name in Constants._fields]
+
+
+class NativeAdamW:
+    """Raises `CannotBuild` where there is no compiler."""
+
+    def __init__(self) -> None:
+        library = load(_SOURCE)
+        self._functions = {kind: library[f"adamw_{kind_name(kind)}"] for kind in KINDS}
+        for function in self._functions.values():
+            function.argtypes = [*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.POINTER(_Constants)]
+            function.restype = None
+
+    def __call__(self, arrays: Arrays, constants: Constants, start: int, end: int) -> None:
+        self._functions[arrays.kind](
+            *(_address(tensor, start) for tensor in arrays.tensors()), end - start, _Constants(*constants)
+        )
+
+
+def _address(tensor: torch.Tensor | None, start: int) -> int | None:
+    return None if tensor is None else tensor.data_ptr() + start * tensor.element_size()
+
+
+class _Kernel(Protocol):
+    def __call__(self, arrays: Arrays, constants: Constants, start: int, end: int) -> None: ...
+
+
+class HostAdamW:
+    """`description` says what computes, and why if it is not the C kernel: announce it."""
+
+    description: str
+
+    def __init__(self, threads: int) -> None:
+        if threads < 1:
+            raise ValueError(f"The host AdamW needs at least one thread, not {threads}.")
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="host-adamw")
+        self._kernel: _Kernel
+        counted = f"{threads} thread{'s' if threads > 1 else ''}"
+        try:
+            self._kernel = NativeAdamW()
+            self.description = f"C, {counted}"
+        except CannotBuild as reason:
+            self._kernel = TorchAdamW()
+            self.description = f"torch ({reason}), {counted}"
+
+    def update(
+        self,
+        master: Tensor,
+        first: Tensor,
+        second: Tensor,
+        gradient: Tensor,
+        copy: Tensor | None,
+        step: AdamWStep,
+        scale: float,
+    ) -> None:
+        """One update in place, from any thread; returns when it is done. `scale` multiplies the gradient."""
+        arrays = Arrays(master, first, second, gradient, copy)
+        constants = Constants.of(step, scale)
+        ranges = list(split(len(master), self._threads))
+        if len(ranges) <= 1:
+            for start, end in ranges:
+                self._kernel(arrays, constants, start, end)
+            return
+        parts = [self._pool.submit(self._kernel, arrays, constants, start, end) for start, end in ranges]
+        for part in parts:
+            part.result()

@@ -1,0 +1,72 @@
+"""The files of a run's data: which files a path means, about how many tokens they hold, and the demo's files.
+
+Looks at names and sizes only.
+"""
+
+import glob
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpubloom.plan.config import DataConfig
+
+# English and code under a BPE of a few thousand tokens; only used to predict how long a run takes.
+_BYTES_PER_BPE_TOKEN = 3.5
+# The same of text in a compressed table.
+_BYTES_PER_PACKED_TOKEN = 1.5
+
+
+def find_files(path: str) -> list[Path]:
+    """The files behind a file, folder or glob, sorted by name; hidden files and folders are left out."""
+    root = Path(path).expanduser()
+    if root.is_file():
+        return [root]
+    if root.is_dir():
+        return sorted(file for file in root.rglob("*") if file.is_file() and not _hidden(file, root))
+    if any(character in path for character in "*?["):
+        matches = (Path(match) for match in glob.glob(str(root), recursive=True))  # noqa: PTH207 - a pattern may be absolute
+        if files := sorted(match for match in matches if match.is_file()):
+            return files
+        raise ValueError(f"No file matches {path}.")
+    raise ValueError(f"There is no file or folder {path}.")
+
+
+def estimate_tokens(data: DataConfig) -> int | None:
+    """Training tokens of one epoch, roughly; None without a path."""
+    if data.train_path is None:
+        return None
+    files = find_files(data.train_path)
+    # Said before a process with torch is started to find it out.
+    if not any(file.stat().st_size for file in files):
+        raise ValueError(f"{data.train_path} is empty: there is nothing to train on.")
+    tokens = 0.0
+    for file in files:
+        size = file.stat().st_size
+        if data.kind == "examples":
+            tokens += size / (_BYTES_PER_PACKED_TOKEN if file.suffix == ".parquet" else _BYTES_PER_BPE_TOKEN)
+        elif file.suffix == ".bin":
+            tokens += size / {"uint16": 2, "uint32": 4}[data.token_dtype]
+        else:
+            tokens += size if data.tokenizer.kind == "bytes" else size / _BYTES_PER_BPE_TOKEN
+    return int(tokens if data.eval_path else tokens * (1 - data.eval_fraction))
+
+
+def _hidden(file: Path, root: Path) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in file.relative_to(root).parts)
+
+
+def demo_fields(said: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Fields of a TrainConfig: about a minute on two free CPU cores, on Python's own sources.
+
+    Rate and batch suit the small model of the demo; what is said about a model or a method has its own.
+    """
+    fields: dict[str, Any] = {
+        "name": "demo",
+        "max_steps": 450,
+        "eval": {"every_steps": 100},
+        "data": {"train_path": str(Path(sysconfig.get_path("stdlib")) / "*.py")},
+    }
+    if said.get("model") or said.get("method"):
+        return fields
+    return {**fields, "batch_size": 16, "learning_rate": 3e-3}

@@ -1,0 +1,95 @@
+"""Validation of configs: the base class of all parts, and errors as one sentence a person can act on."""
+
+import difflib
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel, to_snake
+
+from gpubloom.plan import limits
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+_LIMITS: dict[str, int] = {name: value for name, value in vars(limits).items() if name.startswith("MAX_")}
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        protected_namespaces=(),
+        allow_inf_nan=False,
+        alias_generator=AliasGenerator(validation_alias=lambda name: AliasChoices(name, to_camel(name))),
+    )
+
+    @classmethod
+    def own_names(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields with their names in snake_case, at every depth; what is not known stays as it is.
+
+        Without it, fields of two spellings could not be merged. A field that is given in both keeps its
+        second name, under which validation refuses it.
+        """
+        aliases = {to_camel(name): name for name in cls.model_fields}
+        renamed: dict[str, Any] = {}
+        for name, value in fields.items():
+            own = aliases.get(name, name)
+            known = cls.model_fields.get(own)
+            part = None if known is None else known.annotation
+            if isinstance(value, Mapping) and isinstance(part, type) and issubclass(part, Part):
+                value = part.own_names(value)
+            renamed[name if own != name and own in fields else own] = value
+        return renamed
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """All problems of a config in one sentence, field by field."""
+    return (
+        "; ".join(
+            _one(problem, model) for problem in typing.cast(list[dict[str, typing.Any]], error.errors())
+        )
+        + "."
+    )
+
+
+def _one(problem: dict[str, typing.Any], model: type[BaseModel]) -> str:
+    location = problem["loc"]
+    field = ".".join(str(part) for part in location)
+    given, context = problem["input"], problem.get("ctx", {})
+    match problem["type"]:
+        case "extra_forbidden":
+            known = _fields(model, location[:-1])
+            close = difflib.get_close_matches(str(location[-1]), known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            return f"unknown field {field} ({hint})"
+        case "less_than_equal":
+            limit = context["le"]
+            return f"{field} {given!r} is above the limit of {limit:,}{_limit_name(str(location[-1]), limit)}"
+        case "greater_than_equal":
+            return f"{field} {given!r} is below the least possible value, {context['ge']:,}"
+        case "value_error":
+            message = str(context["error"]).rstrip(".")
+            return f"{field}: {message}" if field else message
+        case _:
+            message = problem["msg"][0].lower() + problem["msg"][1:]
+            return f"{field} {given!r}: {message}"
+
+
+def _fields(model: type[BaseModel], location: tuple[object, ...]) -> list[str]:
+    """The field names at a place in a nested model."""
+    for part in location:
+        info = model.model_fields.get(str(part))
+        if info is None or not (isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)):
+            return []
+        model = info.annotation
+    return list(model.model_fields)
+
+
+def _limit_name(field: str, limit: float) -> str:
+    """Several limits may share a value; the one that sounds like the field is meant."""
+    names = [name for name, value in _LIMITS.items() if value == limit]
+    if not names:
+        return ""
+    spelled = "MAX_" + to_snake(field).upper()
+    return f" ({max(names, key=lambda name: difflib.SequenceMatcher(None, name, spelled).ratio())})"
