@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +13,15 @@ from structlog.testing import capture_logs
 
 from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.db.database import Database
+from gpubloom.traincard.retry import RetryPolicy
 from gpubloom.worker import follower, loop, retries
-from gpubloom.worker.retries import DatabaseUnavailable, RetryingCalls, persist
+from gpubloom.worker.retries import DatabaseUnavailable, persist
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
 log = structlog.get_logger("test")
 # Nothing listens there.
 AWAY = "postgresql+psycopg://nobody@127.0.0.1:1/nothing?connect_timeout=2"
-
-Retry = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
-
-
-async def insist(work: Callable[[], Awaitable[Any]]) -> Any:
-    calls = RetryingCalls("test", log)
-    try:
-        return await calls.insist(work)
-    finally:
-        calls.close()
-
-
-@pytest.fixture(params=[insist, lambda work: persist(work, log)], ids=["insist", "persist"])
-def retry(request: pytest.FixtureRequest) -> Retry:
-    chosen: Retry = request.param
-    return chosen
 
 
 @pytest.mark.parametrize(
@@ -48,7 +32,7 @@ def retry(request: pytest.FixtureRequest) -> Retry:
         "INSERT INTO workers (id, name) VALUES (NULL, NULL)",
     ],
 )
-def test_a_wrong_statement_is_not_tried_again(database_url: str, retry: Retry, statement: str) -> None:
+def test_a_wrong_statement_is_not_tried_again(database_url: str, statement: str) -> None:
     tries = 0
 
     async def scenario() -> None:
@@ -62,7 +46,7 @@ def test_a_wrong_statement_is_not_tried_again(database_url: str, retry: Retry, s
 
         try:
             async with asyncio.timeout(30):
-                await retry(work)
+                await persist(work, log)
         finally:
             await database.close()
 
@@ -80,19 +64,15 @@ async def _ask(address: str) -> Any:
         await database.close()
 
 
-def test_a_database_that_is_away_is_asked_again(database_url: str, retry: Retry) -> None:
+def test_a_database_that_is_away_is_asked_again(database_url: str) -> None:
     addresses = [AWAY, database_url]
-    assert asyncio.run(_value(retry(lambda: _ask(addresses.pop(0))))) == 1
+    assert asyncio.run(persist(lambda: _ask(addresses.pop(0)), log)) == 1
 
 
-async def _value(work: Awaitable[Any]) -> Any:
-    return await work
-
-
-def test_a_database_that_stays_away_is_given_up(retry: Retry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "LONGEST_OUTAGE_SECONDS", 0.0)
+def test_a_database_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "DATABASE_OUTAGE", RetryPolicy(0.1, 0.1, max_seconds=0.0))
     with pytest.raises(DatabaseUnavailable, match="did not answer"):
-        asyncio.run(_value(retry(lambda: _ask(AWAY))))
+        asyncio.run(persist(lambda: _ask(AWAY), log))
 
 
 def test_an_outage_at_the_start_of_an_attempt_does_not_fail_the_job(

@@ -1,7 +1,7 @@
-"""Receives a run from a bucket: parcels, in the order of their numbers, into a local run directory.
+"""Receive a run from a bucket: upload batches, in the order of their numbers, into a local run directory.
 
 What was applied is recorded entry by entry, so a receiver can be killed anywhere and another one goes on. A
-parcel is deleted once it is applied. Silence is counted only while the bucket answers.
+batch is deleted once it is applied. Silence is counted only while the bucket answers.
 """
 
 import json
@@ -29,7 +29,7 @@ ArrivalState = Literal["waiting", "running", "ended", "vanished"]
 
 
 class DamagedBatchError(Exception):
-    """A parcel is not what an agent sent. It is neither applied nor deleted; a sentence says why."""
+    """A batch is not what an agent sent. It is neither applied nor deleted; a sentence says why."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class Receiver:
         self._silent = 0.0
 
     def once(self) -> Arrival:
-        """Applies what has come and answers it. StorageError: the bucket is away. DamagedParcelError."""
+        """Apply what has arrived. StorageError: the bucket is away. DamagedBatchError: a batch is damaged."""
         try:
             return self._once()
         except StorageError:
-            # Nobody could be heard meanwhile: afterwards the agent gets its whole promise again.
+            # Nothing could arrive meanwhile: afterwards the agent gets its whole promise again.
             self._answered_at = None
             raise
 
@@ -105,14 +105,14 @@ class Receiver:
         return self._arrival(news)
 
     def _tell(self) -> None:
-        """Takes what the run is told to the bucket, if it is newer than what was taken there before."""
+        """Upload control.json, if it is newer than what was uploaded before."""
         control = read_json_object(RunFiles(self._run_dir).control)
         if control is not None and control.get("version") != self._told:
             self._store.put(self._layout.control, json.dumps(control).encode())
             self._told = control.get("version")
 
     def _fetch(self, name: str, size: int) -> bytes | None:
-        """None: some buckets list an object a moment before all of it can be read; the next look finds it."""
+        """None: some buckets list an object a moment before it can be read; the next call reads it."""
         if size > _LARGEST_BATCH:
             raise DamagedBatchError(f"{name} has {size} bytes, which no agent sends.")
         content = self._store.get(name)

@@ -1,6 +1,4 @@
-"""What is wrong with a run that a worker follows: TrainCard's own findings, looked for every few seconds.
-
-Follows one job as long as this worker holds its lease: starts it, reads it, steers it, ends it.
+"""Follow one job as long as this worker holds its lease: start it, read its events, pass on commands, end it.
 
 Every loop does the same few things in the same order, so it does not matter where an earlier worker stopped.
 """
@@ -32,9 +30,10 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
 from gpubloom.traincard.beneath import is_file_beneath
+from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
+from gpubloom.worker.launcher import LaunchFailed
 from gpubloom.worker.lost_machines import stop_lost_run
-from gpubloom.worker.remote_provider import NotStarted
 from gpubloom.worker.retries import is_outage, persist
 from gpubloom.worker.run_directory import (
     last_output_line,
@@ -74,7 +73,7 @@ class RunWatch:
 log = structlog.get_logger("bloom.worker")
 
 LOOP_SECONDS = 0.2
-SUBMIT_TRIES = 5
+SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)
 _BATCH_BYTES = 1 << 20
 
 Result = TypeVar("Result")
@@ -162,8 +161,8 @@ class Follower:
     async def _status(self) -> AgentStatus:
         try:
             return await self._provider.status(self._run_dir, self._job.attempt)
-        except NotStarted as refusal:
-            await self._end(refusal.kind, str(refusal))
+        except LaunchFailed as failure:
+            await self._end(failure.kind, str(failure))
 
     async def _is_to_start(self) -> bool:
         status = await self._status()
@@ -212,22 +211,27 @@ class Follower:
         await self._persist(started)
 
     async def _submit(self, spec: JobSpec, reservation: Reservation) -> None:
-        """Some refusals pass by themselves: an earlier agent that takes a moment to be gone."""
-        for tries_left in reversed(range(SUBMIT_TRIES)):
+        """Start the agent. Some refusals pass by themselves: an earlier agent takes a moment to end."""
+
+        async def submit() -> None:
             submitting = asyncio.ensure_future(self._provider.submit(spec, reservation))
             try:
                 await self._meanwhile(submitting)
-            except ProviderError as problem:
-                if not tries_left or fault_of(problem) is not None:
-                    await self._refuse(problem)
-                self.log.warning("the agent could not be started, trying again", reason=str(problem))
-                await asyncio.sleep(1)
+            except ProviderError:
+                raise
             except BaseException:
                 # The agent is being started right now: its devices stay reserved until it has them.
                 await asyncio.wait({submitting})
                 raise
-            else:
-                return
+
+        async def wait(problem: Exception, pause: float) -> None:
+            self.log.warning("the agent could not be started, trying again", reason=str(problem))
+            await asyncio.sleep(pause)
+
+        try:
+            await retry_async(submit, SUBMIT_RETRIES, is_transient=_may_start_later, wait=wait)
+        except ProviderError as problem:
+            await self._refuse(problem)
 
     async def _hub_token(self) -> str | None:
         """The owner's token, for a task that pushes to a hub; it is nowhere but in a file of the task."""
@@ -525,6 +529,10 @@ class Follower:
 
     async def _persist(self, work: Callable[[], Awaitable[Result]]) -> Result:
         return await persist(work, self.log)
+
+
+def _may_start_later(problem: Exception) -> bool:
+    return isinstance(problem, ProviderError) and fault_of(problem) is None
 
 
 def _fault_said(

@@ -1,17 +1,10 @@
-"""A training's data and model as part of its run directory, so that they travel with it.
+"""Prepare the run directory of a job for an attempt, and read what the attempt left. Plain file work.
 
-Files are linked where that is possible, not copied. What comes back from another machine can never be
-written to them (`storage.applying`), so the originals stay as they are.
-
-Makes a job's run directory ready for an attempt, and reads its last line of output. Plain file work.
-
-Makes a script's run directory ready for an attempt: its data, how it goes on, and the walls around it.
-
-The person's files lie in `work` since the job was made. What the script saves there is what it goes on from.
-
-Makes a task's directory ready for an attempt, and reads its answer. Plain file work.
-
-From a job's row to what an agent runs, whatever kind of job it is. Plain file work.
+A job is a training, a script or a task; `prepare_attempt` returns what the agent runs for any of them. The
+data and the model of a training on a rented instance are linked into `inputs`, so that they are uploaded
+with the run directory; what comes back from the instance is never written to them (`storage.applying`). The
+files of a script lie in `work` since the job was made, and what the script saves there is what it resumes
+from.
 """
 
 import json

@@ -1,8 +1,6 @@
-"""Looks through a script's folder without getting lost in it: it may hold a dataset of a million files.
+"""What a script writes into its folder: TensorBoard event files, and files that look like checkpoints.
 
-The script's own TensorBoard files, read as they grow.
-
-Checkpoints that a script wrote by itself: files and folders that look like one.
+The folder may hold a dataset of a million files, so the search is limited in depth and in number.
 """
 
 import io

@@ -1,12 +1,7 @@
-"""Bytes of output to lines that can be read.
+"""Follow the output of a script that has no Reporter: split it into lines, parse them, record what they say.
 
-Bars rewrite theirs with \r, terminals are sent colours, launchers put the rank in front.
-
-Whether a script reports by itself: then nobody else may speak for it.
-
-A thread beside the output pump: takes what was printed, reads it, records what it says.
-
-The pump only appends to a bounded buffer. Whatever goes wrong here ends here; the run never notices.
+The thread that pumps the output only appends to a bounded buffer; everything else happens on a thread of its
+own, and no failure here reaches the run. A script that reports by itself is left alone.
 """
 
 import ast

@@ -1,12 +1,8 @@
-"""Where a run is, from what its lines say one after the other.
+"""From parsed lines to the events of an attempt: `Course` works out the step, `Recorder` writes.
 
-Bars begin anew with every epoch; lines of numbers often do not say their step. Here both become one course:
-a step that grows, a total where it can be known.
-
-Writes what the agent read as events of the attempt.
-
-One writer per run: it holds the trainer's lock as a follower does, and gives it up as soon as a Reporter of
-the script asks for it.
+Progress bars start again with every epoch, and lines with numbers often do not say their step; both become
+a step that grows, and a total where it can be known. A run has one writer: the recorder holds the trainer's
+lock as a follower does, and gives it up as soon as a Reporter of the script asks for it.
 """
 
 from collections.abc import Mapping

@@ -38,7 +38,7 @@ class Link(Protocol):
 
 
 class HttpLink:
-    """Away, Refused or DamagedError when a request fails."""
+    """Unavailable, Rejected or DamagedError when a request fails."""
 
     def __init__(self, seconds: float = _SECONDS) -> None:
         self._seconds = seconds
