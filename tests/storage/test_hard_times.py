@@ -23,8 +23,8 @@ from gpubloom.storage import (
     Store,
     send_bundle,
 )
-from gpubloom.storage.applying import RefusedEntryError, RunFolder
 from gpubloom.storage.layout import JobLayout
+from gpubloom.traincard.sync.apply import RefusedEntryError, RunFolder
 from tests.storage.instances import content
 from tests.traincard_mirror.conftest import KEY, S3Server
 

@@ -16,7 +16,7 @@ from gpubloom.agent.remote.start import Start, StoredFile
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import REACH_LIFE_SECONDS, Mailbox
 from gpubloom.storage.store import Store
-from gpubloom.traincard.mirror.contents import files_of
+from gpubloom.traincard.sync.files import list_files
 
 # There is a control.json from the beginning: without the right to list, a bucket answers for a missing object
 # as for a forbidden one.
@@ -110,7 +110,7 @@ def send_bundle(
         if bundle.wheel is not None:
             sources.append(("wheel", bundle.wheel.name, bundle.wheel))
         # What a mirror leaves out, locks and the agent's folder, means nothing on another machine either.
-        sources += [("run", name, bundle.folder / name) for name in sorted(files_of(bundle.folder))]
+        sources += [("run", name, bundle.folder / name) for name in sorted(list_files(bundle.folder))]
         for role, name, path in sources:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()

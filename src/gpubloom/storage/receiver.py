@@ -13,12 +13,12 @@ from typing import Literal
 
 from gpubloom.agent import AgentFiles, ExitRecord
 from gpubloom.agent.remote.upload_batch import UploadBatch
-from gpubloom.storage.applying import TRAINING_PATHS, AcceptedPaths, RefusedEntryError, RunFolder
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import Mailbox
 from gpubloom.storage.store import StorageError, Store
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
 from gpubloom.traincard.layout import RunFiles
+from gpubloom.traincard.sync.apply import TRAINING_PATHS, AcceptedPaths, RefusedEntryError, RunFolder
 
 # An agent packs 16 MB and a header.
 _LARGEST_BATCH = 128 << 20
@@ -64,7 +64,8 @@ class Receiver:
         self._store, self._layout = store, JobLayout(job_id, attempt)
         self._run_dir, self._clock = run_dir, clock
         self._mailbox = mailbox or Mailbox(store, self._layout)
-        self._folder = RunFolder(run_dir, accepted, attempt)
+        exit_record = f"agent/{AgentFiles(run_dir).exit(attempt).name}"
+        self._folder = RunFolder(run_dir, accepted.including([exit_record]))
         self._record = self._folder.arriving / f"received-{attempt}.json"
         kept = read_json_object(self._record) or {}
         self._applied: int = kept.get("applied", 0)

@@ -25,8 +25,8 @@ from gpubloom.server.rentals.keys import MachineKey
 from gpubloom.server.rentals.tables import Rental
 from gpubloom.server.settings import Settings
 from gpubloom.storage import StorageError, Store
-from gpubloom.storage.applying import ARRIVING
 from gpubloom.storage.layout import JobLayout
+from gpubloom.traincard.sync.apply import ARRIVING
 from gpubloom.worker.spending import Spending
 
 log = structlog.get_logger("bloom.worker")

@@ -20,9 +20,9 @@ from gpubloom.server.jobs.lease import LeaseLost
 from gpubloom.server.jobs.script_files import read_brought
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.storage import Arrival, DamagedBatchError, Receiver, StorageError
-from gpubloom.storage.applying import SCRIPT_PATHS, TRAINING_PATHS, AcceptedPaths
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.retry import RetryPolicy, retry_async
+from gpubloom.traincard.sync.apply import SCRIPT_PATHS, TRAINING_PATHS, AcceptedPaths
 from gpubloom.worker.disk import fault_of
 from gpubloom.worker.launcher import LaunchCancelled, LaunchFailed, launch, longest_run
 from gpubloom.worker.remote_attempt import RemoteAttempt

@@ -2,9 +2,9 @@
 
 A job is a training, a script or a task; `prepare_attempt` returns what the agent runs for any of them. The
 data and the model of a training on a rented instance are linked into `inputs`, so that they are uploaded
-with the run directory; what comes back from the instance is never written to them (`storage.applying`). The
-files of a script lie in `work` since the job was made, and what the script saves there is what it resumes
-from.
+with the run directory; what comes back from the instance is never written to them (`traincard.sync.apply`).
+The files of a script lie in `work` since the job was made, and what the script saves there is what it
+resumes from.
 """
 
 import json
@@ -32,9 +32,9 @@ from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.script_files import note_brought, read_brought, was_brought
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.playground.endpoint import SERVE_FILE
-from gpubloom.storage.applying import has_received
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.atomic_write import replace_file
+from gpubloom.traincard.sync.apply import has_received
 
 INPUTS = "inputs"
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpubloom.plan import TrainConfig, find_files
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.storage.applying import RefusedEntryError, RunFolder
+from gpubloom.traincard.sync.apply import RefusedEntryError, RunFolder
 from gpubloom.worker.run_directory import stage_inputs
 from tests.worker.remote.renter import Renter
 

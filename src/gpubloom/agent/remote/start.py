@@ -15,6 +15,7 @@ from gpubloom.agent.remote.link import DamagedError, Link, Unavailable
 from gpubloom.agent.spec import JobSpec
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
 from gpubloom.traincard.retry import RetryPolicy, retry
+from gpubloom.traincard.sync.files import is_inside
 
 logger = logging.getLogger("bloom-agent")
 
@@ -154,7 +155,6 @@ def _fetch(link: Link, file: StoredFile, target: Path, sleep: Callable[[float], 
 
 
 def _inside(folder: Path, name: str) -> Path:
-    parts = PurePosixPath(name)
-    if parts.is_absolute() or ".." in parts.parts or "\\" in name:
+    if not is_inside(name):
         raise ValueError(f"The bundle names {name!r}, which would lie outside of the run directory.")
     return folder / name

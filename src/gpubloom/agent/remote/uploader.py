@@ -18,13 +18,13 @@ from types import FrameType
 from gpubloom.agent.file_lock import hold, is_held
 from gpubloom.agent.files import AgentFiles
 from gpubloom.agent.remote.control_handler import ControlHandler
-from gpubloom.agent.remote.delta import DeltaBuilder
 from gpubloom.agent.remote.link import DamagedError, HttpLink, Link, Rejected, Unavailable
 from gpubloom.agent.remote.outbox import NoSlot, Outbox
 from gpubloom.agent.remote.start import Folders, Start, prepare
 from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.traincard.atomic_write import read_json_object
 from gpubloom.traincard.retry import RetryPolicy
+from gpubloom.traincard.sync.delta import DeltaBuilder
 
 logger = logging.getLogger("bloom-agent")
 

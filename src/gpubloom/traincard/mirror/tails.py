@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import IO
 
-from gpubloom.traincard.mirror.contents import GROWTH
 from gpubloom.traincard.mirror.store import Bucket
 from gpubloom.traincard.stream import parse_start
 
+# Where the bucket keeps what a tail grew by.
+GROWTH = "traincard/growth/"
 _SMALL_BYTES = 256 << 10
 _MOST_PIECES = 500
 
