@@ -9,7 +9,7 @@ The NVIDIA GPUs that this process may use, numbered as its framework numbers the
 import contextlib
 import ctypes
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -123,14 +123,8 @@ class Gpus:
     def _visible(self, every: list[Any], wanted: str | None) -> list[Any]:
         if wanted is None:
             return every
-        by_uuid = {_text(self._nvml.nvmlDeviceGetUUID(handle)): handle for handle in every}
-        found = []
-        for word in (word.strip() for word in wanted.split(",")):
-            if word.isdecimal() and int(word) < len(every):
-                found.append(every[int(word)])
-            elif word:
-                found.extend(handle for uuid, handle in by_uuid.items() if uuid.startswith(word))
-        return found
+        uuids = [_text(self._nvml.nvmlDeviceGetUUID(handle)) for handle in every]
+        return [every[index] for index in visible_devices(uuids, wanted)]
 
     def facts(self) -> dict[str, str | float]:
         """What does not change while a run lasts, for `describe`: names, highest clocks, limits."""
@@ -190,3 +184,22 @@ def _load() -> Any:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+def visible_devices(uuids: Sequence[str], visible: str | None) -> list[int]:
+    """The indices of the GPUs that CUDA shows for a value of CUDA_VISIBLE_DEVICES; None: all of them.
+
+    An entry is an index or the beginning of a UUID. CUDA ignores everything after the first invalid entry.
+    """
+    if visible is None:
+        return list(range(len(uuids)))
+    chosen: list[int] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if entry.isdecimal() and int(entry) < len(uuids):
+            chosen.append(int(entry))
+            continue
+        matching = [index for index, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]
+        if len(matching) != 1:
+            break
+        chosen += matching
+    return chosen

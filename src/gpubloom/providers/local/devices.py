@@ -1,10 +1,10 @@
 """The devices of this machine: each GPU, and two slots for jobs that use none.
 
-The second slot is for small work beside a long one: without it, talking to a model would have to wait for the
+The second slot is for small jobs during a long one: without it, a chat with a model would have to wait for the
 end of a training.
 
-A device is a file under `<home>/devices`. Who holds the file (a `flock`, handed on to the agent) has the
-device, so any number of workers can share a machine and none gives a GPU away twice.
+A device is a file under `<home>/devices`. Whoever holds its lock (a `flock`, inherited by the agent) has the
+device, so any number of workers can share a machine, and no GPU is assigned twice.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from pathlib import Path
 from gpubloom.agent.file_lock import hold
 from gpubloom.plan.hardware import opened_nvml
 from gpubloom.providers.base import ProviderError, Reservation
+from gpubloom.traincard.gpus import visible_devices
 
 CPU = "cpu"
 CPU_SIDE_SLOT = "cpu-beside"
@@ -28,7 +29,7 @@ class Devices:
         self.gpus = tuple(find_gpus() if find_gpus else find_visible_gpus(os.environ))
 
     def reserve(self, gpus: int, *, side_slot: bool = False) -> Reservation | None:
-        """That many GPUs, or a CPU slot for 0, the second one `beside`; None when taken. Does not wait."""
+        """That many GPUs, or a CPU slot for 0 (`side_slot`: the second one); None when taken. Does not wait."""
         if gpus > len(self.gpus):
             there = f"{len(self.gpus)} GPU{'' if len(self.gpus) == 1 else 's'}" if self.gpus else "no GPU"
             raise ProviderError(
@@ -81,20 +82,4 @@ def find_visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
             return ()
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         every = tuple(str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles)
-    return choose_visible(every, environment.get("CUDA_VISIBLE_DEVICES"))
-
-
-def choose_visible(every: Sequence[str], visible: str | None) -> tuple[str, ...]:
-    """What CUDA would see: numbers or beginnings of UUIDs, up to the first one that is not there."""
-    if visible is None:
-        return tuple(every)
-    chosen: list[str] = []
-    for entry in (part.strip() for part in visible.split(",")):
-        if entry.isdecimal() and int(entry) < len(every):
-            chosen.append(every[int(entry)])
-            continue
-        matching = [name for name in every if entry and name.startswith(entry)]
-        if len(matching) != 1:
-            break
-        chosen += matching
-    return tuple(chosen)
+    return tuple(every[index] for index in visible_devices(every, environment.get("CUDA_VISIBLE_DEVICES")))
