@@ -36,7 +36,6 @@ class Capabilities:
     """What differs between places. `runs_unattended`: without somebody who opens a page there."""
 
     runs_unattended: Capability
-    console_logs: Capability
     live_prices: Capability
     several_gpus: Capability
     several_nodes: Capability
@@ -107,14 +106,6 @@ class Instance:
     page: str | None = None
 
 
-@dataclass(frozen=True)
-class LogChunk:
-    """What a service's own console said after `cursor`; the next call takes the new one."""
-
-    text: str
-    cursor: str
-
-
 class CloudProvider(Protocol):
     """A service. One object per person and per set of credentials; every method raises Fault."""
 
@@ -133,8 +124,6 @@ class CloudProvider(Protocol):
 
     async def status(self, instance_id: str) -> Instance:
         """What became of it. A machine that the service does not know any more is `ended`."""
-
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk: ...
 
     async def cancel(self, instance_id: str) -> None:
         """Ends it and its bill. What has ended already is no fault."""

@@ -41,7 +41,6 @@ class Arrival:
     state: ArrivalState
     applied: int
     news: int
-    silent_seconds: float
     exit: ExitRecord | None
     differences: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -183,7 +182,6 @@ class Receiver:
             state,
             self._applied,
             news,
-            self._silent,
             record,
             tuple(self._differences),
             tuple(sorted(self._folder.left_out)),

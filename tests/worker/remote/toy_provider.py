@@ -19,7 +19,6 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
-    LogChunk,
 )
 from gpubloom.providers.registry import ProviderSpec
 from tests.providers.services.machine import Machine
@@ -139,9 +138,6 @@ class ToyProvider:
     async def status(self, instance_id: str) -> Instance:
         self._call("status")
         return self._instance(instance_id)
-
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        return LogChunk(self._service.rented[instance_id].machine.text, "")
 
     async def cancel(self, instance_id: str) -> None:
         self._call("cancel")

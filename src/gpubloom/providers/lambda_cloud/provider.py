@@ -21,7 +21,6 @@ from gpubloom.providers.cloud import (
     FaultKind,
     Instance,
     Launch,
-    LogChunk,
     first_with_room,
     look_for,
 )
@@ -63,7 +62,6 @@ _CODES: dict[str, FaultKind] = {
 
 CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(False, "Lambda has no console to read; what the job prints comes by the bucket."),
     live_prices=Capability(True),
     several_gpus=Capability(True),
     several_nodes=Capability(False, "Each machine is rented alone; they are not joined for one job."),
@@ -121,10 +119,6 @@ class LambdaCloud:
                 raise
             return Instance(instance_id, "", "ended", "Lambda does not know the machine any more.")
         return _instance(answer.data)
-
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        """Always empty: see `capabilities.console_logs`."""
-        return LogChunk("", cursor)
 
     async def cancel(self, instance_id: str) -> None:
         body = {"instance_ids": [instance_id]}

@@ -1,6 +1,6 @@
 """The devices of this machine: each GPU, and two slots for jobs that use none.
 
-The second slot is for small jobs during a long one: without it, a chat with a model would have to wait for the
+The second slot is for small jobs during a long one: without it, a chat with a model would wait for the
 end of a training.
 
 A device is a file under `<home>/devices`. Whoever holds its lock (a `flock`, inherited by the agent) has the
@@ -29,7 +29,7 @@ class Devices:
         self.gpus = tuple(find_gpus() if find_gpus else find_visible_gpus(os.environ))
 
     def reserve(self, gpus: int, *, side_slot: bool = False) -> Reservation | None:
-        """That many GPUs, or a CPU slot for 0 (`side_slot`: the second one); None when taken. Does not wait."""
+        """That many GPUs, or a CPU slot for 0 (`side_slot`: the second one); None when taken."""
         if gpus > len(self.gpus):
             there = f"{len(self.gpus)} GPU{'' if len(self.gpus) == 1 else 's'}" if self.gpus else "no GPU"
             raise ProviderError(

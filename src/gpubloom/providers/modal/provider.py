@@ -21,7 +21,6 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
-    LogChunk,
 )
 from gpubloom.providers.modal.connection import (
     ModalConnection,
@@ -30,7 +29,6 @@ from gpubloom.providers.modal.connection import (
     give_up,
     raised_by_calls,
 )
-from gpubloom.providers.modal.logs import read_logs
 from gpubloom.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:
@@ -66,7 +64,6 @@ _PYTHONS = ((3, 11), (3, 12), (3, 13))
 
 _CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(True),
     live_prices=Capability(False, "Modal publishes its rates on a page only; the shipped table has them."),
     several_gpus=Capability(True),
     several_nodes=Capability(False, "A sandbox is one container on one machine."),
@@ -187,9 +184,6 @@ class ModalProvider:
                 raise
             detail = "Modal does not know this sandbox any more."
             return Instance(instance_id, self._keys.get(instance_id, ""), "ended", detail)
-
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        return await read_logs(self._modal, instance_id, cursor)
 
     async def cancel(self, instance_id: str) -> None:
         import modal

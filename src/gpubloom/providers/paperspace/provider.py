@@ -20,7 +20,6 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
-    LogChunk,
     first_with_room,
     look_for,
 )
@@ -50,9 +49,6 @@ _SCRIPT_MAY_WAIT = timedelta(hours=1)
 
 CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(
-        False, "Paperspace has no console to read; what the job prints comes by the bucket."
-    ),
     live_prices=Capability(False, "Paperspace tells the price of a machine only once it is rented."),
     several_gpus=Capability(True),
     several_nodes=Capability(False, "Each machine is rented alone; they are not joined for one job."),
@@ -133,10 +129,6 @@ class Paperspace:
             return found
         reason = failed[0].error or "it does not say why"
         return replace(found, state="lost", detail=f"Paperspace could not start the machine: {reason}.")
-
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        """Always empty: see `capabilities.console_logs`."""
-        return LogChunk("", cursor)
 
     async def cancel(self, instance_id: str) -> None:
         machine = await self._api.machine(instance_id)

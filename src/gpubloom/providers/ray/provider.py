@@ -28,7 +28,6 @@ from gpubloom.providers.cloud import (
     Instance,
     InstanceState,
     Launch,
-    LogChunk,
 )
 from gpubloom.providers.registry import ProviderSpec
 
@@ -57,7 +56,6 @@ _RAY_NAMES = {"A10": "A10G", "A100 40GB": "A100-40G", "A100 80GB": "A100-80G"}
 
 _CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(True),
     live_prices=Capability(False, "The cluster is yours: what its machines cost, Ray does not know."),
     several_gpus=Capability(True),
     several_nodes=Capability(False, "A job of Ray Jobs starts on one node; bloom train --ray uses several."),
@@ -153,11 +151,6 @@ class RayProvider:
     async def status(self, instance_id: str) -> Instance:
         found = await self._find(instance_id)
         return found or Instance(instance_id, instance_id, "ended", "The cluster does not know this job.")
-
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        text = await self._ask("read a job's log", lambda client: client.get_job_logs(instance_id))
-        read = int(cursor or 0)
-        return LogChunk(text[read:], str(max(read, len(text))))
 
     async def cancel(self, instance_id: str) -> None:
         try:

@@ -28,7 +28,6 @@ from gpubloom.providers.cloud import (
     Instance,
     InstanceState,
     Launch,
-    LogChunk,
     look_for,
 )
 from gpubloom.providers.http_client import ServiceHttp, shared_rate_limit
@@ -61,7 +60,6 @@ _LONGEST_ERROR = 300
 
 CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(True),
     live_prices=Capability(False, "Replicate names no prices over its API; the table of prices counts."),
     several_gpus=Capability(False, "A training runs on the hardware of its model; one GPU is asked for."),
     several_nodes=Capability(False, "A training at Replicate runs on one machine."),
@@ -73,18 +71,12 @@ class _Answer(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class Output(_Answer):
-    weights: str | None = None
-
-
 class Training(_Answer):
     """As Replicate describes one; what is not there yet is None."""
 
     id: str
     status: str
     input: dict[str, object] | None = None
-    output: Output | None = None
-    logs: str | None = None
     error: str | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
@@ -172,18 +164,6 @@ class Replicate:
         if training is None:
             return Instance(instance_id, "", "ended", "Replicate does not know the training any more.")
         return self._instance(training)
-
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        """Replicate gives all of it each time; the cursor counts what was taken."""
-        taken = int(cursor or 0)
-        training = await self._training(instance_id)
-        text = (training.logs if training else None) or ""
-        return LogChunk(text[taken:], str(max(taken, len(text))))
-
-    async def weights(self, instance_id: str) -> str | None:
-        """Where Replicate keeps the finished model; fetching it needs the API key."""
-        training = await self._training(instance_id)
-        return training.output.weights if training and training.output else None
 
     async def cancel(self, instance_id: str) -> None:
         try:

@@ -22,7 +22,6 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
-    LogChunk,
 )
 from gpubloom.providers.registry import ProviderSpec
 from gpubloom.providers.skypilot.process import PYTHON_VARIABLE, SkyPilotProcess, TimeLimits, skypilot_fault
@@ -33,7 +32,6 @@ _Instances: TypeAlias = list[Instance]
 
 _CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(True),
     live_prices=Capability(True),
     several_gpus=Capability(True),
     several_nodes=Capability(True),
@@ -158,17 +156,6 @@ class SkyPilotProvider:
         return Instance(
             instance_id, key, "lost" if lost else "ended", "SkyPilot has no such machine any more."
         )
-
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        start = int(cursor or 0)
-        try:
-            text = await self._sky.ask("log", name=_parts(instance_id)[0], start=start)
-        except Fault as fault:
-            # Not up yet, or not any more: what it printed went with it.
-            if fault.kind == "gone":
-                return LogChunk("", cursor)
-            raise
-        return LogChunk(text, str(start + len(text)))
 
     async def cancel(self, instance_id: str) -> None:
         key, request, _ = _parts(instance_id)
