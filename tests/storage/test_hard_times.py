@@ -1,7 +1,6 @@
 """Outages, killed processes and refused addresses, with the clocks of both sides in our hands."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard.sync.apply import RefusedEntryError, RunFolder
 from tests.storage.instances import content
 from tests.traincard_mirror.conftest import KEY, S3Server
+from tests.waiting import wait_until
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.xdist_group("s3")
@@ -243,7 +243,9 @@ def test_tampered_and_expired_addresses_are_refused(store: Store) -> None:
     good, other = store.addresses("GET", ["jobs/a/secret", "jobs/a/other"], 60)
     assert link.get(good) == b"weights"
     (slot,) = store.addresses("PUT", ["jobs/a/slot"], 60)
+    # Signed after the upload address, so once it has expired, so has the other.
     (old,) = store.addresses("PUT", ["jobs/a/old"], 1)
+    (old_get,) = store.addresses("GET", ["jobs/a/secret"], 1)
     for address in (
         other.replace("other", "secret"),
         good.replace("Expires=60", "Expires=6000"),
@@ -255,13 +257,21 @@ def test_tampered_and_expired_addresses_are_refused(store: Store) -> None:
         assert "Signature" not in str(refused.value)
     with pytest.raises(Rejected):
         link.put(good, b"mine")
-    time.sleep(2.1)
+    wait_until(lambda: _is_rejected(link, old_get), "the address to expire")
     with pytest.raises(Rejected):
         link.put(old, b"late")
     assert not store.has("jobs/a/old")
 
 
-def test_a_damaged_parcel_is_kept_and_named(both: Both, bucket: S3Server) -> None:
+def _is_rejected(link: HttpLink, address: str) -> bool:
+    try:
+        link.get(address)
+    except Rejected:
+        return True
+    return False
+
+
+def test_a_damaged_batch_is_kept_and_named(both: Both, bucket: S3Server) -> None:
     both.says("hello\n")
     both.turns(4)
     (stored,) = bucket.folder.rglob("00000001")
@@ -272,7 +282,7 @@ def test_a_damaged_parcel_is_kept_and_named(both: Both, bucket: S3Server) -> Non
     assert stored.exists()
 
 
-def test_a_parcel_that_is_listed_before_it_can_be_read_whole_is_taken_the_next_time(
+def test_a_batch_that_is_listed_before_it_can_be_read_whole_is_taken_the_next_time(
     both: Both, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both.says("hello\n")

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -150,6 +151,15 @@ def test_a_playground_makes_room_for_a_task_at_once(machine: Machine) -> None:
 def test_a_playground_makes_room_for_another_only_when_it_was_left_alone(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(preemption, "LOOK_EVERY_SECONDS", 0.1)
+    make, looks = preemption.Preemption._make, 0
+
+    async def count_looks(*arguments: Any) -> None:
+        nonlocal looks
+        await make(*arguments)
+        looks += 1
+
+    monkeypatch.setattr(preemption.Preemption, "_make", count_looks)
     first = machine.add_task("serve")
 
     async def scenario() -> None:
@@ -157,7 +167,9 @@ def test_a_playground_makes_room_for_another_only_when_it_was_left_alone(
             await machine.began(first)
             note_use(machine.run_dir(first))
             second = await asyncio.to_thread(machine.add_task, "serve")
-            await asyncio.sleep(2 * preemption.LOOK_EVERY_SECONDS)
+            before = looks
+            while looks < before + 3:
+                await asyncio.sleep(0.05)
             assert (await asyncio.to_thread(machine.job, first)).status == "running"
             monkeypatch.setattr(preemption, "LEFT_ALONE", timedelta(0))
             await machine.began(second)
