@@ -69,7 +69,7 @@ def test_a_training_of_our_own_engine_takes_its_data_and_our_package_along(
 ) -> None:
     pytest.importorskip("obstore")
     # Imports take their time on a busy machine.
-    monkeypatch.setattr("tests.worker.machine.PATIENCE_SECONDS", 250)
+    monkeypatch.setattr("tests.worker.machine.TIMEOUT_SECONDS", 250)
     text = tmp_path / "words.txt"
     text.write_text(TEXT)
     config = TrainConfig.model_validate(
