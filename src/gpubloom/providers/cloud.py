@@ -7,7 +7,9 @@ Also here, shared by all providers: the kinds of faults, offers that may be gone
 listed, and ambiguous requests: a launch whose answer was lost is looked for before anybody asks again.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol, TypeVar
@@ -143,8 +145,8 @@ _PASSES: frozenset[FaultKind] = frozenset({"no_capacity", "rate_limited", "unava
 
 
 class Fault(ProviderError):
-    """A provider could not do what was asked. The text is a sentence for the person who owns the job; it holds
-    no credential and no presigned address.
+    """A provider could not do what was asked. The text is a sentence for the person who owns the job; it
+    holds no credential and no presigned address.
 
     `uncertain`: the request may have been carried out all the same, because its answer never came.
     """
@@ -189,18 +191,51 @@ async def first_with_room(
 _LOOKS = 3
 
 
-async def look_for(
-    find: Callable[[], Awaitable[Instance | None]], pause: Callable[[], Awaitable[None]], lost: Fault
-) -> Instance:
-    """The instance of a launch whose answer was lost; raises `lost` when there is none."""
-    for _ in range(_LOOKS):
-        await pause()
+class SingleLaunch:
+    """Starts at most one instance per key, whatever becomes of requests and answers.
+
+    `find` looks for a key among the provider's instances; `pause` waits before each look after a lost answer.
+    """
+
+    def __init__(
+        self, find: Callable[[str], Awaitable[Instance | None]], pause: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._find, self._pause = find, pause
+        # Two launches with one key must not both find that there is none yet.
+        self._lock = asyncio.Lock()
+
+    async def once(self, key: str, launch: Callable[[], Awaitable[Instance]]) -> Instance:
+        """The instance that carries the key, or the one that `launch` starts."""
+        async with self._lock:
+            found = await self._find(key)
+            return await launch() if found is None else found
+
+    async def answered(self, key: str, request: Callable[[], Awaitable[Instance]]) -> Instance:
+        """The instance that a request started; looked for by its key when the answer was lost."""
         try:
-            found = await find()
+            return await request()
         except Fault as fault:
-            if not fault.passes:
+            if not fault.uncertain:
                 raise
-            continue
-        if found is not None:
-            return found
-    raise lost
+            lost = fault
+        for _ in range(_LOOKS):
+            await self._pause()
+            try:
+                found = await self._find(key)
+            except Fault as fault:
+                if not fault.passes:
+                    raise
+                continue
+            if found is not None:
+                return found
+        raise lost
+
+
+@contextmanager
+def ignoring_gone() -> Iterator[None]:
+    """What the provider does not know any more needs no call to end it."""
+    try:
+        yield
+    except Fault as fault:
+        if fault.kind != "gone":
+            raise

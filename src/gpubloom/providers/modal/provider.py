@@ -21,6 +21,7 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
+    ignoring_gone,
 )
 from gpubloom.providers.modal.connection import (
     ModalConnection,
@@ -189,13 +190,10 @@ class ModalProvider:
         import modal
 
         client = await self._modal.client()
-        try:
+        with ignoring_gone():
             sandbox = await self._modal.ask("find a sandbox", modal.Sandbox.from_id.aio(instance_id, client))
             self._ended_by_us.add(instance_id)
             await self._modal.ask("end a sandbox", sandbox.terminate.aio())
-        except Fault as fault:
-            if fault.kind != "gone":
-                raise
 
     async def list(self) -> _Instances:
         app = await self._modal.app(create=False)

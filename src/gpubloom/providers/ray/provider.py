@@ -28,6 +28,7 @@ from gpubloom.providers.cloud import (
     Instance,
     InstanceState,
     Launch,
+    ignoring_gone,
 )
 from gpubloom.providers.registry import ProviderSpec
 
@@ -153,11 +154,8 @@ class RayProvider:
         return found or Instance(instance_id, instance_id, "ended", "The cluster does not know this job.")
 
     async def cancel(self, instance_id: str) -> None:
-        try:
+        with ignoring_gone():
             await self._ask("end a job", lambda client: client.stop_job(instance_id))
-        except Fault as fault:
-            if fault.kind != "gone":
-                raise
 
     async def list(self) -> _Instances:
         jobs = await self._ask("list its jobs", lambda client: client.list_jobs())

@@ -4,7 +4,6 @@ Replicate cannot run a command; it calls train() of that model, on the hardware 
 key travels as an input, the address of the job as a secret input, which Replicate does not show again.
 """
 
-import asyncio
 import os
 import re
 import shlex
@@ -28,9 +27,9 @@ from gpubloom.providers.cloud import (
     Instance,
     InstanceState,
     Launch,
-    look_for,
+    SingleLaunch,
 )
-from gpubloom.providers.http_client import ServiceHttp, shared_rate_limit
+from gpubloom.providers.http_client import ServiceHttp, open_http
 from gpubloom.providers.registry import ProviderSpec
 
 ADDRESS = "https://api.replicate.com"
@@ -118,8 +117,7 @@ class Replicate:
         self._destination = destination
         self._gpu = gpu
         self._pause_seconds = pause_seconds
-        # Two launches with one key must not both find that there is none yet.
-        self._launching = asyncio.Lock()
+        self._launches = SingleLaunch(self._find, lambda: http.rate_limit.sleep(self._pause_seconds))
 
     def __repr__(self) -> str:
         return "Replicate()"
@@ -154,10 +152,9 @@ class Replicate:
                 f"The model at Replicate runs on one {self._gpu}, not on {launch.gpus}× {launch.gpu}. Choose "
                 "other hardware for it there and enter that under Providers, or take another offer.",
             )
-        async with self._launching:
-            if (found := await self._find(launch.key)) is not None:
-                return found
-            return await self._start(launch)
+        return await self._launches.once(
+            launch.key, lambda: self._launches.answered(launch.key, lambda: self._start(launch))
+        )
 
     async def status(self, instance_id: str) -> Instance:
         training = await self._training(instance_id)
@@ -205,12 +202,7 @@ class Replicate:
                     "Replicate does not know the model, its version or the destination any more. Enter good "
                     "ones under Providers.",
                 ) from None
-            if not fault.uncertain:
-                raise
-            lost = fault
-        return await look_for(
-            lambda: self._find(launch.key), lambda: self._http.rate_limit.sleep(self._pause_seconds), lost
-        )
+            raise
 
     async def _find(self, key: str) -> Instance | None:
         async with aclosing(self._trainings()) as trainings:
@@ -269,9 +261,16 @@ def _explain(status: int, found: object) -> tuple[FaultKind | None, str]:
 class _Replicate(ProviderSpec):
     def open(self, credentials: Mapping[str, str]) -> CloudProvider:
         given = {name: value.strip() for name, value in credentials.items()}
-        key = given.get("api_key", "")
-        if not key:
-            raise Fault("bad_credentials", "Replicate needs an API token. Enter one under Providers.")
+        address = os.environ.get("BLOOM_REPLICATE_URL") or ADDRESS
+        http = open_http(
+            self.title,
+            address,
+            given,
+            _explain,
+            calls_every=_CALLS_EVERY_SECONDS,
+            launches_every=_LAUNCHES_EVERY_SECONDS,
+            key_name="API token",
+        )
         model, destination = given.get("model", ""), given.get("destination", "")
         if not _MODEL.fullmatch(model):
             raise Fault(
@@ -279,9 +278,6 @@ class _Replicate(ProviderSpec):
             )
         if not _DESTINATION.fullmatch(destination):
             raise Fault("bad_credentials", "Replicate needs a destination model, as OWNER/NAME.")
-        address = os.environ.get("BLOOM_REPLICATE_URL") or ADDRESS
-        rate_limit = shared_rate_limit(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
-        http = ServiceHttp(self.title, address, key, rate_limit, _explain)
         return Replicate(http, model, destination, given.get("gpu", ""))
 
 

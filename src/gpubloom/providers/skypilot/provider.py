@@ -22,6 +22,7 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
+    ignoring_gone,
 )
 from gpubloom.providers.registry import ProviderSpec
 from gpubloom.providers.skypilot.process import PYTHON_VARIABLE, SkyPilotProcess, TimeLimits, skypilot_fault
@@ -162,14 +163,11 @@ class SkyPilotProvider:
         self._ended_by_us.add(key)
         if request and (await self._sky.ask("request", request=request))["state"] == "going":
             await self._sky.ask("drop", request=request)
-        try:
+        with ignoring_gone():
             ending = await self._sky.ask("down", name=key)
             became = await self._waited(ending, self._sky.limits.down)
             if became["state"] == "failed":
                 raise skypilot_fault(became["problem"])
-        except Fault as fault:
-            if fault.kind != "gone":
-                raise
 
     async def list(self) -> _Instances:
         found = [
