@@ -262,7 +262,7 @@ class Follower:
         await self._end("not_started", str(problem))
 
     async def _requeue(self, fault: DiskFault, status: AgentStatus) -> NoReturn:
-        """Give back a job of which nothing runs: the disk of this machine is at fault."""
+        """Queue a job again of which nothing runs: the disk of this machine is at fault."""
         confirmed = await self._disk.confirms(fault)
         with contextlib.suppress(OSError):
             await asyncio.to_thread(remove_secrets, self._run_dir)
@@ -410,7 +410,7 @@ class Follower:
                 self._control_written = job.control_version
             except (OSError, ValueError) as problem:
                 self.log.warning("control.json could not be written", reason=str(problem))
-        # A script here reads no control.json: a signal is all it hears. Elsewhere the agent sees to that.
+        # A script on this machine reads no control.json, only signals; on an instance the agent sends them.
         ignores_control = job.kind == "script" and job.target == "local"
         if job.status == "cancelling" or (job.status == "pausing" and ignores_control):
             self._cancel_seen = self._cancel_seen or time.monotonic()

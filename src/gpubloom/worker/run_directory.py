@@ -144,13 +144,13 @@ def write_control(run_dir: Path, want: str, settings: dict[str, Any], saves: int
         control.want(want)  # type: ignore[arg-type]
 
 
-# Hidden, so that a cache in it does not travel when the job goes on elsewhere.
+# Hidden, so that a cache in it is not uploaded when the job moves to an instance.
 _HOME_FOLDER = ".home"
 _DATA_FOLDER = "data"
 
 
 def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Reservation) -> JobSpec:
-    """What an agent runs, here or elsewhere. ProviderError with a sentence: it cannot run here.
+    """What an agent runs, here or on an instance. ProviderError with a sentence: it cannot run here.
 
     Called while nothing of the run lives. `home` is BLOOM_HOME, which no script may see.
     """
@@ -183,7 +183,7 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
         if not task.sandboxed:
             # An admin confirmed what its owner brought, not what a rented machine added to it.
             note = f"Runs in the sandbox: a rented machine has sent files into its folder. {note}".rstrip()
-        # Out here they would act on the program that builds the wall.
+        # Out here they would act on the program that sets up the sandbox.
         environment = {}
     return JobSpec(
         job_id=str(job.id),

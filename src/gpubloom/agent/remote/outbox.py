@@ -109,7 +109,7 @@ class Outbox:
         temporary.replace(self._outgoing())
 
     def send(self) -> None:
-        """Delivers the parcel on its way. NoSlot, Away: it stays there."""
+        """Send the batch that is stored. NoSlot, Unavailable: it stays there."""
         outgoing, after = self._outgoing(), read_json_object(self._folder / "state-after.json")
         assert after is not None
         self._deliver(outgoing.read_bytes())

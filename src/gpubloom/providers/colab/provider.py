@@ -189,7 +189,7 @@ class _Colab(ProviderSpec):
 
 
 def __getattr__(name: str) -> ProviderSpec:
-    """PLACE is made when it is asked for: what it can do depends on what the operator has set up."""
+    """PROVIDER is made when it is read: what it can do depends on what the operator has set up."""
     if name != "PROVIDER":
         raise AttributeError(name)
     return _Colab("colab", "Colab", (), capabilities(set_up=_command() is not None), _PAGE)

@@ -1,4 +1,4 @@
-"""A wall around people's own scripts on this machine: what they see, what they can write, what they may take.
+"""The sandbox for people's own scripts on this machine: what they can read, write and use.
 
 Inside there is a read-only system and Python, a writable work folder and home, and nothing else: no other
 file of this machine, no process, no network unless it was allowed, no variable of the server. Bubblewrap does
@@ -178,7 +178,7 @@ def _namespaces(*, network: bool) -> list[str]:
         arguments.append("--unshare-net")
     if os.geteuid() != 0:
         return [*arguments, "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
-    # Root needs no user namespace to build the walls; all it may do inside is to become nobody.
+    # Root needs no user namespace to set up the sandbox; all it may do inside is to become nobody.
     return [*arguments, "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
 
 

@@ -35,7 +35,7 @@ from gpubloom.providers.registry import ProviderSpec
 if TYPE_CHECKING:
     import modal
 
-# A place has a method of that name.
+# A provider has a method named list.
 _Instances: TypeAlias = list[Instance]
 
 _OURS = {"gpubloom": "job"}

@@ -1,7 +1,7 @@
 """Jobs at Replicate: trainings of a Cog model that a person has pushed there once (`replicate_model`).
 
 Replicate cannot run a command; it calls train() of that model, on the hardware that was chosen for it. The
-key travels as an input, the address of the job as a secret input, which Replicate does not show again.
+key is an input, the address of the job as a secret input, which Replicate does not show again.
 """
 
 import os
@@ -136,7 +136,7 @@ class Replicate:
                 raise Fault(
                     "refused",
                     f"Replicate does not know the {what}. Push the model that `bloom providers "
-                    "replicate-model` writes, and create the destination, before the place is used.",
+                    "replicate-model` writes, and create the destination, before the provider is used.",
                 ) from None
         return account.username
 
@@ -219,7 +219,7 @@ class Replicate:
             for training in page.results:
                 if training.key:
                     yield training
-            # Only the place in the list is taken from the address: the key goes to no other host.
+            # Only the cursor is taken from the address: the key goes to no other host.
             cursor = parse_qs(urlsplit(page.next or "").query).get("cursor")
             if not cursor:
                 return

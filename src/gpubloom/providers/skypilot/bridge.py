@@ -82,7 +82,7 @@ def best(task: dict[str, Any], clouds: list[str]) -> dict[str, Any]:
 
 
 def launch(task: dict[str, Any], secrets: dict[str, str], name: str) -> str:
-    """Asks for a machine, which is given back when the task has ended. The answer is a request's id."""
+    """Ask for a cluster, which is terminated when the task has ended. The answer is a request's id."""
     from sky.client import sdk
 
     return str(

@@ -29,7 +29,7 @@ _LONGEST_LINE = 32 * 1024 * 1024
 @dataclass(frozen=True)
 class TimeLimits:
     """Seconds: until the first answer, which may start a server on this machine; for every other one; for
-    quick news of a launch; for a machine to be given back; and between two looks."""
+    quick news of a launch; for a cluster to be terminated; and between two looks."""
 
     first_answer: float = 180.0
     answer: float = 90.0

@@ -28,7 +28,7 @@ from gpubloom.providers.registry import ProviderSpec
 from gpubloom.providers.skypilot.process import PYTHON_VARIABLE, SkyPilotProcess, TimeLimits, skypilot_fault
 from gpubloom.providers.skypilot.task import price_rows, task_of
 
-# A place has a method of that name.
+# A provider has a method named list.
 _Instances: TypeAlias = list[Instance]
 
 _CAPABILITIES = Capabilities(
