@@ -137,7 +137,7 @@ _EXCEPTION = re.compile(
 )
 
 
-class Follower:
+class OutputFollower:
     """Follows one attempt. `feed` and `finish` are the pump's; all else happens on the thread."""
 
     def __init__(self, spec: JobSpec) -> None:
@@ -160,7 +160,7 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="agent-progress", daemon=True)
 
     @classmethod
-    def start(cls, spec: JobSpec, environment: dict[str, str]) -> "Follower | None":
+    def start(cls, spec: JobSpec, environment: dict[str, str]) -> "OutputFollower | None":
         """None: nothing is to be followed, because it is turned off or the script speaks for itself."""
         if environment.get("BLOOM_TRAINCARD", "").lower() == "off" or knows_traincard(spec):
             return None

@@ -1,7 +1,8 @@
 """Notices a database that was copied: under one name, two installations would end each other's machines.
 
-The database records its own address. Found at another one, it was moved or is a copy. With no machine rented that
-makes no difference: it takes a new name. Otherwise its operator has to say (`bloom db moved`, `… copied`).
+The database records its own address. Found at another one, it was moved or is a copy. With no machine
+rented that makes no difference: it takes a new name. Otherwise its operator has to say (`bloom db moved`,
+`… copied`).
 """
 
 import hashlib
