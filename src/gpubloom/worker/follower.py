@@ -45,14 +45,21 @@ from gpubloom.worker.run_directory import (
 from gpubloom.worker.summary import add_marks, add_warnings, summarize
 from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, Verdict, judge, judge_disk_fault, storable
 
+log = structlog.get_logger("bloom.worker")
+
+LOOP_SECONDS = 0.2
 LOOK_EVERY_SECONDS = 5.0
+SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)
+_BATCH_BYTES = 1 << 20
 # The worker draws nothing: curves only as fine as Reading needs them to be.
 _BUCKETS = 64
 _OF_ENDED_RUNS = frozenset({"diverging"})
 
+Result = TypeVar("Result")
+
 
 class RunWatch:
-    """One run. Reads it beside the worker's own cursor, because findings need what came before that."""
+    """The findings about one run. Reads it apart from the follower, because findings need the whole run."""
 
     def __init__(self, run_dir: Path) -> None:
         self._reading = Reading(run_dir, most_buckets=_BUCKETS)
@@ -68,15 +75,6 @@ class RunWatch:
         self._reading.update()
         found = diagnose(self._reading)
         return [finding.as_dict() for finding in found if not ended or finding.kind in _OF_ENDED_RUNS]
-
-
-log = structlog.get_logger("bloom.worker")
-
-LOOP_SECONDS = 0.2
-SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)
-_BATCH_BYTES = 1 << 20
-
-Result = TypeVar("Result")
 
 
 class Follower:

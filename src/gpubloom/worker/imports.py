@@ -43,11 +43,29 @@ from gpubloom.traincard.retry import RetryPolicy
 from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.retries import DatabaseUnavailable, is_outage, persist
 
+log = structlog.get_logger("bloom.worker")
+
 LEASE = timedelta(seconds=20)
 # A file that ended as many workers' attempts would end the next one too.
 MOST_ATTEMPTS = 3
+LOOK_SECONDS = 0.5
+RENEW_SECONDS = 1.0
+RELEASE_SECONDS = 2.0
+SWEEP_SECONDS = 60.0
+# A worker that is told to stop waits no longer than this.
+SETTLE_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=30)
+ABANDONED_AFTER = timedelta(days=1)
+_FETCH_MODULE = "gpubloom.server.storage.fetch_process"
+# A large model over a slow line takes a day; more is a line that hangs.
+_FETCH_SECONDS = 2 * 24 * 3600.0
+# A slow disk and a busy machine read this much in a second.
+_SLOWEST_BYTES_PER_SECOND = 2_000_000
+_LEAST_SECONDS = 300.0
 
 Kept = TypeVar("Kept", Dataset, Model)
+# What is seen along the way, by the names of the row's columns.
+Seen = dict[str, Any]
+Work = Callable[[Database, Settings, Any, Seen], Awaitable[dict[str, Any]]]
 
 
 async def claim(session: AsyncSession, table: type[Kept], status: str, worker: str) -> Kept | None:
@@ -121,11 +139,6 @@ async def expire(session: AsyncSession, table: type[Kept], workers: Collection[s
     )
 
 
-_MODULE = "gpubloom.server.storage.fetch_process"
-# A large model over a slow line takes a day; more is a line that hangs.
-_SECONDS = 2 * 24 * 3600.0
-
-
 async def fetch_dataset(
     database: Database, settings: Settings, dataset: Dataset, seen: dict[str, Any]
 ) -> dict[str, Any]:
@@ -196,7 +209,7 @@ async def _fetch(
     request |= {"token": token, "most_bytes": room}
     last: dict[str, Any] = {}
     try:
-        async with aclosing(children.answers(_MODULE, request, seconds=_SECONDS)) as answers:
+        async with aclosing(children.answers(_FETCH_MODULE, request, seconds=_FETCH_SECONDS)) as answers:
             async for said in answers:
                 if "received" in said:
                     seen["received"], seen["size"] = said["received"], said["size"]
@@ -215,11 +228,6 @@ def _fetch_failed(said: dict[str, Any]) -> dict[str, Any]:
         "size": 0,
         "received": 0,
     }
-
-
-# A slow disk and a busy machine read this much in a second.
-_SLOWEST_BYTES_PER_SECOND = 2_000_000
-_LEAST_SECONDS = 300.0
 
 
 async def inspect_dataset(
@@ -246,9 +254,6 @@ async def inspect_dataset(
 
 def _inspection_failed(sentence: str) -> dict[str, Any]:
     return {"status": "failed", "problem": sentence, "progress": None, "report": None}
-
-
-ABANDONED_AFTER = timedelta(days=1)
 
 
 async def sweep(database: Database, settings: Settings) -> None:
@@ -349,20 +354,6 @@ def _old_folders(path: Path) -> set[UUID]:
         if folder.stat().st_mtime < before:
             found.add(row_id)
     return found
-
-
-log = structlog.get_logger("bloom.worker")
-
-LOOK_SECONDS = 0.5
-RENEW_SECONDS = 1.0
-RELEASE_SECONDS = 2.0
-SWEEP_SECONDS = 60.0
-# A worker that is told to stop waits no longer than this.
-SETTLE_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=30)
-
-# What is seen along the way, by the names of the row's columns.
-Seen = dict[str, Any]
-Work = Callable[[Database, Settings, Any, Seen], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,13 @@ from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.sync.apply import has_received
 
 INPUTS = "inputs"
+# Lines of the agent's own in the output.
+_AGENT_NOTE = "[bloom-agent]"
+# Hidden, so that a cache in it is not uploaded when the job moves to an instance.
+_HOME_FOLDER = ".home"
+_DATA_FOLDER = "data"
+LARGEST_RESULT_BYTES = 4 << 20
+_TOKEN_FILE = "hub-token"  # noqa: S105 - a file's name
 
 
 def stage_inputs(run_dir: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -92,10 +99,6 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(real, target)
 
 
-# Lines of the agent's own in the output.
-_AGENT_NOTE = "[bloom-agent]"
-
-
 def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], attempt: int) -> None:
     """Write what was asked for, whatever an earlier attempt left. Called while nothing of the run lives.
 
@@ -142,11 +145,6 @@ def write_control(run_dir: Path, want: str, settings: dict[str, Any], saves: int
         control.save()
     if want in {"run", "pause", "cancel"} and now.want != want:
         control.want(want)  # type: ignore[arg-type]
-
-
-# Hidden, so that a cache in it is not uploaded when the job moves to an instance.
-_HOME_FOLDER = ".home"
-_DATA_FOLDER = "data"
 
 
 def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Reservation) -> JobSpec:
@@ -239,10 +237,6 @@ def newest_checkpoint(run_dir: Path, task: ScriptTask) -> Saved | None:
         there = [each for each in saved if each.path.is_relative_to(work / task.checkpoint_folder)]
         saved = there or saved
     return saved[-1] if saved else None
-
-
-LARGEST_RESULT_BYTES = 4 << 20
-_TOKEN_FILE = "hub-token"  # noqa: S105 - a file's name
 
 
 def command_of(kind: Kind, config: dict[str, Any], attempt: int) -> tuple[str, ...]:

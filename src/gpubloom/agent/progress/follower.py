@@ -34,6 +34,20 @@ _RANK = re.compile(
     r"|\[\d{1,5},(?P<b>\d{1,5})\]<std(?:out|err)>:\s?"
     r"|\((?:[A-Za-z]\w{0,40} )?(?:pid|rank)=(?P<c>\d{1,9})[^)]{0,60}\)\s?)"
 )
+_LARGEST_SCRIPT = 1 << 20
+_MOST_MODULES = 20
+# With these, TrainCard is in the script; its Reporter may begin late.
+_OURS = {"gpubloom", "metaflow_traincard"}
+logger = logging.getLogger("gpubloom.agent")
+_TURN_SECONDS = 0.2
+# Of what comes in between two turns the newest is kept: reading must cost less than printing.
+_MOST_BYTES = 1 << 18
+_LOOK_FOR_FILES_SECONDS = 10.0
+_FINISH_SECONDS = 15.0
+_LAST_LINES = 200
+_EXCEPTION = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]{0,120}(?:Error|Exception|Interrupt|Exit|Warning)): (?P<message>.*)$"
+)
 
 
 class Lines:
@@ -73,12 +87,6 @@ def clean(line: str) -> str | None:
             return None
         line = line[match.end() :]
     return line.strip() or None
-
-
-_LARGEST_SCRIPT = 1 << 20
-_MOST_MODULES = 20
-# With these, TrainCard is in the script; its Reporter may begin late.
-_OURS = {"gpubloom", "metaflow_traincard"}
 
 
 def knows_traincard(spec: JobSpec) -> bool:
@@ -122,19 +130,6 @@ def _imports(path: Path) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module.partition(".")[0]
-
-
-logger = logging.getLogger("gpubloom.agent")
-
-_TURN_SECONDS = 0.2
-# Of what comes in between two turns the newest is kept: reading must cost less than printing.
-_MOST_BYTES = 1 << 18
-_LOOK_FOR_FILES_SECONDS = 10.0
-_FINISH_SECONDS = 15.0
-_LAST_LINES = 200
-_EXCEPTION = re.compile(
-    r"^(?P<type>[A-Za-z_][\w.]{0,120}(?:Error|Exception|Interrupt|Exit|Warning)): (?P<message>.*)$"
-)
 
 
 class OutputFollower:

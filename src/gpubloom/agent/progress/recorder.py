@@ -20,6 +20,10 @@ from gpubloom.traincard.telemetry import Telemetry
 from gpubloom.traincard.writer import Writer
 
 _MOST_SERIES = 100
+_QUEUE = 4_096
+_WRITE_SECONDS = 0.5
+_TELEMETRY_SECONDS = 10.0
+_CLOSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -152,12 +156,6 @@ class Course:
 def _gives_way(bar: _Bar, has_loss: bool) -> bool:
     """Whether another bar takes the place: one that tells a loss, or any after one that told nothing."""
     return not bar.told_loss and (has_loss or bar.step >= bar.total)
-
-
-_QUEUE = 4_096
-_WRITE_SECONDS = 0.5
-_TELEMETRY_SECONDS = 10.0
-_CLOSE_SECONDS = 5.0
 
 
 class Recorder:

@@ -33,6 +33,8 @@ from gpubloom.traincard.sync.files import (
 _SMALL_BYTES = 1 << 20
 
 State = dict[str, Any]
+# So many bytes before the offset that was reached tell whether a file is still the one that was sent.
+_MARK_BYTES = 4096
 
 
 class DeltaBuilder:
@@ -202,10 +204,6 @@ class DeltaBuilder:
 def _hash_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-# So many bytes before the offset that was reached tell whether a file is still the one that was sent.
-_MARK_BYTES = 4096
 
 
 def _is_append_only(name: str) -> bool:
