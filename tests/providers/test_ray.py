@@ -1,4 +1,4 @@
-"""Ray Jobs as a place: once per key, without a secret in sight, with faults in words."""
+"""Ray Jobs as a provider: once per key, without a secret in sight, with faults in words."""
 
 import asyncio
 import os

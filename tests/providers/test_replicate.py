@@ -1,6 +1,6 @@
 """Replicate: one training per key whatever happens on the way, its states, its faults, its bill.
 
-The stand-in calls train() of the model that we write, and checks every exchange against our contract and,
+The fake calls train() of the model that we write, and checks every exchange against our contract and,
 where it is found, the published description.
 """
 

@@ -64,7 +64,7 @@ class Wire(HttpLink):
 
 
 class Both:
-    """A courier and a receiver; no training: the test writes the run directory."""
+    """An uploader and a receiver; no training: the test writes the run directory."""
 
     def __init__(self, store: Store, folder: Path, **mailbox: Any) -> None:
         self.now, self.store = 1000.0, store

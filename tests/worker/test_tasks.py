@@ -1,4 +1,4 @@
-"""A worker runs tasks about models: beside trainings, with answers, tried again, making room."""
+"""A worker runs tasks about models: during trainings, with answers, tried again, making room."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ def test_a_task_runs_beside_a_training_and_its_answer_is_stored_with_its_end(mac
         async with machine.worker():
             await machine.holds(training, 3)
             await machine.began(first)
-            # One beside a training, not any number.
+            # One during a training, not any number.
             assert (await asyncio.to_thread(machine.job, second)).status == "queued"
             machine.let_go(first)
             await machine.until(second, "completed", "failed")
@@ -187,7 +187,7 @@ def test_a_training_gets_the_gpu_that_a_playground_holds(machine: Machine) -> No
         async with machine.worker("GPU-a"):
             await machine.began(playground)
             assert machine.seen(playground)["devices"] == "GPU-a"
-            # One without a GPU has a place of its own and nobody has to go.
+            # One without a GPU has a slot of its own, and nothing is preempted.
             aside = await asyncio.to_thread(machine.add_task, "evaluate")
             await machine.until(aside, "completed")
             assert (await asyncio.to_thread(machine.job, playground)).status == "running"

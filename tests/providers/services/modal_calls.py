@@ -26,7 +26,7 @@ _REFUSALS = {
 
 def _not_implemented(name: str) -> Any:
     async def answer(self: object, stream: Stream[Any, Any]) -> None:
-        raise GRPCError(Code.UNIMPLEMENTED, f"{name} is not part of this stand-in.")
+        raise GRPCError(Code.UNIMPLEMENTED, f"{name} is not part of this fake.")
 
     return answer
 

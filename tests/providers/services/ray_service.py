@@ -1,4 +1,4 @@
-"""A stand-in of a Ray cluster's Jobs API that answers and remembers; nothing runs in it."""
+"""A fake of a Ray cluster's Jobs API that answers and remembers; nothing runs in it."""
 
 import json
 import threading

@@ -31,7 +31,7 @@ POLL_INTERVALS = PollIntervals(
 
 
 class Renter(Machine):
-    """Adds what jobs elsewhere need: a bucket, credentials, an offer that was taken."""
+    """Adds what jobs on rented instances need: a bucket, credentials, an offer that was taken."""
 
     poll_intervals = POLL_INTERVALS
 

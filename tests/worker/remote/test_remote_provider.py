@@ -53,7 +53,7 @@ def test_a_machine_that_is_taken_away_is_replaced_and_the_job_goes_on_from_its_c
     assert job.summary["cost"]["so_far"] == pytest.approx(billed, rel=0.01)
 
 
-@pytest.mark.parametrize("victim", ["agent", "courier"])
+@pytest.mark.parametrize("victim", ["agent", "uploader"])
 def test_a_killed_agent_ends_the_attempt_and_another_machine_goes_on(renter: Renter, victim: str) -> None:
     job_id = renter.rent(toy=SLOW)
 

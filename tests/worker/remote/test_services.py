@@ -130,7 +130,7 @@ def test_a_deleted_job_leaves_nothing_in_the_bucket_but_what_it_cost(
 ) -> None:
     def stored(job_id: UUID) -> list[Path]:
         found = [path for path in bucket.folder.rglob(f"jobs/{job_id}/**/*") if path.is_file()]
-        # The stand-in's own: an upload that broke off. A bucket shows none.
+        # The fake's own: an upload that broke off. A bucket shows none.
         return [path for path in found if not path.name.startswith(".rclone_temp")]
 
     async def scenario() -> UUID:
