@@ -257,7 +257,7 @@ def test_the_stand_in_of_the_quick_tests_has_what_skypilot_has(python: str, home
     real = json.loads(printed.splitlines()[-1])
     of_requests = {"ConnectionError", "Timeout", "HTTPError"}
     assert set(process._KINDS) - of_requests <= set(real["exceptions"])
-    bridge = Path(process.__file__).with_name("skypilot_bridge.py").read_text()
+    bridge = Path(process.__file__).with_name("bridge.py").read_text()
     assert set(re.findall(r'record\["(\w+)"\]', bridge)) <= set(real["cluster"])
     stand_in = Path(__file__).parent / "services/sky_stand_in/sky/client/sdk.py"
     functions = {

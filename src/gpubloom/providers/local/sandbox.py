@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import gpubloom
 from gpubloom.plan.hardware import opened_nvml
 from gpubloom.providers.local import sandbox_init
 
@@ -210,8 +211,7 @@ def _way_to(path: str) -> list[str]:
 
 def _python_folders() -> list[str]:
     """Where this Python and its packages lie, outside of /usr; outer folders before inner ones."""
-    package = Path(sandbox_init.__file__).parent.parent
-    found = {sys.prefix, sys.base_prefix, sys.base_exec_prefix, str(package)}
+    found = {sys.prefix, sys.base_prefix, sys.base_exec_prefix, gpubloom.__path__[0]}
     found |= {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")}
     # A chain of links may pass through folders that none of these contains.
     found.add(str(Path(sys.executable).resolve().parent.parent))
