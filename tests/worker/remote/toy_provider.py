@@ -178,6 +178,6 @@ PROVIDER = _Toy(
     name="toy",
     title="Toy",
     fields=(CredentialField("key", "API key"),),
-    capabilities=Capabilities(_YES, _YES, _YES, _YES, _YES, _YES),
+    capabilities=Capabilities(_YES, _YES, _YES, _YES, _YES),
     page="https://toy.example.com/keys",
 )
