@@ -26,11 +26,11 @@ def test_there_are_guides_for_what_people_ask() -> None:
     assert [guide.stem for guide in GUIDES] == ["costs", "first-job", "migrating", "providers"]
 
 
-def test_the_capabilities_in_the_guide_are_those_of_the_places() -> None:
+def test_the_capabilities_in_the_guide_are_those_of_the_providers() -> None:
     head, *rows = table_after("capabilities")
-    assert len(head) == 7
+    assert len(head) == 6
     told = {row[0]: [cell == "yes" for cell in row[1:]] for row in rows}
-    names = ("runs_unattended", "console_logs", "live_prices", "several_gpus", "several_nodes", "spot")
+    names = ("runs_unattended", "live_prices", "several_gpus", "several_nodes", "spot")
     # What is compared are services with a price; a cluster of one's own has none.
     services = [name for name in provider_names() if name in load_prices().providers]
     real = {

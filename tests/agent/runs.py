@@ -69,10 +69,3 @@ class Run:
             for process in (record.training, record.agent):
                 if process.lives:
                     os.kill(process.pid, 9)
-
-
-def process_lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

@@ -79,8 +79,8 @@ def test_full_disk_under_the_log_loses_output_and_nothing_else(run: Run) -> None
         "print('a' * 30_000)\n"
         "print('first')\n"
         "while not __import__('os').path.exists('room'): time.sleep(0.01)\n"
-        "time.sleep(1.1)\n"
-        "print('room again')\n"
+        "while 'room again' not in open('logs/output.log').read():\n"
+        "    print('room again', flush=True); time.sleep(0.05)\n"
     )
 
     def limit() -> None:

@@ -1,4 +1,4 @@
-"""Launches for tests of places."""
+"""Launches for tests of providers."""
 
 import time
 from collections.abc import Callable

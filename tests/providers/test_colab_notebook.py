@@ -1,4 +1,4 @@
-"""Notebooks for Colab: they really run, with a stand-in for what only Colab has."""
+"""Notebooks for Colab: they really run, with a fake for what only Colab has."""
 
 import json
 import os

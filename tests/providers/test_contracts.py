@@ -1,4 +1,4 @@
-"""The stand-ins of Lambda and Paperspace notice what does not fit their contracts, sent or said."""
+"""The fakes of Lambda and Paperspace notice what does not fit their contracts, sent or said."""
 
 import asyncio
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Lambda: one machine per key whatever happens on the way, its states, its faults, its bill.
 
-The stand-in checks every exchange against our contract and, where it is found, the published description.
+The fake checks every exchange against our contract and, where it is found, the published description.
 """
 
 import asyncio

@@ -161,7 +161,7 @@ def test_an_orphaned_training_is_asked_directly(provider: LocalProvider, new_run
 def test_a_process_with_a_used_number_is_never_signalled(
     provider: LocalProvider, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provider, "_GONE_SECONDS", 0.1)
+    monkeypatch.setattr("gpubloom.providers.local.provider._GONE_SECONDS", 0.1)
     run = new_run("")
     submit(provider, run.spec)
     run.wait_until_free()

@@ -87,7 +87,7 @@ def test_a_job_runs_in_a_sandbox_as_it_was_asked_for_and_its_end_and_output_are_
         started = await opened.submit(wanted)
         assert (started.key, started.region) == (wanted.key, "asia")
         ended = await until_ended(opened, started.id)
-        return ended, (await opened.logs(started.id)).text
+        return ended, service.sandboxes[started.id].log
 
     ended, printed = on_modal(calls)
     assert (ended.state, ended.key, ended.detail) == (
@@ -231,14 +231,14 @@ def test_credentials_that_are_revoked_meanwhile_are_noticed_by_every_call(servic
         started = await opened.submit(launch())
         service.revoke()
         kinds = []
-        for call in (opened.check(), opened.status(started.id), opened.logs(started.id), opened.list(),
+        for call in (opened.check(), opened.status(started.id), opened.list(),
                      opened.cancel(started.id), opened.submit(launch(key="bloom-job2-a1"))):  # fmt: skip
             with pytest.raises(Fault) as caught:
                 await call
             kinds.append(caught.value.kind)
         return kinds
 
-    assert on_modal(calls) == ["bad_credentials"] * 6
+    assert on_modal(calls) == ["bad_credentials"] * 5
 
 
 def test_a_sandbox_that_modal_takes_away_is_lost_and_one_that_we_end_is_ended(service: ModalService) -> None:
@@ -274,24 +274,6 @@ def test_what_runs_is_listed_by_its_key_and_nothing_else_is(service: ModalServic
     listed = on_modal(lambda opened: opened.list())
     assert {instance.key for instance in listed} == keys
     assert all(instance.state == "running" for instance in listed)
-
-
-def test_output_is_read_piece_by_piece_each_line_once(service: ModalService) -> None:
-    async def calls(opened: ModalProvider) -> list[str]:
-        started = await opened.submit(
-            launch("for i in 1 2 3; do echo one; echo two $i; sleep 0.3; done; sleep 60")
-        )
-        pieces, cursor, deadline = [], "", time.monotonic() + 20
-        while "two 3" not in "".join(pieces):
-            assert time.monotonic() < deadline
-            chunk = await opened.logs(started.id, cursor)
-            pieces.append(chunk.text)
-            cursor = chunk.cursor
-        again = await opened.logs(started.id, cursor)
-        assert (again.text, again.cursor) == ("", cursor)
-        return pieces
-
-    assert "".join(on_modal(calls)) == "one\ntwo 1\none\ntwo 2\none\ntwo 3\n"
 
 
 def test_no_secret_is_in_any_log_error_or_process_list(

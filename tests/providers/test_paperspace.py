@@ -1,6 +1,6 @@
 """Paperspace: one machine per key whatever happens on the way, nothing left behind, its states and faults.
 
-The stand-in checks every exchange against a contract that is written from the types of Paperspace's client.
+The fake checks every exchange against a contract that is written from the types of Paperspace's client.
 """
 
 import asyncio

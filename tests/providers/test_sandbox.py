@@ -1,4 +1,4 @@
-"""The wall around people's own scripts: what is tried from inside, on the real system."""
+"""The sandbox for people's own scripts: what is tried from inside, on the real system."""
 
 import contextlib
 import json
@@ -167,7 +167,7 @@ def test_variables_of_a_script_act_inside_only(inside: Inside) -> None:
     inside.environment["LD_PRELOAD"] = "nowhere.so"
     done = inside.run("print('hello')")
     assert done.stdout == "hello\n"
-    # The loader complains once: of the script itself, not of what builds the wall around it.
+    # The loader complains once: of the script itself, not of what sets up the sandbox.
     assert done.stderr.count("nowhere.so") == 1
 
 
@@ -212,7 +212,7 @@ def test_there_is_no_network_unless_it_is_allowed(inside: Inside) -> None:
 def test_a_job_with_gpus_sees_its_own_and_a_system_it_cannot_change(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A stand-in for a GPU's node: a device that is not shown otherwise.
+    # A fake for a GPU's node: a device that is not shown otherwise.
     node = next(
         (name for name in ("kmsg", "fuse", "mem", "rtc0", "hwrng") if Path("/dev", name).exists()), None
     )

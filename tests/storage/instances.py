@@ -10,8 +10,8 @@ from typing import Any
 
 from gpubloom.agent import AgentFiles, JobSpec
 from gpubloom.storage import Arrival, Bundle, Mailbox, Receiver, SentBundle, Store, send_bundle
-from gpubloom.storage.applying import TRAINING_PATHS, AcceptedPaths
 from gpubloom.storage.layout import JobLayout
+from gpubloom.traincard.sync.apply import TRAINING_PATHS, AcceptedPaths
 from tests.agent.runs import TIMEOUT_SECONDS
 
 QUICK = {"every": 0.1, "beat": 0.5, "obey": 20.0, "deliver": 60.0}

@@ -8,8 +8,8 @@ import pytest
 
 from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.storage import DamagedBatchError, Receiver, Store
-from gpubloom.storage.applying import SCRIPT_PATHS
 from gpubloom.storage.layout import JobLayout
+from gpubloom.traincard.sync.apply import SCRIPT_PATHS
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.xdist_group("s3")

@@ -90,7 +90,7 @@ def test_after_kill_minus_nine_the_next_attempt_completes_the_mirror(
     assert first.stdout is not None
     first.stdout.readline()
     wait_until(lambda: (in_bucket(server) / "traincard/latest.json").exists())
-    time.sleep(0.5)
+    wait_until(lambda: len(losses(in_bucket(server))) > 10)
     os.kill(first.pid, signal.SIGKILL)
     first.communicate()
     second = start_trainer(run_dir, 50)

@@ -25,7 +25,7 @@ from gpubloom.server.jobs.tables import MetricPoint, MetricSeries, TrainingJob
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
 from gpubloom.worker.loop import WorkerLoop
-from gpubloom.worker.retries import PollIntervals
+from gpubloom.worker.remote_attempt import PollIntervals
 from tests.server.installation import Installation
 from tests.worker.toy_files import TOY_MODEL, TOY_NAME
 

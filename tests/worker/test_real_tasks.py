@@ -35,7 +35,7 @@ def test_a_tuned_model_is_evaluated_exported_swept_and_talked_to(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Imports take their time on a busy machine.
-    monkeypatch.setattr("tests.worker.machine.PATIENCE_SECONDS", 300)
+    monkeypatch.setattr("tests.worker.machine.TIMEOUT_SECONDS", 300)
     machine = Machine(installation)
     dataset, model = add_dataset(installation, machine.user), add_model(installation, machine.user)
     _fill(installation, dataset)

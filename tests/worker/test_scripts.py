@@ -1,4 +1,4 @@
-"""A worker runs people's own scripts in the sandbox: followed, stopped, resumed, and walled in."""
+"""A worker runs people's own scripts in the sandbox: followed, stopped, resumed, and kept inside."""
 
 import asyncio
 import json
@@ -190,15 +190,15 @@ def test_without_a_sandbox_a_script_fails_with_what_to_do_unless_an_admin_waived
 ) -> None:
     reason = "Bubblewrap is not installed here. Install it."
     monkeypatch.setattr("gpubloom.worker.run_directory.why_no_sandbox", lambda: reason)
-    walled, free = add_script(machine), add_script(machine, task={"sandboxed": False})
+    sandboxed, free = add_script(machine), add_script(machine, task={"sandboxed": False})
 
     async def scenario() -> None:
         async with machine.worker():
-            await machine.until(walled, "completed", "failed")
+            await machine.until(sandboxed, "completed", "failed")
             await machine.until(free, "completed", "failed")
 
     asyncio.run(scenario())
-    job = machine.job(walled)
+    job = machine.job(sandboxed)
     assert (job.status, job.error_message) == ("failed", f"The script cannot run here: {reason}")
     assert machine.job(free).status == "completed", machine.output(free)
     assert machine.job(free).summary["step"] == 30

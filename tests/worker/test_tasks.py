@@ -1,8 +1,9 @@
-"""A worker runs tasks about models: beside trainings, with answers, tried again, making room."""
+"""A worker runs tasks about models: during trainings, with answers, tried again, making room."""
 
 import asyncio
 import os
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_a_task_runs_beside_a_training_and_its_answer_is_stored_with_its_end(mac
         async with machine.worker():
             await machine.holds(training, 3)
             await machine.began(first)
-            # One beside a training, not any number.
+            # One during a training, not any number.
             assert (await asyncio.to_thread(machine.job, second)).status == "queued"
             machine.let_go(first)
             await machine.until(second, "completed", "failed")
@@ -150,6 +151,15 @@ def test_a_playground_makes_room_for_a_task_at_once(machine: Machine) -> None:
 def test_a_playground_makes_room_for_another_only_when_it_was_left_alone(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(preemption, "LOOK_EVERY_SECONDS", 0.1)
+    make, looks = preemption.Preemption._make, 0
+
+    async def count_looks(*arguments: Any) -> None:
+        nonlocal looks
+        await make(*arguments)
+        looks += 1
+
+    monkeypatch.setattr(preemption.Preemption, "_make", count_looks)
     first = machine.add_task("serve")
 
     async def scenario() -> None:
@@ -157,7 +167,9 @@ def test_a_playground_makes_room_for_another_only_when_it_was_left_alone(
             await machine.began(first)
             note_use(machine.run_dir(first))
             second = await asyncio.to_thread(machine.add_task, "serve")
-            await asyncio.sleep(2 * preemption.LOOK_EVERY_SECONDS)
+            before = looks
+            while looks < before + 3:
+                await asyncio.sleep(0.05)
             assert (await asyncio.to_thread(machine.job, first)).status == "running"
             monkeypatch.setattr(preemption, "LEFT_ALONE", timedelta(0))
             await machine.began(second)
@@ -175,7 +187,7 @@ def test_a_training_gets_the_gpu_that_a_playground_holds(machine: Machine) -> No
         async with machine.worker("GPU-a"):
             await machine.began(playground)
             assert machine.seen(playground)["devices"] == "GPU-a"
-            # One without a GPU has a place of its own and nobody has to go.
+            # One without a GPU has a slot of its own, and nothing is preempted.
             aside = await asyncio.to_thread(machine.add_task, "evaluate")
             await machine.until(aside, "completed")
             assert (await asyncio.to_thread(machine.job, playground)).status == "running"

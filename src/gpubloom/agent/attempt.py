@@ -17,7 +17,7 @@ from gpubloom.agent.file_lock import hold, is_still_at
 from gpubloom.agent.files import AgentFiles, AgentRecord
 from gpubloom.agent.output import OutputLog
 from gpubloom.agent.processes import adopt_orphans
-from gpubloom.agent.progress.follower import Follower
+from gpubloom.agent.progress.follower import OutputFollower
 from gpubloom.agent.spec import ExitRecord, JobSpec
 from gpubloom.agent.supervisor import End, SignalInbox, Supervisor
 from gpubloom.agent.training import Become, start_training
@@ -147,7 +147,7 @@ def _run(
     training.go()
     announce({"started": os.getpid()})
     # Threads only after the fork.
-    follower = Follower.start(spec, environment)
+    follower = OutputFollower.start(spec, environment)
     end = Supervisor(spec, training, log, inbox, held, files.lock, follower).wait()
     if follower is not None:
         follower.finish(end.code, end.signal, end.reason)

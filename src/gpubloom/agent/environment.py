@@ -1,7 +1,8 @@
 """What a training process inherits: the agent's environment without secrets, plus what the run needs.
 
-The rule keeps an operator's secrets out of scripts, their logs and their crash reports. A job that needs one
-gets it by name in its own environment. It is no wall: a process of the same user can look elsewhere.
+The rule keeps an operator's secrets out of scripts, their logs and their crash reports. A job that needs
+one gets it by name in its own environment. It is no sandbox: a process of the same user can read them by
+other means.
 """
 
 import re

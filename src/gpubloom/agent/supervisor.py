@@ -16,7 +16,7 @@ from types import FrameType
 from gpubloom.agent.file_lock import is_still_at
 from gpubloom.agent.output import OutputLog
 from gpubloom.agent.processes import children_of
-from gpubloom.agent.progress.follower import Follower
+from gpubloom.agent.progress.follower import OutputFollower
 from gpubloom.agent.spec import JobSpec, Reason
 from gpubloom.agent.training import Training
 
@@ -80,7 +80,7 @@ class Supervisor:
         inbox: SignalInbox,
         held: int,
         lock: Path,
-        follower: Follower | None,
+        follower: OutputFollower | None,
     ) -> None:
         self._spec = spec
         self._training = training

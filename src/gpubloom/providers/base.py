@@ -71,7 +71,7 @@ class GracePeriod:
 
 
 class Provider(Protocol):
-    """A place where jobs run."""
+    """What runs jobs: this machine, or a rented instance."""
 
     grace_period: GracePeriod
 
@@ -81,8 +81,8 @@ class Provider(Protocol):
         """Lets go of this process's own things. Agents go on."""
 
     def reserve(self, gpus: int, *, side_slot: bool = False) -> Reservation | None:
-        """None: taken at the moment. ProviderError: this place never has that many. `beside`: without GPUs,
-        the slot for small work beside a long one."""
+        """None: taken at the moment. ProviderError: there are never that many. `side_slot`: without GPUs, the
+        slot for a small job during a long one."""
 
     async def submit(self, spec: JobSpec, reservation: Reservation) -> None:
         """Starts an attempt, once: an attempt that runs or ran is left alone."""

@@ -7,7 +7,9 @@ Also here, shared by all providers: the kinds of faults, offers that may be gone
 listed, and ambiguous requests: a launch whose answer was lost is looked for before anybody asks again.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol, TypeVar
@@ -16,7 +18,7 @@ from gpubloom.offers import PriceRow
 from gpubloom.providers.base import ProviderError
 
 # starting: asked for, nothing of ours runs yet. running: it is billed. ended: by itself or by us, not billed
-# any more. lost: the service took it away (preempted, unhealthy).
+# any more. lost: the provider took it away (preempted, unhealthy).
 InstanceState = Literal["starting", "running", "ended", "lost"]
 
 # Every key begins with it; `list` shows nothing else, so what people started themselves is never touched.
@@ -25,7 +27,7 @@ KEY_PREFIX = "bloom-"
 
 @dataclass(frozen=True)
 class Capability:
-    """Whether a place can do something; a "no" says why, in a sentence that a person can read."""
+    """Whether a provider can do something; a "no" says why, in a sentence for people."""
 
     can: bool
     reason: str | None = None
@@ -33,10 +35,9 @@ class Capability:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What differs between places. `runs_unattended`: without somebody who opens a page there."""
+    """What differs between providers. `runs_unattended`: without somebody who opens a page there."""
 
     runs_unattended: Capability
-    console_logs: Capability
     live_prices: Capability
     several_gpus: Capability
     several_nodes: Capability
@@ -45,7 +46,7 @@ class Capabilities:
     longest_seconds: float | None = None
 
     def why_not(self, launch: "Launch") -> str | None:
-        """Why such a place cannot have this launch; None: nothing here speaks against it."""
+        """Why such a provider cannot do this launch; None: nothing here rules it out."""
         asked = (
             (launch.nodes > 1, self.several_nodes),
             (launch.gpus > 1, self.several_gpus),
@@ -56,7 +57,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class CredentialField:
-    """One thing that a person enters to connect a place, such as an API key. Secret ones are never shown."""
+    """One value that a person enters to connect a provider, such as an API key. Secrets are never shown."""
 
     name: str
     title: str
@@ -67,9 +68,9 @@ class CredentialField:
 
 @dataclass(frozen=True)
 class Launch:
-    """One machine for one attempt of one job.
+    """One instance for one attempt of one job.
 
-    `key` is unique to the attempt and begins with KEY_PREFIX; the machine carries it as name or tag.
+    `key` is unique to the attempt and begins with KEY_PREFIX; the instance carries it as name or tag.
     `command` is for a shell and starts the agent, given `start_address` in the environment as BLOOM_START.
     That address is a secret: it goes into no log, no error and no process list.
     """
@@ -84,15 +85,15 @@ class Launch:
     disk_gb: int = 50
     packages: Sequence[str] = ()
     longest_seconds: float | None = None
-    # Machines that work together, where a place can have several (`Capabilities.why_not`).
+    # Machines that work together, where a provider can start several (`Capabilities.why_not`).
     nodes: int = 1
 
 
 @dataclass(frozen=True)
 class Instance:
-    """One machine at a service, by the service's own words and clock. `id` is the service's, `key` is ours.
+    """One instance, by the provider's own words and clock. `id` is the provider's, `key` is ours.
 
-    `billed_from` and `billed_to`: None where the service does not say; the caller's clock counts then.
+    `billed_from` and `billed_to`: None where the provider does not say; the caller's clock counts then.
     """
 
     id: str
@@ -107,40 +108,30 @@ class Instance:
     page: str | None = None
 
 
-@dataclass(frozen=True)
-class LogChunk:
-    """What a service's own console said after `cursor`; the next call takes the new one."""
-
-    text: str
-    cursor: str
-
-
 class CloudProvider(Protocol):
-    """A service. One object per person and per set of credentials; every method raises Fault."""
+    """A cloud provider. One object per person and per set of credentials; every method raises Fault."""
 
     name: str
     capabilities: Capabilities
 
     async def check(self) -> str:
-        """Whether the credentials are good: who they belong to, in a word or two. Starts nothing."""
+        """Whose account the credentials belong to; a Fault if they are wrong. Starts nothing."""
 
     async def prices(self) -> list[PriceRow]:
-        """What the service says its GPUs cost now; empty where it does not say."""
+        """What the provider's GPUs cost now, by its own API; empty where it does not say."""
 
     async def submit(self, launch: Launch) -> Instance:
-        """Starts a machine, once: one that carries the key already is found and returned, whatever became of
-        an earlier call. An answer that is lost on the way is looked for before a Fault says so."""
+        """Start an instance, once: one that carries the key already is found and returned, whatever became of
+        an earlier call. After a lost answer the instance is looked for before a Fault is raised."""
 
     async def status(self, instance_id: str) -> Instance:
-        """What became of it. A machine that the service does not know any more is `ended`."""
-
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk: ...
+        """What became of it. An instance that the provider does not know any more is `ended`."""
 
     async def cancel(self, instance_id: str) -> None:
-        """Ends it and its bill. What has ended already is no fault."""
+        """Terminate it and end its bill. It is no fault if it has ended already."""
 
     async def list(self) -> list[Instance]:
-        """Everything of ours that the service still bills or is about to."""
+        """Every instance of ours that the provider still bills or is about to."""
 
     async def close(self) -> None: ...
 
@@ -154,8 +145,8 @@ _PASSES: frozenset[FaultKind] = frozenset({"no_capacity", "rate_limited", "unava
 
 
 class Fault(ProviderError):
-    """A service could not do what was asked. The text is a sentence for the person who owns the job; it holds
-    no credential and no presigned address.
+    """A provider could not do what was asked. The text is a sentence for the person who owns the job; it
+    holds no credential and no presigned address.
 
     `uncertain`: the request may have been carried out all the same, because its answer never came.
     """
@@ -185,7 +176,7 @@ Candidate = TypeVar("Candidate")
 async def first_with_room(
     candidates: Sequence[Candidate], launch: Callable[[Candidate], Awaitable[Instance]]
 ) -> Instance:
-    """A machine in the first place that has one. The fault of the last: none has."""
+    """An instance of the first candidate with capacity. The fault of the last one: none has."""
     *others, last = candidates
     for candidate in others:
         try:
@@ -196,22 +187,55 @@ async def first_with_room(
     return await launch(last)
 
 
-# A service's list can be some seconds behind.
+# A provider's list can be some seconds behind.
 _LOOKS = 3
 
 
-async def look_for(
-    find: Callable[[], Awaitable[Instance | None]], pause: Callable[[], Awaitable[None]], lost: Fault
-) -> Instance:
-    """The machine of a launch that was not answered, or the fault that hid it."""
-    for _ in range(_LOOKS):
-        await pause()
+class SingleLaunch:
+    """Starts at most one instance per key, whatever becomes of requests and answers.
+
+    `find` looks for a key among the provider's instances; `pause` waits before each look after a lost answer.
+    """
+
+    def __init__(
+        self, find: Callable[[str], Awaitable[Instance | None]], pause: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._find, self._pause = find, pause
+        # Two launches with one key must not both find that there is none yet.
+        self._lock = asyncio.Lock()
+
+    async def once(self, key: str, launch: Callable[[], Awaitable[Instance]]) -> Instance:
+        """The instance that carries the key, or the one that `launch` starts."""
+        async with self._lock:
+            found = await self._find(key)
+            return await launch() if found is None else found
+
+    async def answered(self, key: str, request: Callable[[], Awaitable[Instance]]) -> Instance:
+        """The instance that a request started; looked for by its key when the answer was lost."""
         try:
-            found = await find()
+            return await request()
         except Fault as fault:
-            if not fault.passes:
+            if not fault.uncertain:
                 raise
-            continue
-        if found is not None:
-            return found
-    raise lost
+            lost = fault
+        for _ in range(_LOOKS):
+            await self._pause()
+            try:
+                found = await self._find(key)
+            except Fault as fault:
+                if not fault.passes:
+                    raise
+                continue
+            if found is not None:
+                return found
+        raise lost
+
+
+@contextmanager
+def ignoring_gone() -> Iterator[None]:
+    """What the provider does not know any more needs no call to end it."""
+    try:
+        yield
+    except Fault as fault:
+        if fault.kind != "gone":
+            raise

@@ -1,8 +1,8 @@
-"""What a rented machine does when it is there: one script for every service whose machines are plain ones.
+"""The user data with which a plain machine of any provider starts the agent.
 
 The address that the job starts from is written to a file that only root reads, and from there into the
 environment of the job: it is an argument of no process. The script ends at once; the job goes on without it.
-A machine that nobody gives back switches itself off: a while after its job, and at its longest time.
+A machine that nobody terminates switches itself off: a while after its job, and at its longest life.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""One small JSON client for the services that machines are rented from.
+"""A small JSON client for the HTTP APIs of cloud providers.
 
-Every call has a time limit and waits for its turn. Whatever goes wrong becomes a Fault, raised outside of the
-handler that caught it, so that no request with its headers hangs on to it. Redirects are not followed: a key
-goes to the host it was entered for.
+Every call has a time limit and keeps to the rate limit. Every failure becomes a Fault, raised outside of
+the handler that caught it, so that it holds no request with its headers. Redirects are not followed: a key
+goes to the host for which it was entered.
 """
 
 import asyncio
@@ -58,15 +58,15 @@ class RateLimit:
         return at - self.clock()
 
 
-_paces: dict[tuple[str, int], RateLimit] = {}
+_rate_limits: dict[tuple[str, int], RateLimit] = {}
 
 
 def shared_rate_limit(address: str, key: str, every: float, launches_every: float) -> RateLimit:
-    """The pace of an account: limits hold for a key, however many connections use it. What answers on this
-    machine stands in for the service and has no limits."""
+    """The rate limit of an account: it holds for a key, however many connections use it. A fake service on
+    this machine has no limits."""
     if urlsplit(address).hostname in _LOOPBACK:
         return RateLimit(0.0)
-    return _paces.setdefault((address, hash(key)), RateLimit(every, launches_every))
+    return _rate_limits.setdefault((address, hash(key)), RateLimit(every, launches_every))
 
 
 class ServiceHttp:
@@ -194,6 +194,24 @@ class ServiceHttp:
             return float(value)
         moment = _http_date(value)
         return None if moment is None else max(0.0, (self.by_our_clock(moment) - self._now()).total_seconds())
+
+
+def open_http(
+    title: str,
+    address: str,
+    credentials: Mapping[str, str],
+    explain: Explain,
+    *,
+    calls_every: float,
+    launches_every: float,
+    key_name: str = "API key",
+) -> ServiceHttp:
+    """A connection with the API key that a person entered; a Fault without one."""
+    key = credentials.get("api_key", "").strip()
+    if not key:
+        raise Fault("bad_credentials", f"{title} needs an {key_name}. Enter one under Providers.")
+    rate_limit = shared_rate_limit(address, key, calls_every, launches_every)
+    return ServiceHttp(title, address, key, rate_limit, explain)
 
 
 def _http_date(value: str | None) -> datetime | None:

@@ -1,4 +1,4 @@
-"""The services that jobs can be sent to, by name. A service's own module is imported when it is used."""
+"""The cloud providers by name. The module of a provider is imported when it is used."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import cast
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Capabilities, CloudProvider, CredentialField
 
-# Each module has a PLACE of type PlaceKind.
+# Each module has a PROVIDER of type ProviderSpec.
 _MODULES: dict[str, str] = {
     "modal": "gpubloom.providers.modal.provider",
     "lambda": "gpubloom.providers.lambda_cloud.provider",

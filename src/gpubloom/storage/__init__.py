@@ -1,4 +1,4 @@
-"""One layout in one S3-compatible bucket, for jobs that run elsewhere (docs/storage.md).
+"""One layout in one S3-compatible bucket, for jobs on rented instances (docs/storage.md).
 
     store = Store(StorageSettings(endpoint="https://…", bucket="runs", key="…", secret="…"))
     sent = send_bundle(store, bundle)             # sent.command starts the job on any machine

@@ -1,4 +1,4 @@
-"""The files of a job, put into the bucket once, and the one command that starts them anywhere."""
+"""The files of a job, uploaded once, and the one command that starts the job on any instance."""
 
 import hashlib
 import json
@@ -16,10 +16,10 @@ from gpubloom.agent.remote.start import Start, StoredFile
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import REACH_LIFE_SECONDS, Mailbox
 from gpubloom.storage.store import Store
-from gpubloom.traincard.mirror.contents import files_of
+from gpubloom.traincard.sync.files import list_files
 
-# Nothing has been said yet. It is there from the beginning: without the right to list, what is missing in a
-# bucket looks like what is forbidden.
+# There is a control.json from the beginning: without the right to list, a bucket answers for a missing object
+# as for a forbidden one.
 _NO_CONTROL = {"v": 1, "version": 0, "want": "run", "set": {}, "save": 0}
 
 # Fetches the agent, checks it, and becomes it. Everything else is the agent's.
@@ -59,8 +59,9 @@ os.execv(python, [python, str(agent), "remote", str(folder)])
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a job needs elsewhere. `folder`: the run directory as it is here, a script's files included; the
-    receiver goes on with it. `wheel`: gpubloom, for a job that imports it. `spec.run_dir` is set there.
+    """What a job needs on an instance. `folder`: the run directory as it is here, a script's files
+    included; the receiver continues it. `wheel`: gpubloom, for a job that imports it. `spec.run_dir` is set
+    on the instance.
 
     `timing`: fields of `Start` that differ from its defaults.
     """
@@ -109,7 +110,7 @@ def send_bundle(
         if bundle.wheel is not None:
             sources.append(("wheel", bundle.wheel.name, bundle.wheel))
         # What a mirror leaves out, locks and the agent's folder, means nothing on another machine either.
-        sources += [("run", name, bundle.folder / name) for name in sorted(files_of(bundle.folder))]
+        sources += [("run", name, bundle.folder / name) for name in sorted(list_files(bundle.folder))]
         for role, name, path in sources:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()

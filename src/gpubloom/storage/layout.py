@@ -8,7 +8,7 @@ _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 @dataclass(frozen=True)
 class JobLayout:
-    """One attempt of one job. Attempts have their own mailbox: an old one that comes back disturbs nobody."""
+    """One attempt of one job. Each attempt has its own mailbox: an old one that comes back does no harm."""
 
     job_id: str
     attempt: int

@@ -9,7 +9,7 @@ from gpubloom.storage.store import Store
 
 SLOTS = 256
 SLOT_LIFE_SECONDS = 3600.0
-# How long the other side may be away. Who has these addresses can write parcels of one attempt, no more.
+# How long the receiver may be away. These addresses allow writing batches of one attempt, and no more.
 REACH_LIFE_SECONDS = 24 * 3600.0
 
 

@@ -1,7 +1,7 @@
-"""Receives a run from a bucket: parcels, in the order of their numbers, into a local run directory.
+"""Receive a run from a bucket: upload batches, in the order of their numbers, into a local run directory.
 
 What was applied is recorded entry by entry, so a receiver can be killed anywhere and another one goes on. A
-parcel is deleted once it is applied. Silence is counted only while the bucket answers.
+batch is deleted once it is applied. Silence is counted only while the bucket answers.
 """
 
 import json
@@ -13,12 +13,12 @@ from typing import Literal
 
 from gpubloom.agent import AgentFiles, ExitRecord
 from gpubloom.agent.remote.upload_batch import UploadBatch
-from gpubloom.storage.applying import TRAINING_PATHS, AcceptedPaths, RefusedEntryError, RunFolder
 from gpubloom.storage.layout import JobLayout
 from gpubloom.storage.mailbox import Mailbox
 from gpubloom.storage.store import StorageError, Store
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
 from gpubloom.traincard.layout import RunFiles
+from gpubloom.traincard.sync.apply import TRAINING_PATHS, AcceptedPaths, RefusedEntryError, RunFolder
 
 # An agent packs 16 MB and a header.
 _LARGEST_BATCH = 128 << 20
@@ -29,7 +29,7 @@ ArrivalState = Literal["waiting", "running", "ended", "vanished"]
 
 
 class DamagedBatchError(Exception):
-    """A parcel is not what an agent sent. It is neither applied nor deleted; a sentence says why."""
+    """A batch is not what an agent sent. It is neither applied nor deleted; a sentence says why."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,6 @@ class Arrival:
     state: ArrivalState
     applied: int
     news: int
-    silent_seconds: float
     exit: ExitRecord | None
     differences: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -64,7 +63,8 @@ class Receiver:
         self._store, self._layout = store, JobLayout(job_id, attempt)
         self._run_dir, self._clock = run_dir, clock
         self._mailbox = mailbox or Mailbox(store, self._layout)
-        self._folder = RunFolder(run_dir, accepted, attempt)
+        exit_record = f"agent/{AgentFiles(run_dir).exit(attempt).name}"
+        self._folder = RunFolder(run_dir, accepted.including([exit_record]))
         self._record = self._folder.arriving / f"received-{attempt}.json"
         kept = read_json_object(self._record) or {}
         self._applied: int = kept.get("applied", 0)
@@ -77,11 +77,11 @@ class Receiver:
         self._silent = 0.0
 
     def once(self) -> Arrival:
-        """Applies what has come and answers it. StorageError: the bucket is away. DamagedParcelError."""
+        """Apply what has arrived. StorageError: the bucket is away. DamagedBatchError: a batch is damaged."""
         try:
             return self._once()
         except StorageError:
-            # Nobody could be heard meanwhile: afterwards the agent gets its whole promise again.
+            # Nothing could arrive meanwhile: afterwards the agent gets its whole promise again.
             self._answered_at = None
             raise
 
@@ -105,14 +105,14 @@ class Receiver:
         return self._arrival(news)
 
     def _tell(self) -> None:
-        """Takes what the run is told to the bucket, if it is newer than what was taken there before."""
+        """Upload control.json, if it is newer than what was uploaded before."""
         control = read_json_object(RunFiles(self._run_dir).control)
         if control is not None and control.get("version") != self._told:
             self._store.put(self._layout.control, json.dumps(control).encode())
             self._told = control.get("version")
 
     def _fetch(self, name: str, size: int) -> bytes | None:
-        """None: some buckets list an object a moment before all of it can be read; the next look finds it."""
+        """None: some buckets list an object a moment before it can be read; the next call reads it."""
         if size > _LARGEST_BATCH:
             raise DamagedBatchError(f"{name} has {size} bytes, which no agent sends.")
         content = self._store.get(name)
@@ -182,7 +182,6 @@ class Receiver:
             state,
             self._applied,
             news,
-            self._silent,
             record,
             tuple(self._differences),
             tuple(sorted(self._folder.left_out)),

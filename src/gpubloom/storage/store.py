@@ -1,4 +1,4 @@
-"""The bucket, for whoever has its key: objects by name, and presigned addresses for who has not."""
+"""The bucket, for the side that has its key: objects by name, and presigned addresses for the other side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -16,6 +16,8 @@ from typing import Literal
 
 import structlog
 
+from gpubloom.traincard.retry import RetryPolicy
+
 log = structlog.get_logger("bloom.worker")
 
 # Below this a disk counts as full: a job could be prepared, and would fail with its first lines.
@@ -24,7 +26,7 @@ RESERVE_BYTES = 16 << 20
 TRUST_SECONDS = 10.0
 PROBE_SECONDS = 1.0
 # After something ran into a fault that a probe does not find.
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+_PAUSES = RetryPolicy(first_pause=1.0, longest_pause=300.0)
 
 Code = Literal["disk_full", "disk_read_only", "disk_failing"]
 
@@ -116,7 +118,7 @@ class MachineDisk:
         self.fault: DiskFault | None = None
         self._probed = float("-inf")
         self._closed_until = float("-inf")
-        self._pause = FIRST_PAUSE
+        self._unconfirmed = 0
 
     async def is_usable(self) -> bool:
         """Whether a job may be claimed. Probes now and then; a fault is found and left behind by itself."""
@@ -144,13 +146,13 @@ class MachineDisk:
         if await self.examine() is not None:
             return True
         self._note(fault)
-        self._closed_until = time.monotonic() + self._pause
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        self._unconfirmed += 1
+        self._closed_until = time.monotonic() + _PAUSES.pause_after(self._unconfirmed)
         return False
 
     def worked(self) -> None:
         """An attempt ended without running into a fault."""
-        self._pause = FIRST_PAUSE
+        self._unconfirmed = 0
 
     def _note(self, fault: DiskFault | None) -> None:
         if fault == self.fault:

@@ -1,6 +1,4 @@
-"""What is wrong with a run that a worker follows: TrainCard's own findings, looked for every few seconds.
-
-Follows one job as long as this worker holds its lease: starts it, reads it, steers it, ends it.
+"""Follow one job as long as this worker holds its lease: start it, read its events, pass on commands, end it.
 
 Every loop does the same few things in the same order, so it does not matter where an earlier worker stopped.
 """
@@ -31,9 +29,10 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
 from gpubloom.traincard.beneath import is_file_beneath
+from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
+from gpubloom.worker.launcher import LaunchFailed
 from gpubloom.worker.lost_machines import stop_lost_run
-from gpubloom.worker.remote_provider import NotStarted
 from gpubloom.worker.retries import is_outage, persist
 from gpubloom.worker.run_directory import (
     last_output_line,
@@ -45,14 +44,21 @@ from gpubloom.worker.run_directory import (
 from gpubloom.worker.summary import add_marks, add_warnings, summarize
 from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, Verdict, judge, judge_disk_fault, storable
 
+log = structlog.get_logger("bloom.worker")
+
+LOOP_SECONDS = 0.2
 LOOK_EVERY_SECONDS = 5.0
+SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)
+_BATCH_BYTES = 1 << 20
 # The worker draws nothing: curves only as fine as Reading needs them to be.
 _BUCKETS = 64
 _OF_ENDED_RUNS = frozenset({"diverging"})
 
+Result = TypeVar("Result")
+
 
 class RunWatch:
-    """One run. Reads it beside the worker's own cursor, because findings need what came before that."""
+    """The findings about one run. Reads it apart from the follower, because findings need the whole run."""
 
     def __init__(self, run_dir: Path) -> None:
         self._reading = Reading(run_dir, most_buckets=_BUCKETS)
@@ -68,15 +74,6 @@ class RunWatch:
         self._reading.update()
         found = diagnose(self._reading)
         return [finding.as_dict() for finding in found if not ended or finding.kind in _OF_ENDED_RUNS]
-
-
-log = structlog.get_logger("bloom.worker")
-
-LOOP_SECONDS = 0.2
-SUBMIT_TRIES = 5
-_BATCH_BYTES = 1 << 20
-
-Result = TypeVar("Result")
 
 
 class Follower:
@@ -161,8 +158,8 @@ class Follower:
     async def _status(self) -> AgentStatus:
         try:
             return await self._provider.status(self._run_dir, self._job.attempt)
-        except NotStarted as refusal:
-            await self._end(refusal.kind, str(refusal))
+        except LaunchFailed as failure:
+            await self._end(failure.kind, str(failure))
 
     async def _is_to_start(self) -> bool:
         status = await self._status()
@@ -211,22 +208,27 @@ class Follower:
         await self._persist(started)
 
     async def _submit(self, spec: JobSpec, reservation: Reservation) -> None:
-        """Some refusals pass by themselves: an earlier agent that takes a moment to be gone."""
-        for tries_left in reversed(range(SUBMIT_TRIES)):
+        """Start the agent. Some refusals pass by themselves: an earlier agent takes a moment to end."""
+
+        async def submit() -> None:
             submitting = asyncio.ensure_future(self._provider.submit(spec, reservation))
             try:
                 await self._meanwhile(submitting)
-            except ProviderError as problem:
-                if not tries_left or fault_of(problem) is not None:
-                    await self._refuse(problem)
-                self.log.warning("the agent could not be started, trying again", reason=str(problem))
-                await asyncio.sleep(1)
+            except ProviderError:
+                raise
             except BaseException:
                 # The agent is being started right now: its devices stay reserved until it has them.
                 await asyncio.wait({submitting})
                 raise
-            else:
-                return
+
+        async def wait(problem: Exception, pause: float) -> None:
+            self.log.warning("the agent could not be started, trying again", reason=str(problem))
+            await asyncio.sleep(pause)
+
+        try:
+            await retry_async(submit, SUBMIT_RETRIES, is_transient=_may_start_later, wait=wait)
+        except ProviderError as problem:
+            await self._refuse(problem)
 
     async def _hub_token(self) -> str | None:
         """The owner's token, for a task that pushes to a hub; it is nowhere but in a file of the task."""
@@ -257,7 +259,7 @@ class Follower:
         await self._end("not_started", str(problem))
 
     async def _requeue(self, fault: DiskFault, status: AgentStatus) -> NoReturn:
-        """Give back a job of which nothing runs: the disk of this machine is at fault."""
+        """Queue a job again of which nothing runs: the disk of this machine is at fault."""
         confirmed = await self._disk.confirms(fault)
         with contextlib.suppress(OSError):
             await asyncio.to_thread(remove_secrets, self._run_dir)
@@ -405,7 +407,7 @@ class Follower:
                 self._control_written = job.control_version
             except (OSError, ValueError) as problem:
                 self.log.warning("control.json could not be written", reason=str(problem))
-        # A script here reads no control.json: a signal is all it hears. Elsewhere the agent sees to that.
+        # A script on this machine reads no control.json, only signals; on an instance the agent sends them.
         ignores_control = job.kind == "script" and job.target == "local"
         if job.status == "cancelling" or (job.status == "pausing" and ignores_control):
             self._cancel_seen = self._cancel_seen or time.monotonic()
@@ -524,6 +526,10 @@ class Follower:
 
     async def _persist(self, work: Callable[[], Awaitable[Result]]) -> Result:
         return await persist(work, self.log)
+
+
+def _may_start_later(problem: Exception) -> bool:
+    return isinstance(problem, ProviderError) and fault_of(problem) is None
 
 
 def _fault_said(

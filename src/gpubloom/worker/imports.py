@@ -1,21 +1,12 @@
-"""Claiming a dataset or a model that waits for a worker, and keeping the right to write about it.
+"""Prepare the datasets and models that people bring: download, inspect, delete what was abandoned.
 
-The same rules as for jobs (docs/jobs.md): the token is the right, and every write carries it.
-
-Fetches models and datasets from a hub, in child processes, with the token of whoever asked for them.
-
-Inspects a dataset that has arrived, in a child process; the report goes into its row.
-
-Clears away uploads that nobody continues and folders that no row knows, and completes uploads that were
-whole when the server that took them came to an end.
-
-Prepares what people brought: fetches it from a hub, inspects it, and clears away what was abandoned.
-
-Each thing is claimed with a lease, worked on in a child process outside of any transaction, and written only
-while the token holds. A worker that is killed leaves it as it was; the next one claims it again.
+A row that waits is claimed with a lease by the same rules as a job (docs/jobs.md): the token is the right
+to write, and every write carries it. The work is done by a child process, outside of any transaction. A
+worker that is killed leaves the row as it was, and the next worker claims it again.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing
@@ -48,15 +39,33 @@ from gpubloom.server.models.tables import Model
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage import children
 from gpubloom.server.storage.service import room_left
-from gpubloom.worker import imports
+from gpubloom.traincard.retry import RetryPolicy
 from gpubloom.worker.disk import MachineDisk
-from gpubloom.worker.retries import is_outage
+from gpubloom.worker.retries import DatabaseUnavailable, is_outage, persist
+
+log = structlog.get_logger("bloom.worker")
 
 LEASE = timedelta(seconds=20)
 # A file that ended as many workers' attempts would end the next one too.
 MOST_ATTEMPTS = 3
+LOOK_SECONDS = 0.5
+RENEW_SECONDS = 1.0
+RELEASE_SECONDS = 2.0
+SWEEP_SECONDS = 60.0
+# A worker that is told to stop waits no longer than this.
+SETTLE_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=30)
+ABANDONED_AFTER = timedelta(days=1)
+_FETCH_MODULE = "gpubloom.server.storage.fetch_process"
+# A large model over a slow line takes a day; more is a line that hangs.
+_FETCH_SECONDS = 2 * 24 * 3600.0
+# A slow disk and a busy machine read this much in a second.
+_SLOWEST_BYTES_PER_SECOND = 2_000_000
+_LEAST_SECONDS = 300.0
 
 Kept = TypeVar("Kept", Dataset, Model)
+# What is seen along the way, by the names of the row's columns.
+Seen = dict[str, Any]
+Work = Callable[[Database, Settings, Any, Seen], Awaitable[dict[str, Any]]]
 
 
 async def claim(session: AsyncSession, table: type[Kept], status: str, worker: str) -> Kept | None:
@@ -130,11 +139,6 @@ async def expire(session: AsyncSession, table: type[Kept], workers: Collection[s
     )
 
 
-_MODULE = "gpubloom.server.storage.fetch_process"
-# A large model over a slow line takes a day; more is a line that hangs.
-_SECONDS = 2 * 24 * 3600.0
-
-
 async def fetch_dataset(
     database: Database, settings: Settings, dataset: Dataset, seen: dict[str, Any]
 ) -> dict[str, Any]:
@@ -205,7 +209,7 @@ async def _fetch(
     request |= {"token": token, "most_bytes": room}
     last: dict[str, Any] = {}
     try:
-        async with aclosing(children.answers(_MODULE, request, seconds=_SECONDS)) as answers:
+        async with aclosing(children.answers(_FETCH_MODULE, request, seconds=_FETCH_SECONDS)) as answers:
             async for said in answers:
                 if "received" in said:
                     seen["received"], seen["size"] = said["received"], said["size"]
@@ -224,11 +228,6 @@ def _fetch_failed(said: dict[str, Any]) -> dict[str, Any]:
         "size": 0,
         "received": 0,
     }
-
-
-# A slow disk and a busy machine read this much in a second.
-_SLOWEST_BYTES_PER_SECOND = 2_000_000
-_LEAST_SECONDS = 300.0
 
 
 async def inspect_dataset(
@@ -255,9 +254,6 @@ async def inspect_dataset(
 
 def _inspection_failed(sentence: str) -> dict[str, Any]:
     return {"status": "failed", "problem": sentence, "progress": None, "report": None}
-
-
-ABANDONED_AFTER = timedelta(days=1)
 
 
 async def sweep(database: Database, settings: Settings) -> None:
@@ -360,18 +356,6 @@ def _old_folders(path: Path) -> set[UUID]:
     return found
 
 
-log = structlog.get_logger("bloom.worker")
-
-LOOK_SECONDS = 0.5
-RENEW_SECONDS = 1.0
-RELEASE_SECONDS = 2.0
-SWEEP_SECONDS = 60.0
-
-# What is seen along the way, by the names of the row's columns.
-Seen = dict[str, Any]
-Work = Callable[[Database, Settings, Any, Seen], Awaitable[dict[str, Any]]]
-
-
 @dataclass(frozen=True)
 class Kind:
     """A table, the status in which its rows wait, who prepares them and how many at once."""
@@ -399,9 +383,9 @@ class Preparations:
         self._lives = lives
         self._disk = disk
         self._kinds: tuple[Kind, ...] = (
-            Kind(Dataset, "inspecting", imports.inspect_dataset, at_once=1),
-            Kind(Dataset, "fetching", imports.fetch_dataset, at_once=2),
-            Kind(Model, "fetching", imports.fetch_model, at_once=2),
+            Kind(Dataset, "inspecting", inspect_dataset, at_once=1),
+            Kind(Dataset, "fetching", fetch_dataset, at_once=2),
+            Kind(Model, "fetching", fetch_model, at_once=2),
         )
         self._running: dict[Kind, set[asyncio.Task[None]]] = {kind: set() for kind in self._kinds}
 
@@ -417,7 +401,7 @@ class Preparations:
                     await self._try(lambda kind=kind: self._claim(kind))  # type: ignore[misc]
                 if clock() - swept >= SWEEP_SECONDS:
                     swept = clock()
-                    await self._try(lambda: imports.sweep(self._database, self._settings))
+                    await self._try(lambda: sweep(self._database, self._settings))
                 await self._wait(stopping)
         finally:
             tasks = self._tasks()
@@ -500,7 +484,7 @@ class Preparations:
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-            await self._try(lambda: imports.remove_if_gone(self._database, self._settings, row))
+            await self._try(lambda: remove_if_gone(self._database, self._settings, row))
 
     async def _renew(self, kind: Kind, row: Any, seen: Seen) -> bool:
         try:
@@ -513,14 +497,10 @@ class Preparations:
             return True
 
     async def _settle(self, kind: Kind, row: Any, outcome: dict[str, Any]) -> None:
-        for _ in range(30):
-            try:
-                async with self._database.write() as session:
-                    await settle(session, kind.table, row.id, row.lease_token, outcome)
-            except (SQLAlchemyError, OSError) as problem:
-                if not is_outage(problem):
-                    raise
-                log.warning("the database does not answer, trying again", reason=type(problem).__name__)
-                await asyncio.sleep(1)
-            else:
-                return
+        async def settled() -> None:
+            async with self._database.write() as session:
+                await settle(session, kind.table, row.id, row.lease_token, outcome)
+
+        # Given up, the lease expires, and a worker prepares the row again.
+        with contextlib.suppress(DatabaseUnavailable):
+            await persist(settled, log, SETTLE_RETRIES)

@@ -1,4 +1,4 @@
-"""The worker's main loop: show this machine, look for work, follow what was claimed."""
+"""The worker's main loop: announce this machine, claim jobs, and follow those that were claimed."""
 
 import asyncio
 import contextlib
@@ -34,8 +34,9 @@ from gpubloom.worker.follower import Follower
 from gpubloom.worker.imports import Preparations
 from gpubloom.worker.lost_machines import LostMachines, come_back
 from gpubloom.worker.preemption import Preemption
+from gpubloom.worker.remote_attempt import PollIntervals
 from gpubloom.worker.rented_jobs import RentedJobs, keep_reconciling
-from gpubloom.worker.retries import PollIntervals, is_outage
+from gpubloom.worker.retries import is_outage
 
 log = structlog.get_logger("bloom.worker")
 

@@ -1,8 +1,9 @@
-"""Machines that are gone, as the worker of another machine sees them, and as their own worker does on return.
+"""Machines that stopped reporting: what other workers do about them, and their own worker on return.
 
-Another machine: what was silent for too long is called gone; its jobs go on here if their files can be read
-here (a run directory on a shared disk), begin anew if nothing was saved yet, and fail when no worker took
-them for a while. On return: trainings whose jobs were taken away are ended before anything else is claimed.
+On another machine: after a long silence a machine counts as lost. Its jobs continue here if their files can
+be read here (a run directory on a shared disk), start again if nothing was saved yet, and fail when no
+worker took them for a while. On return: trainings whose jobs were taken away are ended before anything else
+is claimed.
 """
 
 import asyncio

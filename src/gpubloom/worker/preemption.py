@@ -1,6 +1,6 @@
-"""Playgrounds make room: a model that is only held to be talked to does not keep a job from its device.
+"""Preemption of playgrounds: a model that is only loaded for a chat does not keep a job from its device.
 
-Another playground has to wait until the model was left alone for a moment; any other job does not.
+Another playground has to wait until the model was idle for a moment; any other job does not.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Looks at the start and every few minutes for rented machines that no job owns, and ends them.
+"""Jobs on rented instances, as one worker claims and follows them. They need a bucket and no device here.
 
-Jobs for rented machines, as one worker takes and follows them. They need a bucket, and no device.
+At its start and every few minutes the worker also terminates rented instances that no job owns.
 """
 
 import asyncio
@@ -21,37 +21,35 @@ from gpubloom.storage import StorageError, Store
 from gpubloom.storage.layout import JobLayout
 from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.follower import Follower
-from gpubloom.worker.remote_provider import RemoteProvider, Renting
-from gpubloom.worker.retries import PollIntervals
+from gpubloom.worker.remote_attempt import PollIntervals, RemoteAttempt, RentedInstance
+from gpubloom.worker.remote_provider import RemoteProvider
 from gpubloom.worker.spending import Spending
 
 log = structlog.get_logger("bloom.worker")
 
-EVERY_SECONDS = 300.0
+RECONCILE_SECONDS = 300.0
+# Each has a thread and asks its provider every few seconds.
+MOST_AT_ONCE = 64
 
 
 async def keep_reconciling(settings: Settings, database: Database, stopping: asyncio.Event) -> None:
-    """Until told to stop. Several workers may do it at once: ending a machine twice is ending it once."""
+    """Until told to stop. Several workers may do it at once: terminating an instance twice does no harm."""
     while not stopping.is_set():
         try:
             await reconcile(database, settings)
         except (SQLAlchemyError, OSError) as problem:
-            log.warning("looking for forgotten machines waits", reason=type(problem).__name__)
+            log.warning("reconciling rented instances waits", reason=type(problem).__name__)
         except Exception as problem:
-            # A service's library may raise anything; it is tried again.
-            log.error("looking for forgotten machines failed", exc_info=problem)
+            # A provider's library may raise anything; the next round tries again.
+            log.error("reconciling rented instances failed", exc_info=problem)
         try:
-            await asyncio.wait_for(stopping.wait(), EVERY_SECONDS)
+            await asyncio.wait_for(stopping.wait(), RECONCILE_SECONDS)
         except TimeoutError:
             continue
 
 
-# Each has a thread and asks its service every few seconds.
-MOST_AT_ONCE = 64
-
-
 class RentedJobs:
-    """What one worker does about them."""
+    """Claims and follows the rented jobs of one worker."""
 
     def __init__(
         self,
@@ -72,7 +70,7 @@ class RentedJobs:
         self._following = 0
 
     async def claim(self) -> TrainingJob | None:
-        """The next one, if this installation has a bucket and this worker has room."""
+        """The next job, if this installation has a bucket and this worker follows fewer than it can."""
         if self._settings.storage is None or self._following >= MOST_AT_ONCE:
             return None
         # A read first: an idle worker takes no write lock.
@@ -89,19 +87,17 @@ class RentedJobs:
         try:
             async with self._database.read() as session:
                 installation = await installation_name(session)
-            provider = RemoteProvider(
+            checkpoint_seconds = self._poll_intervals.checkpoint
+            token = job.lease_token
+            attempt = RemoteAttempt(
                 job,
                 run_directory(self._settings, job.id),
                 self._open_store(),
-                Renting(self._database, self._settings, job, job.lease_token, installation),
-                Spending(
-                    self._database,
-                    job.id,
-                    job.lease_token,
-                    checkpoint_seconds=self._poll_intervals.checkpoint,
-                ),
+                RentedInstance(self._database, self._settings, job, token, installation),
+                Spending(self._database, job.id, token, checkpoint_seconds=checkpoint_seconds),
                 self._poll_intervals,
             )
+            provider = RemoteProvider(attempt)
             try:
                 await provider.open()
                 await Follower(self._database, self._settings, provider, job, None, self._disk).follow()
@@ -120,7 +116,7 @@ class RentedJobs:
         return self._store
 
     async def _clear_away(self, job: TrainingJob) -> None:
-        """What a job that has ended left in the bucket was transport; the run is here."""
+        """Delete what a job that has ended left in the bucket; its run directory is complete here."""
         async with self._database.read() as session:
             row = await session.get(TrainingJob, job.id)
         if row is not None and row.status not in ENDED:

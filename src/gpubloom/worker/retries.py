@@ -1,60 +1,58 @@
-"""Database work that is done again while the database is away, because runs go on meanwhile.
+"""Database work that is repeated while the database is away, because training goes on meanwhile.
 
-Only an outage is waited for, and not for ever. Who gives up loses nothing: the lease runs out, and the job is
-followed again once the database answers.
-
-Calls that may take long or have to be made again, for whoever attends a job on a rented machine.
+Only an outage is waited for, and not for ever: a wrong statement raises at once. Whoever gives up loses
+nothing, because the lease expires and the job is followed again once the database answers. Pauses and limits
+of all retries are in `gpubloom.traincard.retry`.
 """
 
 import asyncio
 import errno
 import socket
 import sqlite3
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import structlog
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
+from gpubloom.traincard.retry import RetryPolicy, retry_async
+
 Result = TypeVar("Result")
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
-LONGEST_OUTAGE_SECONDS = 600.0
+DATABASE_OUTAGE = RetryPolicy(first_pause=0.2, longest_pause=5.0, max_seconds=600.0)
 _UNREACHABLE = {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
 
 
 class DatabaseUnavailable(Exception):
-    """The database did not answer for as long as anybody waits for it."""
+    """The database did not answer before the retry policy gave up."""
 
 
-async def persist(work: Callable[[], Awaitable[Result]], log: structlog.stdlib.BoundLogger) -> Result:
-    """Do it again while the database is away; a statement that is wrong raises at once.
+async def persist(
+    work: Callable[[], Awaitable[Result]],
+    log: structlog.stdlib.BoundLogger,
+    policy: RetryPolicy | None = None,
+) -> Result:
+    """Repeat database work while the database is away. DatabaseUnavailable: it stayed away."""
 
-    DatabaseUnavailable after LONGEST_OUTAGE_SECONDS.
-    """
-    began, pause = time.monotonic(), _FIRST_PAUSE
-    while True:
-        try:
-            return await work()
-        except (SQLAlchemyError, OSError) as problem:
-            if not is_outage(problem):
-                raise
-            reason = type(problem).__name__
-            if time.monotonic() - began > LONGEST_OUTAGE_SECONDS:
-                raise DatabaseUnavailable(
-                    f"The database did not answer for {LONGEST_OUTAGE_SECONDS:g} seconds ({reason})."
-                ) from problem
-            log.warning("the database does not answer, trying again", reason=reason)
+    async def wait(problem: Exception, pause: float) -> None:
+        log.warning("the database does not answer, trying again", reason=type(problem).__name__)
         await asyncio.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)
+
+    try:
+        return await retry_async(work, policy or DATABASE_OUTAGE, is_transient=_is_transient, wait=wait)
+    except (SQLAlchemyError, OSError) as problem:
+        if not is_outage(problem):
+            raise
+        raise DatabaseUnavailable(f"The database did not answer ({type(problem).__name__}).") from problem
+
+
+def _is_transient(problem: Exception) -> bool:
+    return isinstance(problem, SQLAlchemyError | OSError) and is_outage(problem)
 
 
 def is_outage(problem: BaseException) -> bool:
-    """Whether the database is away, not the statement wrong."""
+    """Whether the database is away, as opposed to a wrong statement."""
     if isinstance(problem, DatabaseUnavailable | NoFreeConnection):
         return True
     if isinstance(problem, DBAPIError):
@@ -67,46 +65,5 @@ def is_outage(problem: BaseException) -> bool:
 
 
 def _is_wrong_sqlite_statement(problem: sqlite3.Error) -> bool:
-    """SQLite reports a table that is not there under the same class as a file that is locked."""
+    """SQLite reports a missing table under the same class as a locked file."""
     return getattr(problem, "sqlite_errorname", None) == "SQLITE_ERROR"
-
-
-@dataclass(frozen=True)
-class PollIntervals:
-    """How often is looked where, and how long is waited for what; seconds.
-
-    `margin`: how long before the longest life of a machine its job stops, so that all is delivered.
-    `last_resort`: how long after its job's limit a machine ends itself; it had to boot, save and deliver.
-    `agent`: fields of the agent's own pace (`agent.remote.start.Start`).
-    """
-
-    # As often as an agent sends; every look is a request that a bucket bills.
-    receive: float = 3.0
-    look: float = 10.0
-    meter: float = 3.0
-    checkpoint: float = 120.0
-    first_word: float = 1800.0
-    first_pause: float = 5.0
-    longest_pause: float = 300.0
-    margin: float = 900.0
-    terminate: float = 30.0
-    last_resort: float = 7200.0
-    agent: Mapping[str, Any] = field(default_factory=dict)
-
-
-class RetryingCalls:
-    """A thread of its own: a bucket that is away must not keep others from theirs."""
-
-    def __init__(self, name: str, log: structlog.stdlib.BoundLogger) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._log = log
-
-    async def in_thread(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-    async def insist(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Database work, again while the database is away; the machine goes on meanwhile."""
-        return await persist(work, self._log)
-
-    def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)

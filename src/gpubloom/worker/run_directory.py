@@ -1,17 +1,10 @@
-"""A training's data and model as part of its run directory, so that they travel with it.
+"""Prepare the run directory of a job for an attempt, and read what the attempt left. Plain file work.
 
-Files are linked where that is possible, not copied. What comes back from another machine can never be
-written to them (`storage.applying`), so the originals stay as they are.
-
-Makes a job's run directory ready for an attempt, and reads its last line of output. Plain file work.
-
-Makes a script's run directory ready for an attempt: its data, how it goes on, and the walls around it.
-
-The person's files lie in `work` since the job was made. What the script saves there is what it goes on from.
-
-Makes a task's directory ready for an attempt, and reads its answer. Plain file work.
-
-From a job's row to what an agent runs, whatever kind of job it is. Plain file work.
+A job is a training, a script or a task; `prepare_attempt` returns what the agent runs for any of them. The
+data and the model of a training on a rented instance are linked into `inputs`, so that they are uploaded
+with the run directory; what comes back from the instance is never written to them (`traincard.sync.apply`).
+The files of a script lie in `work` since the job was made, and what the script saves there is what it
+resumes from.
 """
 
 import json
@@ -38,12 +31,19 @@ from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.states import Kind
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.playground.endpoint import SERVE_FILE
-from gpubloom.storage.applying import has_received
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.number_encoding import finite_or_none, plain
+from gpubloom.traincard.sync.apply import has_received
 
 INPUTS = "inputs"
+# Lines of the agent's own in the output.
+_AGENT_NOTE = "[bloom-agent]"
+# Hidden, so that a cache in it is not uploaded when the job moves to an instance.
+_HOME_FOLDER = ".home"
+_DATA_FOLDER = "data"
+LARGEST_RESULT_BYTES = 4 << 20
+_TOKEN_FILE = "hub-token"  # noqa: S105 - a file's name
 
 
 def stage_inputs(run_dir: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -99,10 +99,6 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(real, target)
 
 
-# Lines of the agent's own in the output.
-_AGENT_NOTE = "[bloom-agent]"
-
-
 def prepare_run(run_dir: Path, config: dict[str, Any], plan: dict[str, Any], attempt: int) -> None:
     """Write what was asked for, whatever an earlier attempt left. Called while nothing of the run lives.
 
@@ -151,13 +147,8 @@ def write_control(run_dir: Path, want: str, settings: dict[str, Any], saves: int
         control.want(want)  # type: ignore[arg-type]
 
 
-# Hidden, so that a cache in it does not travel when the job goes on elsewhere.
-_HOME_FOLDER = ".home"
-_DATA_FOLDER = "data"
-
-
 def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Reservation) -> JobSpec:
-    """What an agent runs, here or elsewhere. ProviderError with a sentence: it cannot run here.
+    """What an agent runs, here or on an instance. ProviderError with a sentence: it cannot run here.
 
     Called while nothing of the run lives. `home` is BLOOM_HOME, which no script may see.
     """
@@ -190,7 +181,7 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
         if not task.sandboxed:
             # An admin confirmed what its owner brought, not what a rented machine added to it.
             note = f"Runs in the sandbox: a rented machine has sent files into its folder. {note}".rstrip()
-        # Out here they would act on the program that builds the wall.
+        # Out here they would act on the program that sets up the sandbox.
         environment = {}
     return JobSpec(
         job_id=str(job.id),
@@ -246,10 +237,6 @@ def newest_checkpoint(run_dir: Path, task: ScriptTask) -> Saved | None:
         there = [each for each in saved if each.path.is_relative_to(work / task.checkpoint_folder)]
         saved = there or saved
     return saved[-1] if saved else None
-
-
-LARGEST_RESULT_BYTES = 4 << 20
-_TOKEN_FILE = "hub-token"  # noqa: S105 - a file's name
 
 
 def command_of(kind: Kind, config: dict[str, Any], attempt: int) -> tuple[str, ...]:

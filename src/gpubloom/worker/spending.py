@@ -1,17 +1,18 @@
-"""What a job elsewhere costs, told while it runs; and the end of what it may cost.
+"""What a job on rented instances costs, written while it runs, and the limits on what it may cost.
 
-Every function is one short transaction under the job's lease, and its time is the database's: one worker may
-go on with the meter of another. Money is asked for before a machine is; at a limit the job is asked to pause,
-and its row says why. Who ends the machine is `elsewhere`.
+Every method is one short transaction under the job's lease, repeated while the database is away, and its time
+is the database's: one worker may continue the meter of another. The budget is checked before an instance is
+rented; at a limit the job is asked to pause, and its row says why. `RemoteProvider` terminates the instance.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.offers import Attempt, Decision, Meter, decide, warnings_due
@@ -36,30 +37,36 @@ from gpubloom.server.rentals.metering import (
     rentals_of,
 )
 from gpubloom.server.rentals.tables import BILLED, Rental
+from gpubloom.worker.retries import persist
 from gpubloom.worker.summary import add_mark
+
+log = structlog.get_logger("bloom.worker")
+
+Result = TypeVar("Result")
 
 _CODES = {"budget": "budget", "time": "time_limit"}
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """Whether a machine may be rented, and for how long what is left would pay for it."""
+    """Whether an instance may be rented, and for how many seconds the rest of the budget pays."""
 
     decision: Decision
     seconds: float
 
 
 class Spending:
-    """One job, as long as one lease. `checkpoint_seconds`: how long before a limit it is asked to pause."""
+    """The bill of one job under one lease. `checkpoint_seconds`: how long before a limit it is paused."""
 
     def __init__(self, database: Database, job_id: UUID, token: UUID, *, checkpoint_seconds: float) -> None:
         self._database, self._job_id, self._token = database, job_id, token
         self._checkpoint_seconds = checkpoint_seconds
+        self._log = log.bind(job=str(job_id))
 
     async def allow(self, rental_id: UUID) -> Allowance:
-        """Before a machine is asked for: a job whose money or time is up is asked to pause instead."""
-        async with self._database.write() as session:
-            job = await holding(session, self._job_id, self._token)
+        """Before an instance is rented: a job whose budget or time is spent is asked to pause instead."""
+
+        async def allowed(session: AsyncSession, job: TrainingJob) -> Allowance:
             rentals = await rentals_of(session, job.id)
             rental = next(each for each in rentals if each.id == rental_id)
             at = await read_database_time(session)
@@ -73,13 +80,15 @@ class Spending:
                 await self._tell(session, job, rentals, limits, at)
             return Allowance(decision, decision.seconds + self._checkpoint_seconds)
 
+        return await self._transaction(allowed)
+
     async def note(self, rental_id: UUID, instance: Instance | None, *, is_over: bool = False) -> Decision:
-        """Meter the job's machines; `instance`: what the service said of this one now, if it was asked.
+        """Meter the job's instances; `instance`: what the provider said of this one now, if it was asked.
 
         `is_over`: the agent stopped at its own limit, so the job's limit was reached whatever is metered.
         """
-        async with self._database.write() as session:
-            job = await holding(session, self._job_id, self._token)
+
+        async def noted(session: AsyncSession, job: TrainingJob) -> Decision:
             at = await read_database_time(session)
             rentals = await rentals_of(session, job.id)
             for rental in rentals:
@@ -94,24 +103,37 @@ class Spending:
             await self._tell(session, job, rentals, limits, at)
             return decision
 
+        return await self._transaction(noted)
+
     async def wait(self, sentence: str) -> None:
         """Say why nothing runs yet."""
-        async with self._database.write() as session:
-            job = await holding(session, self._job_id, self._token)
+
+        async def waiting(session: AsyncSession, job: TrainingJob) -> None:
             if job.summary.get("waiting") != sentence:
                 job.summary = {**job.summary, "waiting": sentence}
                 await announce(session, job, "update", {"job": state_of(job)})
 
+        await self._transaction(waiting)
+
     async def end(self, rental_id: UUID, detail: str) -> None:
-        """No machine was rented, or nobody can say what became of it."""
-        async with self._database.write() as session:
-            job = await holding(session, self._job_id, self._token)
+        """No instance was rented, or nobody can say what became of it."""
+
+        async def ended(session: AsyncSession, job: TrainingJob) -> None:
             rentals = await rentals_of(session, job.id)
             at = await read_database_time(session)
             for rental in rentals:
                 if rental.id == rental_id and rental.state in BILLED:
                     end_rental(rental, at, detail)
             await self._tell(session, job, rentals, await limits_of(session, job, _told(job), at), at)
+
+        await self._transaction(ended)
+
+    async def _transaction(self, work: Callable[[AsyncSession, TrainingJob], Awaitable[Result]]) -> Result:
+        async def once() -> Result:
+            async with self._database.write() as session:
+                return await work(session, await holding(session, self._job_id, self._token))
+
+        return await persist(once, self._log)
 
     def _decide(self, spent: Meter, limits: Sequence[Limit], job: TrainingJob, at: datetime) -> Decision:
         return decide(

@@ -23,7 +23,7 @@ _FIELDS = {
     "error": "error",
 }
 _MOST_MARKS = 200
-# The summary travels with every change of a job; the whole log is in the job's output.
+# The summary is sent with every change of a job; the whole log is in the job's output.
 MOST_WARNINGS = 20
 _LONGEST_WARNING = 1_000
 
@@ -80,5 +80,5 @@ def add_warnings(summary: dict[str, Any], events: list[RunEvent]) -> None:
 
 
 def add_mark(summary: dict[str, Any], mark: dict[str, Any]) -> None:
-    """A moment that comes from elsewhere than the run itself, such as a budget's warning."""
+    """A mark that the run itself did not set, such as a warning about a budget."""
     summary["marks"] = [*(summary.get("marks") or []), mark][-_MOST_MARKS:]

@@ -1,1 +1,1 @@
-"""Services that machines are rented from, as stand-ins on the loopback address; their machines really run."""
+"""Services that machines are rented from, as fakes on the loopback address; their machines really run."""

@@ -1,4 +1,4 @@
-"""The command `colab` as a stand-in: sessions are folders here, and what is executed in them really runs.
+"""The command `colab` as a fake: sessions are folders here, and what is executed in them really runs.
 
 As the real one it keeps a history of every argument and of all code that it was given. COLAB_STATE names its
 folder. `fail-COMMAND` there holds the exit code and what it says; `hang-COMMAND` makes it stay.

@@ -2,7 +2,7 @@
 
     with LambdaService() as service:
         monkeypatch.setenv("BLOOM_LAMBDA_URL", service.url)
-        place("lambda").open(service.credentials)
+        provider_spec("lambda").open(service.credentials)
 
 A machine is billed from when it is active until it is ended through the API, whatever happens on it.
 """

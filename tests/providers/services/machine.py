@@ -1,4 +1,4 @@
-"""A machine that a stand-in of a service rents out: a folder, an environment, and processes that really run.
+"""A machine that a fake of a service rents out: a folder, an environment, and processes that really run.
 
 When it is taken away, everything that was started on it goes, also what left its session: every process
 inherits a mark in its environment. Nothing else is ever signalled.

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ _REFUSALS = {
 
 def _not_implemented(name: str) -> Any:
     async def answer(self: object, stream: Stream[Any, Any]) -> None:
-        raise GRPCError(Code.UNIMPLEMENTED, f"{name} is not part of this stand-in.")
+        raise GRPCError(Code.UNIMPLEMENTED, f"{name} is not part of this fake.")
 
     return answer
 
@@ -198,38 +197,6 @@ class ModalCalls(_Others):  # type: ignore[misc, valid-type]
         for name, value in self._sandbox(request.sandbox_id).tags.items():
             answer.tags.add(tag_name=name, tag_value=value)
         await stream.send_message(answer)
-
-    async def AppCountLogs(self, stream: Stream[Any, Any]) -> None:
-        request = await stream.recv_message()
-        answer = api_pb2.AppCountLogsResponse(app_id=request.app_id)
-        counts: dict[int, int] = {}
-        for moment, _ in self._lines(request):
-            start = math.floor(moment / request.bucket_secs) * request.bucket_secs
-            counts[start] = counts.get(start, 0) + 1
-        for start, count in sorted(counts.items()):
-            bucket = answer.buckets.add(stdout_logs=count)
-            bucket.bucket_start_at.FromSeconds(start)
-        await stream.send_message(answer)
-
-    async def AppFetchLogs(self, stream: Stream[Any, Any]) -> None:
-        request = await stream.recv_message()
-        answer = api_pb2.AppFetchLogsResponse()
-        batch = answer.batches.add(task_id=request.task_id)
-        for moment, line in self._lines(request):
-            batch.items.add(
-                data=line, timestamp_ns=int(moment * 1e9), file_descriptor=api_pb2.FILE_DESCRIPTOR_STDOUT
-            )
-        await stream.send_message(answer)
-
-    def _lines(self, request: Any) -> list[tuple[float, str]]:
-        since, until = request.since.ToNanoseconds() / 1e9, request.until.ToNanoseconds() / 1e9
-        return [
-            (moment, line)
-            for sandbox in self.service.sandboxes.values()
-            if sandbox.task_id == request.task_id and sandbox.machine is not None
-            for moment, line in list(sandbox.machine.output)
-            if since <= moment <= until
-        ]
 
 
 class _Unanswered:

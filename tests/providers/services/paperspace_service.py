@@ -2,7 +2,7 @@
 
     with PaperspaceService() as service:
         monkeypatch.setenv("BLOOM_PAPERSPACE_URL", service.url)
-        place("paperspace").open(service.credentials)
+        provider_spec("paperspace").open(service.credentials)
 
 A machine is billed from its making until it is deleted; while it is off, its disk is.
 """

@@ -1,4 +1,4 @@
-"""A stand-in of a Ray cluster's Jobs API that answers and remembers; nothing runs in it."""
+"""A fake of a Ray cluster's Jobs API that answers and remembers; nothing runs in it."""
 
 import json
 import threading
@@ -14,7 +14,6 @@ class RayService:
     def __init__(self) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.packages: dict[str, bytes] = {}
-        self.logs: dict[str, str] = {}
         self.posted: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.troubles: list[int | str] = []
@@ -83,8 +82,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(200, list(self.ray.jobs.values()))
             case ["api", "jobs", key] if key in self.ray.jobs:
                 self._answer(200, self.ray.jobs[key])
-            case ["api", "jobs", key, "logs"] if key in self.ray.jobs:
-                self._answer(200, {"logs": self.ray.logs.get(key, "")})
             case _:
                 self._answer(404, f"{path} does not exist")
 

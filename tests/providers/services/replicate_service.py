@@ -2,7 +2,7 @@
 
     with ReplicateService() as service:
         monkeypatch.setenv("BLOOM_REPLICATE_URL", service.url)
-        place("replicate").open(service.credentials)
+        provider_spec("replicate").open(service.credentials)
 
 A training is billed from when train() is called until it returns. Secret inputs are shown to nobody later.
 """

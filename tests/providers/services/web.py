@@ -1,4 +1,4 @@
-"""What stand-ins of HTTP services share: a server in a thread, troubles on demand, machines that run.
+"""What fakes of HTTP services share: a server in a thread, troubles on demand, machines that run.
 
 Every exchange is checked against the service's contract; what does not fit it fails the test when the service
 is closed.

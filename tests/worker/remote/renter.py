@@ -9,7 +9,7 @@ from sqlalchemy import select
 from gpubloom.server.clock import now
 from gpubloom.server.rentals.credentials import seal
 from gpubloom.server.rentals.tables import ProviderCredential, Rental
-from gpubloom.worker.retries import PollIntervals
+from gpubloom.worker.remote_attempt import PollIntervals
 from tests.server.installation import Installation
 from tests.storage.instances import QUICK
 from tests.traincard_mirror.conftest import KEY as BUCKET_KEY
@@ -31,7 +31,7 @@ POLL_INTERVALS = PollIntervals(
 
 
 class Renter(Machine):
-    """Adds what jobs elsewhere need: a bucket, credentials, an offer that was taken."""
+    """Adds what jobs on rented instances need: a bucket, credentials, an offer that was taken."""
 
     poll_intervals = POLL_INTERVALS
 

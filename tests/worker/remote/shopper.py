@@ -64,7 +64,7 @@ class Shopper(Renter):
             for path in sorted(FOLDER.rglob("*"))
             if path.is_file() and "__pycache__" not in path.parts
         ]
-        # What it imports is on the stand-ins' machines already.
+        # What it imports is on the fakes' machines already.
         asked = {"files": files, "arguments": list(arguments), "packages": [], **body}
         asked = {name: value for name, value in asked.items() if value is not None}
         return UUID((await self.ask("POST", "/api/ml-jobs", asked, status=201))["job_id"])

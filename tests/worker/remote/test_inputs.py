@@ -7,7 +7,7 @@ import pytest
 
 from gpubloom.plan import TrainConfig, find_files
 from gpubloom.server.jobs.tables import TrainingJob
-from gpubloom.storage.applying import RefusedEntryError, RunFolder
+from gpubloom.traincard.sync.apply import RefusedEntryError, RunFolder
 from gpubloom.worker.run_directory import stage_inputs
 from tests.worker.remote.renter import Renter
 
@@ -69,7 +69,7 @@ def test_a_training_of_our_own_engine_takes_its_data_and_our_package_along(
 ) -> None:
     pytest.importorskip("obstore")
     # Imports take their time on a busy machine.
-    monkeypatch.setattr("tests.worker.machine.PATIENCE_SECONDS", 250)
+    monkeypatch.setattr("tests.worker.machine.TIMEOUT_SECONDS", 250)
     text = tmp_path / "words.txt"
     text.write_text(TEXT)
     config = TrainConfig.model_validate(

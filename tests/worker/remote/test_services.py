@@ -1,10 +1,12 @@
-"""A nanoGPT-style folder that knows nothing of us, on this machine and on stand-ins of real services.
+"""A nanoGPT-style folder that does not use TrainCard, on this machine and on fakes of real services.
 
-The stand-ins check every exchange against the services' published contracts, and their machines really run
-the agent: from a start-up script, in an environment of their own, with one address and no key.
+The fakes check every exchange against the services' published contracts, and their instances really run the
+agent: from a start-up script, in an environment of their own, with one address and no key.
 """
 
 import asyncio
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,9 +19,12 @@ import pytest
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.reconciling import reconcile
+from tests.providers.services import colab_program
+from tests.providers.services.replicate_service import ReplicateService
 from tests.server.installation import Installation
 from tests.traincard_mirror.conftest import SECRET as BUCKET_SECRET
 from tests.traincard_mirror.conftest import S3Server
+from tests.worker.remote import shopper as shopping
 from tests.worker.remote.shopper import OFFERS, SERVICES, Shopper
 from tests.worker.remote.toy_provider import ToyService
 
@@ -39,7 +44,7 @@ def shopper(
 @pytest.fixture
 def services(shopper: Shopper, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """All three, connected."""
-    monkeypatch.setattr("tests.worker.machine.PATIENCE_SECONDS", 400)
+    monkeypatch.setattr("tests.worker.machine.TIMEOUT_SECONDS", 400)
     with ExitStack() as stack:
         opened = {name: stack.enter_context(kind()) for name, kind in SERVICES.items()}
         for name, service in opened.items():
@@ -125,7 +130,7 @@ def test_a_deleted_job_leaves_nothing_in_the_bucket_but_what_it_cost(
 ) -> None:
     def stored(job_id: UUID) -> list[Path]:
         found = [path for path in bucket.folder.rglob(f"jobs/{job_id}/**/*") if path.is_file()]
-        # The stand-in's own: an upload that broke off. A bucket shows none.
+        # The fake's own: an upload that broke off. A bucket shows none.
         return [path for path in found if not path.name.startswith(".rclone_temp")]
 
     async def scenario() -> UUID:
@@ -282,3 +287,87 @@ def _processes() -> list[str]:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return found
+
+
+REPLICATE_OFFER = {"provider": "replicate", "gpu": "L40S", "kind": "per_second"}
+
+
+@pytest.fixture
+def replicate(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReplicateService]:
+    monkeypatch.setattr("tests.worker.machine.TIMEOUT_SECONDS", 200)
+    monkeypatch.setattr(shopping, "SERVICES", {"replicate": ReplicateService})
+    with ReplicateService() as service:
+        monkeypatch.setenv("BLOOM_REPLICATE_URL", service.url)
+        yield service
+
+
+def test_a_script_trains_at_replicate_and_its_bill_is_what_replicate_counts(
+    installation: Installation,
+    bucket: S3Server,
+    service: ToyService,
+    replicate: ReplicateService,
+    tmp_path: Path,
+) -> None:
+    with Shopper(installation, bucket, service).shopping(tmp_path) as shopper:
+        shopper.connect_by_http("replicate", replicate.credentials)
+
+        async def scenario() -> TrainingJob:
+            async with shopper.worker():
+                job_id = await shopper.submit("--max_iters=300", "--eval_interval=20", offer=REPLICATE_OFFER)
+                job = await shopper.until(job_id, "completed", "failed")
+                assert job.status == "completed", job.error_message
+                assert "out/ckpt.pt" in await shopper.artifacts(job_id)
+            return job
+
+        job = asyncio.run(scenario())
+        assert sorted(shopper.losses(job.id)) == list(range(301))
+        assert not replicate.running
+        [identifier] = replicate.instances
+        [rental] = shopper.rentals(job.id)
+        assert rental.billed_from is not None
+        assert rental.billed_to is not None
+        seconds = (rental.billed_to - rental.billed_from).total_seconds()
+        assert seconds == pytest.approx(replicate.billed_seconds(identifier), rel=0.01, abs=0.5)
+        assert rental.cost == pytest.approx(rental.billed_seconds * rental.hourly / 3600, rel=0.01)
+
+
+COLAB_OFFER = {"provider": "colab", "gpu": "T4", "kind": "monthly_units"}
+
+
+@pytest.fixture
+def colab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The folder where the fake of Google's command keeps its sessions."""
+    state = tmp_path / "colab"
+    state.mkdir()
+    monkeypatch.setattr("tests.worker.machine.TIMEOUT_SECONDS", 200)
+    monkeypatch.setattr(shopping, "SERVICES", {"colab": None})
+    monkeypatch.setenv("COLAB_STATE", str(state))
+    monkeypatch.setenv("BLOOM_COLAB_CLI", shlex.join([sys.executable, colab_program.__file__]))
+    yield state
+    for session in state.glob("sessions/*"):
+        colab_program.take_away(session)
+
+
+def test_a_script_goes_on_in_another_session_when_colab_takes_one_away(
+    installation: Installation, bucket: S3Server, service: ToyService, colab: Path, tmp_path: Path
+) -> None:
+    with Shopper(installation, bucket, service).shopping(tmp_path) as shopper:
+        shopper.connect_by_http("colab", {})
+
+        async def scenario() -> TrainingJob:
+            async with shopper.worker():
+                job_id = await shopper.submit("--max_iters=300", "--eval_interval=20", offer=COLAB_OFFER)
+                await shopper.trained(job_id, 40)
+                [session] = colab.glob("sessions/*")
+                await asyncio.to_thread(colab_program.take_away, session)
+                job = await shopper.until(job_id, "completed", "failed")
+                assert job.status == "completed", job.error_message
+                assert job.attempt == 2
+                assert "out/ckpt.pt" in await shopper.artifacts(job_id)
+            return job
+
+        job = asyncio.run(scenario())
+        assert sorted(shopper.losses(job.id))[-1] == 300
+        assert [rental.state for rental in shopper.rentals(job.id)] == ["ended", "ended"]
+    assert not list(colab.glob("sessions/*"))
+    assert "X-Amz-Signature" not in (colab / "history.jsonl").read_text()

@@ -19,7 +19,6 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
-    LogChunk,
 )
 from gpubloom.providers.registry import ProviderSpec
 from tests.providers.services.machine import Machine
@@ -140,9 +139,6 @@ class ToyProvider:
         self._call("status")
         return self._instance(instance_id)
 
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        return LogChunk(self._service.rented[instance_id].machine.text, "")
-
     async def cancel(self, instance_id: str) -> None:
         self._call("cancel")
         self._service.rented[instance_id].machine.vanish()
@@ -182,6 +178,6 @@ PROVIDER = _Toy(
     name="toy",
     title="Toy",
     fields=(CredentialField("key", "API key"),),
-    capabilities=Capabilities(_YES, _YES, _YES, _YES, _YES, _YES),
+    capabilities=Capabilities(_YES, _YES, _YES, _YES, _YES),
     page="https://toy.example.com/keys",
 )

@@ -2249,7 +2249,6 @@ export interface components {
          */
         CapabilitiesOut: {
             runsUnattended: components["schemas"]["CapabilityOut"];
-            consoleLogs: components["schemas"]["CapabilityOut"];
             livePrices: components["schemas"]["CapabilityOut"];
             severalGpus: components["schemas"]["CapabilityOut"];
             severalNodes: components["schemas"]["CapabilityOut"];

@@ -1,8 +1,6 @@
-"""Looks through a script's folder without getting lost in it: it may hold a dataset of a million files.
+"""What a script writes into its folder: TensorBoard event files, and files that look like checkpoints.
 
-The script's own TensorBoard files, read as they grow.
-
-Checkpoints that a script wrote by itself: files and folders that look like one.
+The folder may hold a dataset of a million files, so the search is limited in depth and in number.
 """
 
 import io
@@ -21,6 +19,25 @@ _MOST_ENTRIES = 5_000
 _DEEPEST = 5
 # Ours, or never what a script saves.
 _SKIPPED_FOLDERS = {"traincard", "agent", "logs", ".home", "node_modules", "__pycache__", ".git", ".venv"}
+# So much of them is read in one go: checksums in Python are slow.
+_MOST_FILES = 20
+_BYTES_PER_LOOK = 1 << 19
+# Pictures and graphs lie between the scalars.
+_LARGEST_RECORD = 1 << 16
+_HEAD = 12
+_FOOT = 4
+_WITHOUT_EVENTS = {"checkpoints", "data"}
+_TRAINER_STEP = re.compile(r"^(?:hp_metric|epoch)$")
+_ENDINGS = {
+    *(".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".h5", ".hdf5", ".keras", ".npz", ".msgpack", ".pkl"),
+    *(".joblib", ".distcp", ".gguf", ".onnx"),
+}
+# Data that was prepared for training has such names as well; it lies in folders of these names.
+_DATA_FOLDERS = {"data", "datasets", "cache"}
+# checkpoint-500, step_1000, epoch=3: one checkpoint of several files.
+_CHECKPOINT_FOLDER = re.compile(
+    r"^(?P<what>checkpoint|ckpt|step|epoch|iter|global_step)[-_=]?(?P<number>\d+)$", re.IGNORECASE
+)
 
 
 def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[tuple[Path, os.stat_result]]:
@@ -48,17 +65,6 @@ def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[tuple[P
 def open_plain(path: Path) -> int:
     """A descriptor to read from; OSError for a link, and no waiting for a pipe."""
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-# So much of them is read in one go: checksums in Python are slow.
-_MOST_FILES = 20
-_BYTES_PER_LOOK = 1 << 19
-# Pictures and graphs lie between the scalars.
-_LARGEST_RECORD = 1 << 16
-_HEAD = 12
-_FOOT = 4
-_WITHOUT_EVENTS = {"checkpoints", "data"}
-_TRAINER_STEP = re.compile(r"^(?:hp_metric|epoch)$")
 
 
 class EventFiles:
@@ -111,18 +117,6 @@ def _named(scalars: Scalars) -> Scalars:
     return Scalars(scalars.time, scalars.step, values)
 
 
-_ENDINGS = {
-    *(".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".h5", ".hdf5", ".keras", ".npz", ".msgpack", ".pkl"),
-    *(".joblib", ".distcp", ".gguf", ".onnx"),
-}
-# Data that was prepared for training has such names as well; it lies in folders of these names.
-_DATA_FOLDERS = {"data", "datasets", "cache"}
-# checkpoint-500, step_1000, epoch=3: one checkpoint of several files.
-_FOLDER = re.compile(
-    r"^(?P<what>checkpoint|ckpt|step|epoch|iter|global_step)[-_=]?(?P<number>\d+)$", re.IGNORECASE
-)
-
-
 @dataclass(frozen=True)
 class Saved:
     """One checkpoint, a file or a folder; `modified` is in seconds since 1970, `step` what its name says."""
@@ -154,7 +148,7 @@ def _unit(path: Path, top: Path) -> tuple[Path, int | None]:
     for folder in path.parents:
         if folder == top:
             break
-        if match := _FOLDER.match(folder.name):
+        if match := _CHECKPOINT_FOLDER.match(folder.name):
             is_step = match["what"].lower() not in {"epoch"}
             return folder, int(match["number"]) if is_step else None
     return path, None

@@ -1,12 +1,7 @@
-"""Bytes of output to lines that can be read.
+"""Follow the output of a script that has no Reporter: split it into lines, parse them, record what they say.
 
-Bars rewrite theirs with \r, terminals are sent colours, launchers put the rank in front.
-
-Whether a script reports by itself: then nobody else may speak for it.
-
-A thread beside the output pump: takes what was printed, reads it, records what it says.
-
-The pump only appends to a bounded buffer. Whatever goes wrong here ends here; the run never notices.
+The thread that pumps the output only appends to a bounded buffer; everything else happens on a thread of its
+own, and no failure here reaches the run. A script that reports by itself is left alone.
 """
 
 import ast
@@ -38,6 +33,20 @@ _RANK = re.compile(
     r"^\s*(?:\[(?:rank|trainer|default)?\s?(?P<a>\d{1,5})(?:\|\d{1,5})?\]:\s?"
     r"|\[\d{1,5},(?P<b>\d{1,5})\]<std(?:out|err)>:\s?"
     r"|\((?:[A-Za-z]\w{0,40} )?(?:pid|rank)=(?P<c>\d{1,9})[^)]{0,60}\)\s?)"
+)
+_LARGEST_SCRIPT = 1 << 20
+_MOST_MODULES = 20
+# With these, TrainCard is in the script; its Reporter may begin late.
+_OURS = {"gpubloom", "metaflow_traincard"}
+logger = logging.getLogger("gpubloom.agent")
+_TURN_SECONDS = 0.2
+# Of what comes in between two turns the newest is kept: reading must cost less than printing.
+_MOST_BYTES = 1 << 18
+_LOOK_FOR_FILES_SECONDS = 10.0
+_FINISH_SECONDS = 15.0
+_LAST_LINES = 200
+_EXCEPTION = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]{0,120}(?:Error|Exception|Interrupt|Exit|Warning)): (?P<message>.*)$"
 )
 
 
@@ -78,12 +87,6 @@ def clean(line: str) -> str | None:
             return None
         line = line[match.end() :]
     return line.strip() or None
-
-
-_LARGEST_SCRIPT = 1 << 20
-_MOST_MODULES = 20
-# With these, TrainCard is in the script; its Reporter may begin late.
-_OURS = {"gpubloom", "metaflow_traincard"}
 
 
 def knows_traincard(spec: JobSpec) -> bool:
@@ -129,20 +132,7 @@ def _imports(path: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-logger = logging.getLogger("gpubloom.agent")
-
-_TURN_SECONDS = 0.2
-# Of what comes in between two turns the newest is kept: reading must cost less than printing.
-_MOST_BYTES = 1 << 18
-_LOOK_FOR_FILES_SECONDS = 10.0
-_FINISH_SECONDS = 15.0
-_LAST_LINES = 200
-_EXCEPTION = re.compile(
-    r"^(?P<type>[A-Za-z_][\w.]{0,120}(?:Error|Exception|Interrupt|Exit|Warning)): (?P<message>.*)$"
-)
-
-
-class Follower:
+class OutputFollower:
     """Follows one attempt. `feed` and `finish` are the pump's; all else happens on the thread."""
 
     def __init__(self, spec: JobSpec) -> None:
@@ -165,7 +155,7 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="agent-progress", daemon=True)
 
     @classmethod
-    def start(cls, spec: JobSpec, environment: dict[str, str]) -> "Follower | None":
+    def start(cls, spec: JobSpec, environment: dict[str, str]) -> "OutputFollower | None":
         """None: nothing is to be followed, because it is turned off or the script speaks for itself."""
         if environment.get("BLOOM_TRAINCARD", "").lower() == "off" or knows_traincard(spec):
             return None

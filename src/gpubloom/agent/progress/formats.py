@@ -1,8 +1,7 @@
-"""Numbers with names in a line of output, and the names by which TrainCard knows them.
+"""Parse one line of output: one function for each format in which training scripts print their progress.
 
-What one line of output says about a training: one function for each way of saying it.
-
-A line in none of these forms says nothing, which is the usual case and has to be cheap.
+A line in none of these formats says nothing, which is the usual case and has to be cheap. Metrics get the
+names by which TrainCard knows them.
 """
 
 import math

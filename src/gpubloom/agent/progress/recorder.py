@@ -1,12 +1,8 @@
-"""Where a run is, from what its lines say one after the other.
+"""From parsed lines to the events of an attempt: `Course` works out the step, `Recorder` writes.
 
-Bars begin anew with every epoch; lines of numbers often do not say their step. Here both become one course:
-a step that grows, a total where it can be known.
-
-Writes what the agent read as events of the attempt.
-
-One writer per run: it holds the trainer's lock as a follower does, and gives it up as soon as a Reporter of
-the script asks for it.
+Progress bars start again with every epoch, and lines with numbers often do not say their step; both become
+a step that grows, and a total where it can be known. A run has one writer: the recorder holds the trainer's
+lock as a follower does, and gives it up as soon as a Reporter of the script asks for it.
 """
 
 from collections.abc import Mapping
@@ -24,6 +20,10 @@ from gpubloom.traincard.telemetry import Telemetry
 from gpubloom.traincard.writer import Writer
 
 _MOST_SERIES = 100
+_QUEUE = 4_096
+_WRITE_SECONDS = 0.5
+_TELEMETRY_SECONDS = 10.0
+_CLOSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -156,12 +156,6 @@ class Course:
 def _is_superseded(bar: _Bar, has_loss: bool) -> bool:
     """Whether another bar takes the place: one that tells a loss, or any after one that told nothing."""
     return not bar.told_loss and (has_loss or bar.step >= bar.total)
-
-
-_QUEUE = 4_096
-_WRITE_SECONDS = 0.5
-_TELEMETRY_SECONDS = 10.0
-_CLOSE_SECONDS = 5.0
 
 
 class Recorder:

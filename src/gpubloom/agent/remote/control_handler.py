@@ -1,4 +1,4 @@
-"""What a run is told from afar: control.json goes where the trainer looks; others get a signal."""
+"""Commands for a run on another machine: control.json for trainers that read it, a signal for others."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from gpubloom.traincard.layout import RunFiles
 
 
 class ControlHandler:
-    """`obey_seconds`: how long a trainer that reads control.json has, before it gets a signal."""
+    """`control_seconds`: how long a trainer that reads control.json has, before it gets a signal."""
 
     def __init__(
         self, run_dir: Path, control_seconds: float, clock: Callable[[], float] = time.monotonic
@@ -29,7 +29,7 @@ class ControlHandler:
         self._orphaned_at: float | None = None
 
     def take(self, content: Mapping[str, Any]) -> None:
-        """Takes over what is newer than what the run knows."""
+        """Write control.json if this content is newer than what the run has."""
         version = content.get("version")
         if not isinstance(version, int):
             return
@@ -48,7 +48,7 @@ class ControlHandler:
         elif self._asked_at is None:
             self._asked_at = self._clock()
 
-    def insist(self) -> None:
+    def signal_if_late(self) -> None:
         """Asks the agent to stop a script that was told to and has not, or that never reads control.json."""
         if self._signalled or (self._asked_at is None and not self._must_stop):
             return
@@ -61,9 +61,9 @@ class ControlHandler:
             self._signalled = record.agent.signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """The machine is about to go: the training is asked to stop, whatever control.json says."""
+        """The instance is about to end: ask the training to stop, whatever control.json says."""
         self._must_stop = True
-        self.insist()
+        self.signal_if_late()
 
     def end_orphan(self, grace_seconds: float) -> None:
         """Ends a training whose agent was killed: nobody reads its output or knows its limit any more."""

@@ -2,11 +2,12 @@
 
 import hashlib
 import http.client
-import os
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any, Protocol
+
+from gpubloom.traincard.sync.apply import replacing
 
 _SECONDS = 60.0
 _CHUNK_BYTES = 1 << 20
@@ -38,7 +39,7 @@ class Link(Protocol):
 
 
 class HttpLink:
-    """Away, Refused or DamagedError when a request fails."""
+    """Unavailable, Rejected or DamagedError when a request fails."""
 
     def __init__(self, seconds: float = _SECONDS) -> None:
         self._seconds = seconds
@@ -56,20 +57,15 @@ class HttpLink:
 
     def fetch(self, address: str, path: Path, sha256: str) -> None:
         digest = hashlib.sha256()
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.fetching")
-        try:
-            with (
-                self._open(urllib.request.Request(address)) as answer,  # noqa: S310 - checked in _open
-                temporary.open("wb") as file,
-            ):
-                while chunk := _read(answer, _CHUNK_BYTES):
-                    digest.update(chunk)
-                    file.write(chunk)
+        with (
+            self._open(urllib.request.Request(address)) as answer,  # noqa: S310 - checked in _open
+            replacing(path) as file,
+        ):
+            while chunk := _read(answer, _CHUNK_BYTES):
+                digest.update(chunk)
+                file.write(chunk)
             if digest.hexdigest() != sha256:
                 raise DamagedError(f"{path.name} is not what was stored: its SHA-256 differs.")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def _open(self, request: urllib.request.Request) -> Any:
         if request.type not in {"http", "https"}:

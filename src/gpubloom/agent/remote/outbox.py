@@ -1,7 +1,7 @@
-"""The post office of one attempt: the mailbox with its slots, and parcels that leave in order.
+"""The upload queue of one attempt: the addresses in the mailbox, and upload batches that are sent in order.
 
-A slot is only ever written with the same bytes: a parcel lies on disk, with what is known once it is
-delivered, before it is sent. An agent that was killed in between sends that one again first.
+A slot is only ever written with the same bytes: a batch lies on disk, with the state that holds once it is
+sent, before it is sent. An agent that was killed in between sends that batch again first.
 """
 
 import json
@@ -16,11 +16,11 @@ from gpubloom.traincard.atomic_write import read_json_object, replace_file
 
 
 class NoSlot(Exception):
-    """There is no address to send the next parcel to, until the mailbox is rewritten."""
+    """There is no address for the next batch, until the mailbox is rewritten."""
 
 
 class Outbox:
-    """`folder` keeps what must survive this process: the mailbox, the state, the parcel on its way."""
+    """`folder` keeps what must survive this process: the mailbox, the state, the batch to be sent."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Outbox:
         self._read_at: float | None = None
         kept = read_json_object(folder / "state.json") or {"next": 1, "state": {}, "ended": False}
         self._next, self.state, self.is_over = int(kept["next"]), kept["state"], bool(kept["ended"])
-        # Delivered by an agent that was killed before it could tidy up.
+        # Sent by an uploader that was killed before it could delete the file.
         (folder / f"parcel-{self._next - 1:08d}").unlink(missing_ok=True)
 
     @property
@@ -49,12 +49,12 @@ class Outbox:
 
     @property
     def slots_left(self) -> int:
-        """How many addresses for parcels there are; some may have expired."""
+        """How many addresses for batches are left; some may have expired."""
         return max(0, int(self._mailbox.get("first", 1)) + self.size - self._next)
 
     @property
     def is_short(self) -> bool:
-        """Less than half of the slots are left: the other side has been away for a while."""
+        """Less than half of the slots are left: the receiver has been away for a while."""
         return self.slots_left * 2 < self.size
 
     def wants_mail(self) -> bool:
@@ -64,7 +64,7 @@ class Outbox:
         return self._clock() - self._read_at > float(self._mailbox.get("life_seconds", 0)) / 3
 
     def read_mailbox(self) -> None:
-        """Away or Refused when it cannot be read; the one at hand stays then."""
+        """Unavailable or Rejected when it cannot be read; the old one stays then."""
         addresses = [*([self._mailbox["mailbox"]] if self._mailbox else []), self._bootstrap]
         for last, address in enumerate(addresses, start=1):
             try:
@@ -92,7 +92,7 @@ class Outbox:
         return content if isinstance(content, dict) else None
 
     def begin(self, state: Mapping[str, Any]) -> None:
-        """What is known before the first parcel."""
+        """The state before the first batch."""
         replace_file(self._folder / "state.json", json.dumps({"next": 1, "state": state, "ended": False}))
         self.state = dict(state)
 
@@ -100,7 +100,7 @@ class Outbox:
         return self._outgoing().exists()
 
     def pack(self, batch: UploadBatch, state: Mapping[str, Any]) -> None:
-        """Puts a parcel on its way. `state`: what `self.state` is once it is delivered."""
+        """Store a batch to be sent. `state`: what `self.state` is once it is sent."""
         assert batch.number == self._next
         after = json.dumps({"next": self._next + 1, "state": state, "ended": batch.ended})
         replace_file(self._folder / "state-after.json", after)
@@ -109,7 +109,7 @@ class Outbox:
         temporary.replace(self._outgoing())
 
     def send(self) -> None:
-        """Delivers the parcel on its way. NoSlot, Away: it stays there."""
+        """Send the batch that is stored. NoSlot, Unavailable: it stays there."""
         outgoing, after = self._outgoing(), read_json_object(self._folder / "state-after.json")
         assert after is not None
         self._deliver(outgoing.read_bytes())

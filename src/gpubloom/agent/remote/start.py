@@ -1,4 +1,4 @@
-"""What an instance is told (`Start`), and how the job's files get there: fetched once, checked, in place."""
+"""What an instance is told (`Start`), and how the job's files get there: downloaded once and checked."""
 
 import json
 import logging
@@ -14,12 +14,15 @@ from gpubloom.agent.files import AgentFiles
 from gpubloom.agent.remote.link import DamagedError, Link, Unavailable
 from gpubloom.agent.spec import JobSpec
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
+from gpubloom.traincard.retry import RetryPolicy, retry
+from gpubloom.traincard.sync.files import is_inside
 
 logger = logging.getLogger("bloom-agent")
 
 VERSION = 1
-_LONGEST_PAUSE_SECONDS = 30.0
-_TRIES_WHEN_DAMAGED = 3
+# The addresses of a bundle live for a day.
+_FETCH_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=30.0, max_seconds=24 * 3600.0)
+_CALLS_WHEN_DAMAGED = 3
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,9 @@ class StoredFile:
 class Start:
     """All that an instance needs to begin. Times in seconds.
 
-    `every`: how often is looked for news; `beat`: after which a parcel goes without any; `deliver`: how long
-    the agent stays after the end to deliver the rest; `obey`: how long a script that reads control.json has
-    to act on it before it gets a signal.
+    `every`: how often the uploader looks for news; `beat`: after which it sends a batch without any;
+    `deliver`: how long it stays after the end to send the rest; `obey`: how long a script that reads
+    control.json has to act on it before it gets a signal.
     """
 
     job_id: str
@@ -92,9 +95,9 @@ class Folders:
 def prepare(
     start: Start, folders: Folders, link: Link, sleep: Callable[[float], None] = time.sleep
 ) -> dict[str, str]:
-    """Brings the run directory into being, unless an earlier start did; returns its files with their hashes.
+    """Create the run directory, unless an earlier start did; returns its files with their hashes.
 
-    Refused: the addresses are not good any more. DamagedError: what lies there is not what was stored.
+    Unavailable or Rejected: the bucket cannot be read. DamagedError: an object is not what was stored.
     """
     known = {file.path: file.sha256 for file in start.files if file.role == "run"}
     is_there = folders.base / "prepared.json"
@@ -130,26 +133,28 @@ def prepare(
 
 def _fetch(link: Link, file: StoredFile, target: Path, sleep: Callable[[float], None]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    pause, damaged = 1.0, 0
-    while True:
-        try:
-            link.fetch(file.address, target, file.sha256)
-        except Unavailable as problem:
-            logger.warning("%s cannot be fetched now: %s. Trying again.", file.path, problem)
-            sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-        except DamagedError:
-            damaged += 1
-            if damaged == _TRIES_WHEN_DAMAGED:
-                raise
-        else:
-            if file.executable:
-                target.chmod(0o755)
-            return
+    damaged = 0
+
+    def is_transient(problem: Exception) -> bool:
+        nonlocal damaged
+        damaged += isinstance(problem, DamagedError)
+        return isinstance(problem, Unavailable | DamagedError) and damaged < _CALLS_WHEN_DAMAGED
+
+    def wait(problem: Exception, pause: float) -> None:
+        logger.warning("%s cannot be fetched now: %s. Trying again.", file.path, problem)
+        sleep(pause)
+
+    retry(
+        lambda: link.fetch(file.address, target, file.sha256),
+        _FETCH_RETRIES,
+        is_transient=is_transient,
+        wait=wait,
+    )
+    if file.executable:
+        target.chmod(0o755)
 
 
 def _inside(folder: Path, name: str) -> Path:
-    parts = PurePosixPath(name)
-    if parts.is_absolute() or ".." in parts.parts or "\\" in name:
+    if not is_inside(name):
         raise ValueError(f"The bundle names {name!r}, which would lie outside of the run directory.")
     return folder / name

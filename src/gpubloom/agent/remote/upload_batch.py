@@ -1,4 +1,4 @@
-"""One parcel: a line of JSON that says what the bytes behind it are. Both sides use this file."""
+"""One upload batch: a line of JSON that describes the bytes behind it. Both sides use this file."""
 
 import hashlib
 import json

@@ -1,7 +1,8 @@
-"""`bloom-agent.pyz remote FOLDER`: runs the job described in FOLDER/start.json and pushes its run directory.
+"""`bloom-agent.pyz remote FOLDER`: run the job described in FOLDER/start.json and upload its run directory.
 
-The courier never trains and never waits for training: the agent that does is a process of its own, which goes
-on when the courier is killed. Started again, the courier finds it, or its exit record, and goes on.
+The uploader never trains and never waits for training: the agent that trains is a process of its own, which
+goes on when the uploader is killed. Started again, the uploader finds that process, or its exit record, and
+goes on.
 """
 
 import logging
@@ -17,12 +18,13 @@ from types import FrameType
 from gpubloom.agent.file_lock import hold, is_held
 from gpubloom.agent.files import AgentFiles
 from gpubloom.agent.remote.control_handler import ControlHandler
-from gpubloom.agent.remote.delta import DeltaBuilder
 from gpubloom.agent.remote.link import DamagedError, HttpLink, Link, Rejected, Unavailable
 from gpubloom.agent.remote.outbox import NoSlot, Outbox
 from gpubloom.agent.remote.start import Folders, Start, prepare
 from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.traincard.atomic_write import read_json_object
+from gpubloom.traincard.retry import RetryPolicy
+from gpubloom.traincard.sync.delta import DeltaBuilder
 
 logger = logging.getLogger("bloom-agent")
 
@@ -37,7 +39,7 @@ _PROMISE_BEATS = 3
 
 
 class Uploader:
-    """One attempt on this machine, from its files to its last parcel."""
+    """One attempt on this machine, from its files to its last batch."""
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class Uploader:
         self.prepare()
         self._start_agent()
         signal.signal(signal.SIGTERM, self._pass_on)
-        # The training has its own priority; pushing can wait for it.
+        # The training has priority; the upload can wait for it.
         os.nice(10)
         ended_at: float | None = None
         while not self._outbox.is_over:
@@ -78,7 +80,7 @@ class Uploader:
         return DELIVERED
 
     def prepare(self) -> None:
-        """Brings the job here, unless it is here already."""
+        """Download the job, unless that was done before."""
         known = prepare(self._start, self._folders, self._link, self._sleep)
         if not self._outbox.state:
             self._outbox.begin(DeltaBuilder.first_state(self._folders.run, known))
@@ -86,7 +88,8 @@ class Uploader:
     @property
     def pause(self) -> float:
         """Seconds until the next turn: longer after each failure, up to a limit."""
-        return max(self._start.every, min(self._start.every * 2.0**self._failures, _LONGEST_PAUSE_SECONDS))
+        every = self._start.every
+        return RetryPolicy(every, max(every, _LONGEST_PAUSE_SECONDS)).pause_after(1 + self._failures)
 
     def _start_agent(self) -> None:
         spec = self._files.read_job()
@@ -111,7 +114,7 @@ class Uploader:
         self._control_handler.stop()
 
     def turn(self, ended: bool) -> bool:
-        """Delivers what there is to deliver; True after the last parcel. Nothing that fails ends anything."""
+        """Send what is new; True after the last batch. A failure is logged, and the next turn tries again."""
         try:
             if self._outbox.wants_mail():
                 self._outbox.read_mailbox()
@@ -124,7 +127,7 @@ class Uploader:
         except (Unavailable, NoSlot, Rejected, OSError) as problem:
             if self._failures == 0:
                 logger.warning("The run cannot be pushed now: %s. It goes on; trying again.", problem)
-            self._failures = min(self._failures + 1, 10)
+            self._failures += 1
         else:
             if self._failures:
                 logger.info("The run is pushed again.")
@@ -140,10 +143,10 @@ class Uploader:
             self._looked_at = self._clock()
             if (content := self._outbox.read_control()) is not None:
                 self._control_handler.take(content)
-        self._control_handler.insist()
+        self._control_handler.signal_if_late()
 
     def _pack(self, ended: bool) -> bool:
-        """Puts the next parcel on its way; False when there is nothing to say now."""
+        """Build the next batch; False when there is nothing to send now."""
         if self._outbox.is_over:
             return False
         since = self._clock() - self._sent_at
@@ -175,7 +178,7 @@ class Uploader:
     def _exit_record(self) -> tuple[list[dict[str, object]], bytes]:
         path = self._files.exit(self._start.attempt)
         if not path.exists():
-            # The agent was killed; the other side sees an end without a record.
+            # The agent was killed; the receiver sees an end without a record.
             return [], b""
         content = path.read_bytes()
         return [{"kind": "whole", "path": f"agent/{path.name}", "size": len(content)}], content
@@ -196,6 +199,6 @@ def main(arguments: list[str]) -> int:
         if held is None:
             return ALREADY_HERE
         return Uploader(start, Folders(base), HttpLink()).run()
-    except (Rejected, DamagedError, ValueError, OSError) as problem:
+    except (Unavailable, Rejected, DamagedError, ValueError, OSError) as problem:
         logger.error("The job cannot be started: %s", problem)
         return CANNOT_START

@@ -23,7 +23,6 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
-    LogChunk,
 )
 from gpubloom.providers.colab.program import ColabProgram
 from gpubloom.providers.registry import ProviderSpec
@@ -63,9 +62,6 @@ else:
 def capabilities(set_up: bool) -> Capabilities:
     return Capabilities(
         runs_unattended=Capability(True) if set_up else Capability(False, _NOT_UNATTENDED),
-        console_logs=Capability(True)
-        if set_up
-        else Capability(False, "The notebook itself shows its output."),
         live_prices=Capability(False, "Colab sells compute units and does not say what an hour takes."),
         several_gpus=Capability(False, "A session has one GPU."),
         several_nodes=Capability(False, "Sessions cannot be joined for one job."),
@@ -118,19 +114,6 @@ class ColabSessions:
         if instance_id in await self._sessions():
             return Instance(instance_id, instance_id, "running", page=_PAGE)
         return Instance(instance_id, instance_id, "lost", "Colab took the session away.")
-
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        taken = int(cursor or 0)
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder, "bloom.log")
-            try:
-                await self._program.call("download", "-s", instance_id, _LOG, str(target))
-            except Fault as fault:
-                if fault.kind != "gone":
-                    raise
-                return LogChunk("", cursor)
-            content = _content(target)
-        return LogChunk(content[taken:].decode(errors="replace"), str(max(taken, len(content))))
 
     async def cancel(self, instance_id: str) -> None:
         try:
@@ -206,7 +189,7 @@ class _Colab(ProviderSpec):
 
 
 def __getattr__(name: str) -> ProviderSpec:
-    """PLACE is made when it is asked for: what it can do depends on what the operator has set up."""
+    """PROVIDER is made when it is read: what it can do depends on what the operator has set up."""
     if name != "PROVIDER":
         raise AttributeError(name)
     return _Colab("colab", "Colab", (), capabilities(set_up=_command() is not None), _PAGE)

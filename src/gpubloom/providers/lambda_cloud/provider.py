@@ -1,10 +1,9 @@
-"""Machines at Lambda (cloud.lambda.ai), over its HTTP API.
+"""Instances at Lambda (cloud.lambda.ai), over its HTTP API.
 
-A machine there runs and costs from its launch until it is ended through the API; switching it off from inside
-does not stop the bill. It has no console that could be read from outside.
+An instance is billed from its launch until it is terminated through the API; switching it off from inside
+does not stop the bill.
 """
 
-import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +20,12 @@ from gpubloom.providers.cloud import (
     FaultKind,
     Instance,
     Launch,
-    LogChunk,
+    SingleLaunch,
     first_with_room,
-    look_for,
+    ignoring_gone,
 )
 from gpubloom.providers.cloud_init import user_data_script
-from gpubloom.providers.http_client import ServiceHttp, shared_rate_limit
+from gpubloom.providers.http_client import ServiceHttp, open_http
 from gpubloom.providers.lambda_cloud.machine_types import (
     BILLED,
     Answer,
@@ -63,7 +62,6 @@ _CODES: dict[str, FaultKind] = {
 
 CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(False, "Lambda has no console to read; what the job prints comes by the bucket."),
     live_prices=Capability(True),
     several_gpus=Capability(True),
     several_nodes=Capability(False, "Each machine is rented alone; they are not joined for one job."),
@@ -83,8 +81,7 @@ class LambdaCloud:
         self._http = http
         self._ssh_key = ssh_key
         self._pause_seconds = pause_seconds
-        # Two launches with one key must not both find that there is none yet.
-        self._launching = asyncio.Lock()
+        self._launches = SingleLaunch(self._find, lambda: http.rate_limit.sleep(self._pause_seconds))
 
     def __repr__(self) -> str:
         return "LambdaCloud()"
@@ -104,14 +101,7 @@ class LambdaCloud:
     async def submit(self, launch: Launch) -> Instance:
         assert launch.key.startswith(KEY_PREFIX), launch.key
         assert len(launch.key) <= _LONGEST_NAME, launch.key
-        async with self._launching:
-            if (found := await self._find(launch.key)) is not None:
-                return found
-            candidates = await self._candidates(launch)
-            ssh_key = await self._usable_ssh_key()
-            return await first_with_room(
-                candidates[:_CANDIDATES_TRIED], lambda candidate: self._launch(launch, *candidate, ssh_key)
-            )
+        return await self._launches.once(launch.key, lambda: self._start(launch))
 
     async def status(self, instance_id: str) -> Instance:
         try:
@@ -122,23 +112,26 @@ class LambdaCloud:
             return Instance(instance_id, "", "ended", "Lambda does not know the machine any more.")
         return _instance(answer.data)
 
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        """Always empty: see `capabilities.console_logs`."""
-        return LogChunk("", cursor)
-
     async def cancel(self, instance_id: str) -> None:
         body = {"instance_ids": [instance_id]}
-        try:
+        with ignoring_gone():
             await self._http.call("POST", "/api/v1/instance-operations/terminate", body=body)
-        except Fault as fault:
-            if fault.kind != "gone":
-                raise
 
     async def list(self) -> list[Instance]:
         return [_instance(machine) for machine in await self._machines() if machine.status in BILLED]
 
     async def close(self) -> None:
         await self._http.close()
+
+    async def _start(self, launch: Launch) -> Instance:
+        candidates = await self._candidates(launch)
+        ssh_key = await self._usable_ssh_key()
+        return await first_with_room(
+            candidates[:_CANDIDATES_TRIED],
+            lambda candidate: self._launches.answered(
+                launch.key, lambda: self._launch(launch, *candidate, ssh_key)
+            ),
+        )
 
     async def _launch(
         self, launch: Launch, type_name: str, region: str, hourly: float, ssh_key: str
@@ -151,24 +144,15 @@ class LambdaCloud:
             "user_data": user_data_script(launch),
             "tags": [{"key": _TAG, "value": launch.key}],
         }
-        try:
-            answer = await self._http.call(
-                "POST",
-                "/api/v1/instance-operations/launch",
-                body=body,
-                launch=True,
-                hide=(launch.start_address,),
-            )
-            identifier = self._http.understood(Answer[Launched], answer).data.instance_ids[0]
-        except Fault as fault:
-            if not fault.uncertain:
-                raise
-            lost = fault
-        else:
-            return Instance(identifier, launch.key, "starting", region=region, hourly=hourly, page=_PAGE)
-        return await look_for(
-            lambda: self._find(launch.key), lambda: self._http.rate_limit.sleep(self._pause_seconds), lost
+        answer = await self._http.call(
+            "POST",
+            "/api/v1/instance-operations/launch",
+            body=body,
+            launch=True,
+            hide=(launch.start_address,),
         )
+        identifier = self._http.understood(Answer[Launched], answer).data.instance_ids[0]
+        return Instance(identifier, launch.key, "starting", region=region, hourly=hourly, page=_PAGE)
 
     async def _find(self, key: str) -> Instance | None:
         return next((machine for machine in await self.list() if machine.key == key), None)
@@ -258,11 +242,14 @@ def _explain(status: int, found: object) -> tuple[FaultKind | None, str]:
 class _Lambda(ProviderSpec):
     def open(self, credentials: Mapping[str, str]) -> CloudProvider:
         address = os.environ.get("BLOOM_LAMBDA_URL") or ADDRESS
-        key = credentials.get("api_key", "").strip()
-        if not key:
-            raise Fault("bad_credentials", "Lambda needs an API key. Enter one under Providers.")
-        rate_limit = shared_rate_limit(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
-        http = ServiceHttp(self.title, address, key, rate_limit, _explain)
+        http = open_http(
+            self.title,
+            address,
+            credentials,
+            _explain,
+            calls_every=_CALLS_EVERY_SECONDS,
+            launches_every=_LAUNCHES_EVERY_SECONDS,
+        )
         return LambdaCloud(http, credentials.get("ssh_key", "").strip())
 
 

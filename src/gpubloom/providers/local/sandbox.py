@@ -1,4 +1,4 @@
-"""A wall around people's own scripts on this machine: what they see, what they can write, what they may take.
+"""The sandbox for people's own scripts on this machine: what they can read, write and use.
 
 Inside there is a read-only system and Python, a writable work folder and home, and nothing else: no other
 file of this machine, no process, no network unless it was allowed, no variable of the server. Bubblewrap does
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import gpubloom
 from gpubloom.providers.local import sandbox_init
 from gpubloom.traincard.nvml import opened_nvml
 
@@ -178,7 +179,7 @@ def _namespaces(*, network: bool) -> list[str]:
         arguments.append("--unshare-net")
     if os.geteuid() != 0:
         return [*arguments, "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
-    # Root needs no user namespace to build the walls; all it may do inside is to become nobody.
+    # Root needs no user namespace to set up the sandbox; all it may do inside is to become nobody.
     return [*arguments, "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
 
 
@@ -210,8 +211,7 @@ def _way_to(path: str) -> list[str]:
 
 def _python_folders() -> list[str]:
     """Where this Python and its packages lie, outside of /usr; outer folders before inner ones."""
-    package = Path(sandbox_init.__file__).parent.parent
-    found = {sys.prefix, sys.base_prefix, sys.base_exec_prefix, str(package)}
+    found = {sys.prefix, sys.base_prefix, sys.base_exec_prefix, gpubloom.__path__[0]}
     found |= {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")}
     # A chain of links may pass through folders that none of these contains.
     found.add(str(Path(sys.executable).resolve().parent.parent))

@@ -21,7 +21,7 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
-    LogChunk,
+    ignoring_gone,
 )
 from gpubloom.providers.modal.connection import (
     ModalConnection,
@@ -30,13 +30,12 @@ from gpubloom.providers.modal.connection import (
     give_up,
     raised_by_calls,
 )
-from gpubloom.providers.modal.logs import read_logs
 from gpubloom.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:
     import modal
 
-# A place has a method of that name.
+# A provider has a method named list.
 _Instances: TypeAlias = list[Instance]
 
 _OURS = {"gpubloom": "job"}
@@ -66,7 +65,6 @@ _PYTHONS = ((3, 11), (3, 12), (3, 13))
 
 _CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(True),
     live_prices=Capability(False, "Modal publishes its rates on a page only; the shipped table has them."),
     several_gpus=Capability(True),
     several_nodes=Capability(False, "A sandbox is one container on one machine."),
@@ -188,20 +186,14 @@ class ModalProvider:
             detail = "Modal does not know this sandbox any more."
             return Instance(instance_id, self._keys.get(instance_id, ""), "ended", detail)
 
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        return await read_logs(self._modal, instance_id, cursor)
-
     async def cancel(self, instance_id: str) -> None:
         import modal
 
         client = await self._modal.client()
-        try:
+        with ignoring_gone():
             sandbox = await self._modal.ask("find a sandbox", modal.Sandbox.from_id.aio(instance_id, client))
             self._ended_by_us.add(instance_id)
             await self._modal.ask("end a sandbox", sandbox.terminate.aio())
-        except Fault as fault:
-            if fault.kind != "gone":
-                raise
 
     async def list(self) -> _Instances:
         app = await self._modal.app(create=False)

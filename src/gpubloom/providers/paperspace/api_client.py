@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from gpubloom.providers.cloud import Fault, FaultKind
+from gpubloom.providers.cloud import Fault, FaultKind, ignoring_gone
 from gpubloom.providers.http_client import ServiceHttp
 from gpubloom.providers.paperspace.machine_types import (
     Changed,
@@ -87,12 +87,8 @@ class PaperspaceApi:
         await self._http.close()
 
     async def _delete(self, path: str) -> None:
-        """What is gone already is no fault."""
-        try:
+        with ignoring_gone():
             await self._http.call("DELETE", path)
-        except Fault as fault:
-            if fault.kind != "gone":
-                raise
 
     async def _all(
         self, path: str, page: type[Page[Item]], only: Mapping[str, str] | None = None

@@ -1,10 +1,9 @@
-"""Machines at Paperspace, over api.paperspace.com/v1.
+"""Instances at Paperspace, over api.paperspace.com/v1.
 
 A machine that is off still pays for its disk, so at the end it is deleted, and its startup script with it,
 which holds the address of the job.
 """
 
-import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,12 +19,11 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
-    LogChunk,
+    SingleLaunch,
     first_with_room,
-    look_for,
 )
 from gpubloom.providers.cloud_init import user_data_script
-from gpubloom.providers.http_client import ServiceHttp, shared_rate_limit
+from gpubloom.providers.http_client import open_http
 from gpubloom.providers.paperspace.api_client import PaperspaceApi, explain
 from gpubloom.providers.paperspace.machine_types import (
     Machine,
@@ -50,9 +48,6 @@ _SCRIPT_MAY_WAIT = timedelta(hours=1)
 
 CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(
-        False, "Paperspace has no console to read; what the job prints comes by the bucket."
-    ),
     live_prices=Capability(False, "Paperspace tells the price of a machine only once it is rented."),
     several_gpus=Capability(True),
     several_nodes=Capability(False, "Each machine is rented alone; they are not joined for one job."),
@@ -72,8 +67,7 @@ class Paperspace:
         self._api = api
         self._template = template
         self._pause_seconds = pause_seconds
-        # Two launches with one key must not both find that there is none yet.
-        self._launching = asyncio.Lock()
+        self._launches = SingleLaunch(self._find, lambda: api.pause(self._pause_seconds))
 
     def __repr__(self) -> str:
         return "Paperspace()"
@@ -90,35 +84,7 @@ class Paperspace:
 
     async def submit(self, launch: Launch) -> Instance:
         assert is_ours(launch.key), f"{launch.key} would not be found again"
-        async with self._launching:
-            if (found := await self._find(launch.key)) is not None:
-                return found
-            machine_type, regions = _wanted(launch)
-            template = await self._usable_template(machine_type)
-            # One that an earlier call left may hold an address that is good no more.
-            await self._delete_scripts(launch.key)
-            body = {
-                "name": launch.key,
-                "machineType": machine_type,
-                "templateId": self._template if template is None else template.id,
-                "diskSize": disk_size(launch.disk_gb, template),
-                "startupScriptId": await self._new_script(launch),
-                "publicIpType": "dynamic",
-                "startOnCreate": True,
-                "autoShutdownEnabled": False,
-                "autoSnapshotEnabled": False,
-                "takeInitialSnapshot": False,
-                "emailPassword": False,
-            }
-            try:
-                return await first_with_room(
-                    regions, lambda region: self._launch(launch.key, {**body, "region": region})
-                )
-            except Fault as fault:
-                if not fault.uncertain:
-                    with suppress(Fault):
-                        await self._delete_scripts(launch.key)
-                raise
+        return await self._launches.once(launch.key, lambda: self._start(launch))
 
     async def status(self, instance_id: str) -> Instance:
         machine = await self._api.machine(instance_id)
@@ -134,10 +100,6 @@ class Paperspace:
         reason = failed[0].error or "it does not say why"
         return replace(found, state="lost", detail=f"Paperspace could not start the machine: {reason}.")
 
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        """Always empty: see `capabilities.console_logs`."""
-        return LogChunk("", cursor)
-
     async def cancel(self, instance_id: str) -> None:
         machine = await self._api.machine(instance_id)
         if machine is not None and machine.dt_deleted is None:
@@ -150,14 +112,39 @@ class Paperspace:
     async def close(self) -> None:
         await self._api.close()
 
-    async def _launch(self, key: str, body: Mapping[str, object]) -> Instance:
+    async def _start(self, launch: Launch) -> Instance:
+        machine_type, regions = _wanted(launch)
+        template = await self._usable_template(machine_type)
+        # One that an earlier call left may hold an address that is good no more.
+        await self._delete_scripts(launch.key)
+        body = {
+            "name": launch.key,
+            "machineType": machine_type,
+            "templateId": self._template if template is None else template.id,
+            "diskSize": disk_size(launch.disk_gb, template),
+            "startupScriptId": await self._new_script(launch),
+            "publicIpType": "dynamic",
+            "startOnCreate": True,
+            "autoShutdownEnabled": False,
+            "autoSnapshotEnabled": False,
+            "takeInitialSnapshot": False,
+            "emailPassword": False,
+        }
         try:
-            return self._instance(await self._api.make_machine(body))
+            return await first_with_room(
+                regions, lambda region: self._launch(launch.key, {**body, "region": region})
+            )
         except Fault as fault:
             if not fault.uncertain:
-                raise
-            lost = fault
-        return await look_for(lambda: self._find(key), lambda: self._api.pause(self._pause_seconds), lost)
+                with suppress(Fault):
+                    await self._delete_scripts(launch.key)
+            raise
+
+    async def _launch(self, key: str, body: Mapping[str, object]) -> Instance:
+        async def request() -> Instance:
+            return self._instance(await self._api.make_machine(body))
+
+        return await self._launches.answered(key, request)
 
     async def _new_script(self, launch: Launch) -> str:
         try:
@@ -238,11 +225,14 @@ def _wanted(launch: Launch) -> tuple[str, Sequence[str]]:
 class _Paperspace(ProviderSpec):
     def open(self, credentials: Mapping[str, str]) -> CloudProvider:
         address = os.environ.get("BLOOM_PAPERSPACE_URL") or ADDRESS
-        key = credentials.get("api_key", "").strip()
-        if not key:
-            raise Fault("bad_credentials", "Paperspace needs an API key. Enter one under Providers.")
-        rate_limit = shared_rate_limit(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
-        http = ServiceHttp(self.title, address, key, rate_limit, explain)
+        http = open_http(
+            self.title,
+            address,
+            credentials,
+            explain,
+            calls_every=_CALLS_EVERY_SECONDS,
+            launches_every=_LAUNCHES_EVERY_SECONDS,
+        )
         return Paperspace(PaperspaceApi(http), credentials.get("template", "").strip())
 
 

@@ -28,7 +28,7 @@ from gpubloom.providers.cloud import (
     Instance,
     InstanceState,
     Launch,
-    LogChunk,
+    ignoring_gone,
 )
 from gpubloom.providers.registry import ProviderSpec
 
@@ -57,7 +57,6 @@ _RAY_NAMES = {"A10": "A10G", "A100 40GB": "A100-40G", "A100 80GB": "A100-80G"}
 
 _CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(True),
     live_prices=Capability(False, "The cluster is yours: what its machines cost, Ray does not know."),
     several_gpus=Capability(True),
     several_nodes=Capability(False, "A job of Ray Jobs starts on one node; bloom train --ray uses several."),
@@ -154,17 +153,9 @@ class RayProvider:
         found = await self._find(instance_id)
         return found or Instance(instance_id, instance_id, "ended", "The cluster does not know this job.")
 
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        text = await self._ask("read a job's log", lambda client: client.get_job_logs(instance_id))
-        read = int(cursor or 0)
-        return LogChunk(text[read:], str(max(read, len(text))))
-
     async def cancel(self, instance_id: str) -> None:
-        try:
+        with ignoring_gone():
             await self._ask("end a job", lambda client: client.stop_job(instance_id))
-        except Fault as fault:
-            if fault.kind != "gone":
-                raise
 
     async def list(self) -> _Instances:
         jobs = await self._ask("list its jobs", lambda client: client.list_jobs())

@@ -1,10 +1,9 @@
 """Jobs at Replicate: trainings of a Cog model that a person has pushed there once (`replicate_model`).
 
 Replicate cannot run a command; it calls train() of that model, on the hardware that was chosen for it. The
-key travels as an input, the address of the job as a secret input, which Replicate does not show again.
+key is an input, the address of the job as a secret input, which Replicate does not show again.
 """
 
-import asyncio
 import os
 import re
 import shlex
@@ -28,10 +27,9 @@ from gpubloom.providers.cloud import (
     Instance,
     InstanceState,
     Launch,
-    LogChunk,
-    look_for,
+    SingleLaunch,
 )
-from gpubloom.providers.http_client import ServiceHttp, shared_rate_limit
+from gpubloom.providers.http_client import ServiceHttp, open_http
 from gpubloom.providers.registry import ProviderSpec
 
 ADDRESS = "https://api.replicate.com"
@@ -61,7 +59,6 @@ _LONGEST_ERROR = 300
 
 CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(True),
     live_prices=Capability(False, "Replicate names no prices over its API; the table of prices counts."),
     several_gpus=Capability(False, "A training runs on the hardware of its model; one GPU is asked for."),
     several_nodes=Capability(False, "A training at Replicate runs on one machine."),
@@ -73,18 +70,12 @@ class _Answer(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class Output(_Answer):
-    weights: str | None = None
-
-
 class Training(_Answer):
     """As Replicate describes one; what is not there yet is None."""
 
     id: str
     status: str
     input: dict[str, object] | None = None
-    output: Output | None = None
-    logs: str | None = None
     error: str | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
@@ -126,8 +117,7 @@ class Replicate:
         self._destination = destination
         self._gpu = gpu
         self._pause_seconds = pause_seconds
-        # Two launches with one key must not both find that there is none yet.
-        self._launching = asyncio.Lock()
+        self._launches = SingleLaunch(self._find, lambda: http.rate_limit.sleep(self._pause_seconds))
 
     def __repr__(self) -> str:
         return "Replicate()"
@@ -146,7 +136,7 @@ class Replicate:
                 raise Fault(
                     "refused",
                     f"Replicate does not know the {what}. Push the model that `bloom providers "
-                    "replicate-model` writes, and create the destination, before the place is used.",
+                    "replicate-model` writes, and create the destination, before the provider is used.",
                 ) from None
         return account.username
 
@@ -162,28 +152,15 @@ class Replicate:
                 f"The model at Replicate runs on one {self._gpu}, not on {launch.gpus}× {launch.gpu}. Choose "
                 "other hardware for it there and enter that under Providers, or take another offer.",
             )
-        async with self._launching:
-            if (found := await self._find(launch.key)) is not None:
-                return found
-            return await self._start(launch)
+        return await self._launches.once(
+            launch.key, lambda: self._launches.answered(launch.key, lambda: self._start(launch))
+        )
 
     async def status(self, instance_id: str) -> Instance:
         training = await self._training(instance_id)
         if training is None:
             return Instance(instance_id, "", "ended", "Replicate does not know the training any more.")
         return self._instance(training)
-
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        """Replicate gives all of it each time; the cursor counts what was taken."""
-        taken = int(cursor or 0)
-        training = await self._training(instance_id)
-        text = (training.logs if training else None) or ""
-        return LogChunk(text[taken:], str(max(taken, len(text))))
-
-    async def weights(self, instance_id: str) -> str | None:
-        """Where Replicate keeps the finished model; fetching it needs the API key."""
-        training = await self._training(instance_id)
-        return training.output.weights if training and training.output else None
 
     async def cancel(self, instance_id: str) -> None:
         try:
@@ -225,12 +202,7 @@ class Replicate:
                     "Replicate does not know the model, its version or the destination any more. Enter good "
                     "ones under Providers.",
                 ) from None
-            if not fault.uncertain:
-                raise
-            lost = fault
-        return await look_for(
-            lambda: self._find(launch.key), lambda: self._http.rate_limit.sleep(self._pause_seconds), lost
-        )
+            raise
 
     async def _find(self, key: str) -> Instance | None:
         async with aclosing(self._trainings()) as trainings:
@@ -247,7 +219,7 @@ class Replicate:
             for training in page.results:
                 if training.key:
                     yield training
-            # Only the place in the list is taken from the address: the key goes to no other host.
+            # Only the cursor is taken from the address: the key goes to no other host.
             cursor = parse_qs(urlsplit(page.next or "").query).get("cursor")
             if not cursor:
                 return
@@ -289,9 +261,16 @@ def _explain(status: int, found: object) -> tuple[FaultKind | None, str]:
 class _Replicate(ProviderSpec):
     def open(self, credentials: Mapping[str, str]) -> CloudProvider:
         given = {name: value.strip() for name, value in credentials.items()}
-        key = given.get("api_key", "")
-        if not key:
-            raise Fault("bad_credentials", "Replicate needs an API token. Enter one under Providers.")
+        address = os.environ.get("BLOOM_REPLICATE_URL") or ADDRESS
+        http = open_http(
+            self.title,
+            address,
+            given,
+            _explain,
+            calls_every=_CALLS_EVERY_SECONDS,
+            launches_every=_LAUNCHES_EVERY_SECONDS,
+            key_name="API token",
+        )
         model, destination = given.get("model", ""), given.get("destination", "")
         if not _MODEL.fullmatch(model):
             raise Fault(
@@ -299,9 +278,6 @@ class _Replicate(ProviderSpec):
             )
         if not _DESTINATION.fullmatch(destination):
             raise Fault("bad_credentials", "Replicate needs a destination model, as OWNER/NAME.")
-        address = os.environ.get("BLOOM_REPLICATE_URL") or ADDRESS
-        rate_limit = shared_rate_limit(address, key, _CALLS_EVERY_SECONDS, _LAUNCHES_EVERY_SECONDS)
-        http = ServiceHttp(self.title, address, key, rate_limit, _explain)
         return Replicate(http, model, destination, given.get("gpu", ""))
 
 

@@ -9,7 +9,6 @@ stderr: answers have the real stdout for themselves.
 # SkyPilot's Python may be older than ours.
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -21,7 +20,6 @@ from collections.abc import Callable
 from typing import Any
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_LONGEST_LOG = 1_000_000
 
 
 def clouds() -> list[str]:
@@ -84,7 +82,7 @@ def best(task: dict[str, Any], clouds: list[str]) -> dict[str, Any]:
 
 
 def launch(task: dict[str, Any], secrets: dict[str, str], name: str) -> str:
-    """Asks for a machine, which is given back when the task has ended. The answer is a request's id."""
+    """Ask for a cluster, which is terminated when the task has ended. The answer is a request's id."""
     from sky.client import sdk
 
     return str(
@@ -156,14 +154,6 @@ def job(name: str) -> str | None:
     return None if status is None else str(status.value)
 
 
-def log(name: str, start: int) -> str:
-    from sky.client import sdk
-
-    printed = io.StringIO()
-    sdk.tail_logs(name, None, follow=False, output_stream=printed)
-    return printed.getvalue()[start : start + _LONGEST_LOG]
-
-
 def down(name: str) -> str:
     from sky.client import sdk
 
@@ -194,7 +184,6 @@ VERBS: dict[str, Callable[..., Any]] = {
         drop,
         clusters,
         job,
-        log,
         down,
         validate,
     )

@@ -20,7 +20,7 @@ from gpubloom.providers.cloud import Fault, FaultKind
 # Where the operator says which Python has SkyPilot, and with that, that people may rent through it.
 PYTHON_VARIABLE = "BLOOM_SKYPILOT_PYTHON"
 
-_BRIDGE = Path(__file__).with_name("skypilot_bridge.py")
+_BRIDGE = Path(__file__).with_name("bridge.py")
 # Run as a file it would have our folder on its path, and find our modules where it looks for SkyPilot's.
 _START = "import sys; path = sys.argv[1]; exec(compile(open(path).read(), path, 'exec'))"
 _LONGEST_LINE = 32 * 1024 * 1024
@@ -29,7 +29,7 @@ _LONGEST_LINE = 32 * 1024 * 1024
 @dataclass(frozen=True)
 class TimeLimits:
     """Seconds: until the first answer, which may start a server on this machine; for every other one; for
-    quick news of a launch; for a machine to be given back; and between two looks."""
+    quick news of a launch; for a cluster to be terminated; and between two looks."""
 
     first_answer: float = 180.0
     answer: float = 90.0

@@ -22,18 +22,17 @@ from gpubloom.providers.cloud import (
     Fault,
     Instance,
     Launch,
-    LogChunk,
+    ignoring_gone,
 )
 from gpubloom.providers.registry import ProviderSpec
 from gpubloom.providers.skypilot.process import PYTHON_VARIABLE, SkyPilotProcess, TimeLimits, skypilot_fault
 from gpubloom.providers.skypilot.task import price_rows, task_of
 
-# A place has a method of that name.
+# A provider has a method named list.
 _Instances: TypeAlias = list[Instance]
 
 _CAPABILITIES = Capabilities(
     runs_unattended=Capability(True),
-    console_logs=Capability(True),
     live_prices=Capability(True),
     several_gpus=Capability(True),
     several_nodes=Capability(True),
@@ -159,30 +158,16 @@ class SkyPilotProvider:
             instance_id, key, "lost" if lost else "ended", "SkyPilot has no such machine any more."
         )
 
-    async def logs(self, instance_id: str, cursor: str = "") -> LogChunk:
-        start = int(cursor or 0)
-        try:
-            text = await self._sky.ask("log", name=_parts(instance_id)[0], start=start)
-        except Fault as fault:
-            # Not up yet, or not any more: what it printed went with it.
-            if fault.kind == "gone":
-                return LogChunk("", cursor)
-            raise
-        return LogChunk(text, str(start + len(text)))
-
     async def cancel(self, instance_id: str) -> None:
         key, request, _ = _parts(instance_id)
         self._ended_by_us.add(key)
         if request and (await self._sky.ask("request", request=request))["state"] == "going":
             await self._sky.ask("drop", request=request)
-        try:
+        with ignoring_gone():
             ending = await self._sky.ask("down", name=key)
             became = await self._waited(ending, self._sky.limits.down)
             if became["state"] == "failed":
                 raise skypilot_fault(became["problem"])
-        except Fault as fault:
-            if fault.kind != "gone":
-                raise
 
     async def list(self) -> _Instances:
         found = [

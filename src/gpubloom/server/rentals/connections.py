@@ -46,7 +46,7 @@ def find_kind(name: str) -> ProviderSpec:
 
 
 def storage_state(settings: Settings) -> StorageReady:
-    """Whether jobs can be sent elsewhere at all."""
+    """Whether jobs can run on rented instances at all."""
     if settings.storage is not None and find_spec("obstore") is None:
         return StorageReady(
             ready=False, reason="The bucket needs obstore. The operator runs: pip install 'gpubloom[storage]'"

@@ -1,7 +1,8 @@
 """Notices a database that was copied: under one name, two installations would end each other's machines.
 
-The database keeps where it lies. Found elsewhere, it was moved or is a copy. With no machine rented that
-makes no difference: it takes a new name. Otherwise its operator has to say (`bloom db moved`, `… copied`).
+The database records its own address. Found at another one, it was moved or is a copy. With no machine
+rented that makes no difference: it takes a new name. Otherwise its operator has to say (`bloom db moved`,
+`… copied`).
 """
 
 import hashlib
@@ -51,7 +52,7 @@ async def settle(database: Database) -> None:
 
 
 async def note_move(database: Database) -> None:
-    """It is the same installation in another place: its machines stay its own."""
+    """It is the same installation at another address: its instances stay its own."""
     async with database.write() as session:
         installation = await _installation(session)
         installation.lies_at = await _identity(session, database)

@@ -1,4 +1,4 @@
-"""Moves a job that does not run: it goes on elsewhere, or here again, from its newest checkpoint."""
+"""Move a job that does not run to another machine, where it resumes from its newest checkpoint."""
 
 from typing import Any
 from uuid import UUID

@@ -18,7 +18,7 @@ from gpubloom.server.settings import Settings
 
 
 class OfferService:
-    """One per server. What it gives out is stored as a job's `place`; its `target` is the service that is
+    """One per server. What it returns is stored as a job's `offer`; its `target` is the service that is
     called, which for the clouds behind SkyPilot is SkyPilot."""
 
     def __init__(self, settings: Settings, prices: PriceBook) -> None:
@@ -32,7 +32,7 @@ class OfferService:
         *,
         estimate: Span | None = None,
     ) -> dict[str, Any]:
-        """The place that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
+        """The offer that a job's row keeps. InvalidInput: this offer cannot be taken, and why."""
         prices = await self._book.current(session)
         facts = prices.providers.get(offer.provider)
         if facts is None or offer.provider == "local":

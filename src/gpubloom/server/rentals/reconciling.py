@@ -1,8 +1,8 @@
-"""Compares what services run under our keys with the jobs: what no living job owns is ended.
+"""Compare what providers run under our keys with the jobs, and terminate what no living job owns.
 
-Keys carry the installation and the job, so machines of other installations, and what people started
-themselves, are never touched. A rental's row is written before its service is asked, so a machine that is
-being rented right now has its job. No call is made inside a transaction.
+Keys carry the installation and the job, so instances of other installations, and what people started
+themselves, are never touched. A rental's row is written before its provider is asked, so an instance that is
+being launched right now has its job. No call is made inside a transaction.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from gpubloom.server.settings import Settings
 
 log = structlog.get_logger("bloom")
 
-# A service that does not answer keeps nobody else waiting for longer.
+# A provider that does not answer delays the others no longer than this.
 _LONGEST_SECONDS = 120.0
 
 

@@ -24,7 +24,6 @@ class CapabilitiesOut(Schema):
     """What differs between services. `longestSeconds`: how long one machine may live."""
 
     runs_unattended: CapabilityOut
-    console_logs: CapabilityOut
     live_prices: CapabilityOut
     several_gpus: CapabilityOut
     several_nodes: CapabilityOut

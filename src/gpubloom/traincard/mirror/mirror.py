@@ -17,6 +17,7 @@ from typing import Self
 
 from gpubloom.traincard.mirror.store import Bucket, MirrorError, first_line
 from gpubloom.traincard.mirror.upload import Upload
+from gpubloom.traincard.retry import RetryPolicy
 
 logger = logging.getLogger("gpubloom.traincard")
 
@@ -74,7 +75,8 @@ class _Lane(threading.Thread):
     def __init__(self, upload: Upload, url: str, every_seconds: float) -> None:
         # A daemon: a bucket that does not answer must not keep a finished training from ending.
         super().__init__(name="traincard-mirror", daemon=True)
-        self._upload, self._url, self._every = upload, url, every_seconds
+        self._upload, self._url = upload, url
+        self._pauses = RetryPolicy(every_seconds, _LONGEST_WAIT_SECONDS)
         # What is asked for: an answer to a pass, or None to stop. Its put is safe in a signal handler.
         self._asked: SimpleQueue[SimpleQueue[bool] | None] = SimpleQueue()
         self.is_complete = False
@@ -95,13 +97,13 @@ class _Lane(threading.Thread):
         while True:
             answer: SimpleQueue[bool] | None = SimpleQueue()
             with contextlib.suppress(Empty):
-                answer = self._asked.get(timeout=min(self._every * 2**failures, _LONGEST_WAIT_SECONDS))
+                answer = self._asked.get(timeout=self._pauses.pause_after(1 + failures))
             is_done = self._pass(final=answer is None, said=failures > 0)
             if answer is None:
                 self.is_complete = is_done
                 return
             answer.put(is_done)
-            failures = 0 if is_done else min(failures + 1, 10)
+            failures = 0 if is_done else failures + 1
 
     def _pass(self, *, final: bool, said: bool) -> bool:
         try:

@@ -1,22 +1,21 @@
-"""Brings a mirrored run to this machine, bit by bit, so that any reader can read it.
+"""Download a mirrored run to this machine, so that any reader can read it.
 
-The folder only ever goes forward: whole files are replaced in one step, and a tail grows. Pulling again
-fetches what is new.
+The folder only moves forward: files are replaced in one step, and a tail grows. Pulling again downloads
+what is new.
 """
 
 import os
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from gpubloom.traincard.mirror.contents import GROWTH, is_tail
 from gpubloom.traincard.mirror.store import Bucket, MirrorError, StoredObject
-from gpubloom.traincard.mirror.tails import offset_of, stream_of
+from gpubloom.traincard.mirror.tails import GROWTH, offset_of, stream_of
 from gpubloom.traincard.stream import parse_start
-
-_LARGE_FOLDERS = ("checkpoints/", "model/")
+from gpubloom.traincard.sync.apply import replacing
+from gpubloom.traincard.sync.files import LARGE_FOLDERS, is_inside, is_tail
 
 
 def pull(url: str, folder: str | os.PathLike[str], *, weights: bool = False) -> int:
-    """Makes `folder` what the mirror is now; returns how many files changed.
+    """Make `folder` what the mirror is now; returns how many files changed.
 
     `weights`: checkpoints and the final model, too. MirrorError: there is no run at this address.
     """
@@ -49,25 +48,20 @@ class Puller:
         return count
 
     def _is_wanted(self, name: str) -> bool:
-        parts = PurePosixPath(name).parts
-        if ".." in parts or PurePosixPath(name).is_absolute() or "\\" in name:
+        if not is_inside(name):
             raise MirrorError(
                 f"{self._url} holds {name!r}, which would lie outside the folder; nothing is pulled."
             )
-        return self._weights or not name.startswith(_LARGE_FOLDERS)
+        return self._weights or not name.startswith(LARGE_FOLDERS)
 
     def _pull_file(self, name: str, found: StoredObject) -> bool:
         path = self._folder / name
         modified = int(found.modified.timestamp() * 1e9)
         if path.exists() and path.stat().st_size == found.size and path.stat().st_mtime_ns == modified:
             return False
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.pulling")
-        with temporary.open("wb") as file:
+        with replacing(path, modified_ns=modified) as file:
             for piece in self._bucket.get_pieces(name):
                 file.write(piece)
-        os.utime(temporary, ns=(modified, modified))
-        temporary.replace(path)
         return True
 
     def _pull_tail(self, name: str, stored: dict[str, StoredObject]) -> bool:
@@ -89,8 +83,6 @@ class Puller:
                 content += self._bucket.get(piece)[skip:]
         if content == here:
             return False
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.pulling")
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        with replacing(path) as file:
+            file.write(content)
         return True

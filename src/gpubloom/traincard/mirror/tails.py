@@ -2,7 +2,7 @@
 
 While a tail is small it is stored whole each time. Later only what it grew by is stored, as objects of their
 own beside it (`traincard/growth/<stream>.<offset>`); once they add up to as much as the whole, the tail is
-stored whole again and they go. So no byte travels more than about three times, however long the run.
+stored whole again and they go. So no byte is uploaded more than about three times, however long the run.
 
 Only full lines leave the machine, because a writer may take a torn one back. What is stored never has a gap:
 a reader that finds part of the growth has a shorter tail, not a damaged one.
@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import IO
 
-from gpubloom.traincard.mirror.contents import GROWTH
 from gpubloom.traincard.mirror.store import Bucket
 from gpubloom.traincard.stream import parse_start
 
+# Where the bucket keeps what a tail grew by.
+GROWTH = "traincard/growth/"
 _SMALL_BYTES = 256 << 10
 _MOST_PIECES = 500
 

@@ -1,8 +1,8 @@
-"""One pass of a mirror: compares the run directory with what is stored, and stores what is missing or grew.
+"""One pass of a mirror: compare the run directory with the bucket, and upload what is missing or has grown.
 
 What an earlier mirror stored is read from the bucket's listing, so a pass can begin anywhere: after a
 restart, in another process, on another machine. A pass that fails half-way has done part of its work and is
-simply repeated.
+repeated.
 """
 
 import time
@@ -11,12 +11,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from gpubloom.traincard.mirror.contents import GROWTH, Seen, files_of, is_for_good, is_large, is_tail, look
 from gpubloom.traincard.mirror.store import Bucket, StoredObject
-from gpubloom.traincard.mirror.tails import StoredTail, found_in, send, stream_of
+from gpubloom.traincard.mirror.tails import GROWTH, StoredTail, found_in, send, stream_of
+from gpubloom.traincard.sync.files import (
+    LATEST,
+    FileState,
+    file_state,
+    in_upload_order,
+    is_large,
+    is_tail,
+    kind_of,
+    list_files,
+)
 
-# Readers look at this one first, so it goes last: what it speaks of is then already there.
-_LAST = "traincard/latest.json"
 # A file that is not a tail and changes all the time (a log) is stored whole; this bounds what that costs.
 _BYTES_PER_SECOND = 1 << 20
 
@@ -29,7 +36,7 @@ class Upload:
         self._bucket = bucket
         self._large = large
         self._stored: dict[str, StoredObject] | None = None
-        self._sent: dict[str, Seen] = {}
+        self._sent: dict[str, FileState] = {}
         self._sent_at: dict[str, float] = {}
         self._tails: dict[str, StoredTail] = {}
 
@@ -43,13 +50,14 @@ class Upload:
             # Tails are opened before the segments are listed: one that is sealed in between is stored under
             # its new name before another tail takes the place of its old one.
             tails = {} if self._large else dict(self._open_tails(opened))
-            files = files_of(self._run_dir)
-            for name, seen in sorted(files.items(), key=lambda item: (item[0] == _LAST, item[0])):
-                if name == _LAST:
+            files = list_files(self._run_dir)
+            for name in in_upload_order(files):
+                seen = files[name]
+                if name == LATEST:
                     count += self._send_tails(tails, final)
                 if not is_tail(name) and is_large(name, seen.size) == self._large:
                     count += self._send(name, seen, final)
-            if _LAST not in files:
+            if LATEST not in files:
                 count += self._send_tails(tails, final)
         self._forget_deleted(files)
         return count
@@ -75,7 +83,7 @@ class Upload:
         tails.clear()
         return count
 
-    def _send(self, name: str, seen: Seen, final: bool) -> int:
+    def _send(self, name: str, seen: FileState, final: bool) -> int:
         if self._sent.get(name) == seen or self._is_stored(name, seen):
             return 0
         wait = seen.size / _BYTES_PER_SECOND
@@ -86,18 +94,20 @@ class Upload:
                 self._bucket.put(name, file if self._large else file.read())
         except FileNotFoundError:
             return 0
-        # If it changed while it was read, its look before that is not the one of now, and it goes again.
+        # If it changed while it was read, its state is not the one of before, and it is uploaded again.
         self._sent[name], self._sent_at[name] = seen, time.monotonic()
         return 1
 
-    def _is_stored(self, name: str, seen: Seen) -> bool:
+    def _is_stored(self, name: str, seen: FileState) -> bool:
         """Whether an earlier mirror stored this file already, as it is now."""
         assert self._stored is not None
         before = self._stored.pop(name, None)
         if before is None or before.size != seen.size:
             return False
         # A small file may change without changing its size, and costs nothing; it goes again.
-        is_same = is_for_good(name) or (self._large and before.modified.timestamp() >= seen.modified_ns / 1e9)
+        is_same = kind_of(name) == "immutable" or (
+            self._large and before.modified.timestamp() >= seen.modified_ns / 1e9
+        )
         if is_same:
             self._sent[name] = seen
         return is_same
@@ -116,7 +126,7 @@ class Upload:
             [n for n, s in streams.items() if s not in known and f"traincard/segments/{s}.jsonl" in stored]
         )
 
-    def _forget_deleted(self, files: dict[str, Seen]) -> None:
+    def _forget_deleted(self, files: dict[str, FileState]) -> None:
         """Deletes checkpoints that this mirror stored and the trainer deleted since; nothing else, ever.
 
         A machine that starts with an empty disk must not empty the bucket: what it never had is not deleted.
@@ -124,7 +134,7 @@ class Upload:
         if not (self._run_dir / "traincard").is_dir():
             return
         gone = [n for n in self._sent.keys() - files.keys() if n.startswith("checkpoints/")]
-        gone = [name for name in gone if look(self._run_dir / name) is None]
+        gone = [name for name in gone if file_state(self._run_dir / name) is None]
         self._bucket.delete(gone)
         for name in gone:
             del self._sent[name]

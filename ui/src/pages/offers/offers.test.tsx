@@ -48,7 +48,7 @@ const offer = (change: Partial<Offer>): Offer => ({
 
 const provider = (name: string, connected: boolean): Provider => {
   const yes = { can: true, reason: null };
-  const capabilities = { runsUnattended: yes, consoleLogs: yes, livePrices: yes, severalGpus: yes, severalNodes: yes, spot: yes, longestSeconds: null };
+  const capabilities = { runsUnattended: yes, livePrices: yes, severalGpus: yes, severalNodes: yes, spot: yes, longestSeconds: null };
   return { name, title: name, available: true, reason: null, connected, account: null, checkedAt: null, problem: null, page: "https://cloud.example", fields: [], capabilities };
 };
 

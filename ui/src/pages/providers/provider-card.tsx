@@ -155,7 +155,6 @@ export function capabilityRows(given: Provider["capabilities"]): CapabilityRow[]
     { text: "several machines", ...given.severalNodes },
     { text: "spot prices", ...given.spot },
     { text: "tells its prices", ...given.livePrices },
-    { text: "shows its console", ...given.consoleLogs },
   ];
   if (given.longestSeconds !== null) {
     rows.push({ text: `${hoursText(given.longestSeconds / 3600)} at a time`, can: true, reason: "Longer jobs go on from their checkpoint." });

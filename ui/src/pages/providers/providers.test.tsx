@@ -16,7 +16,7 @@ import { ReconcileButton } from "./rentals-card";
 configure({ asyncUtilTimeout: 10_000 });
 
 const yes = { can: true, reason: null };
-const capabilities = { runsUnattended: { can: false, reason: "Somebody has to open the notebook." }, consoleLogs: yes, livePrices: yes, severalGpus: yes, severalNodes: yes, spot: yes, longestSeconds: 86_400 };
+const capabilities = { runsUnattended: { can: false, reason: "Somebody has to open the notebook." }, livePrices: yes, severalGpus: yes, severalNodes: yes, spot: yes, longestSeconds: 86_400 };
 const provider = (change: Partial<Provider> = {}): Provider => ({
   name: "lambda",
   title: "Lambda",

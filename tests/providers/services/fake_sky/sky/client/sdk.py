@@ -173,11 +173,6 @@ def job_status(name):
     return _requested("sky.job_status", "RUNNING" if not code else "SUCCEEDED" if code == "0" else "FAILED")
 
 
-def tail_logs(name, job, follow, output_stream):
-    output_stream.write((_there(name) / "output").read_text())
-    return 0
-
-
 def down(name):
     _asked("down", name=name)
     machine = _there(name)

@@ -6,13 +6,15 @@ import shutil
 from datetime import timedelta
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.agent.spec import JobSpec
 from gpubloom.providers.base import GracePeriod, Reservation
 from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.clock import now
-from gpubloom.server.jobs.tables import Checkpoint, JobEvent
-from gpubloom.worker import follower
+from gpubloom.server.jobs.lease import Claimant
+from gpubloom.server.jobs.tables import Checkpoint, JobEvent, TrainingJob
+from gpubloom.worker import follower, loop
 from tests.deletion import delete_in_use
 from tests.server.installation import Installation
 from tests.worker.machine import Machine
@@ -268,8 +270,16 @@ def test_a_start_that_takes_longer_than_a_lease_happens_once_and_is_followed(
         monkeypatch.setattr("gpubloom.server.jobs.lease.LEASE", timedelta(seconds=2))
         monkeypatch.setattr("gpubloom.worker.follower.RENEW_EVERY_SECONDS", 0.3)
     monkeypatch.setattr("gpubloom.worker.loop.ABANDONED_EVERY_SECONDS", 0.2)
-    submit = LocalProvider.submit
+    submit, claim_abandoned = LocalProvider.submit, loop.claim_abandoned
     starts: list[str] = []
+    looks = 0
+
+    async def count_looks(session: AsyncSession, claimant: Claimant) -> TrainingJob | None:
+        nonlocal looks
+        looks += 1
+        return await claim_abandoned(session, claimant)
+
+    monkeypatch.setattr(loop, "claim_abandoned", count_looks)
 
     async def slow(provider: LocalProvider, spec: JobSpec, reservation: Reservation) -> None:
         starts.append(spec.job_id)
@@ -280,9 +290,12 @@ def test_a_start_that_takes_longer_than_a_lease_happens_once_and_is_followed(
                 await machine.change(job_id, lease_expires=now() - timedelta(seconds=1))
                 await asyncio.sleep(0.05)
         else:
-            # Until the lease that it began with is over, and whoever looks for abandoned jobs has looked.
+            # Until the lease that it began with is over, and the worker has looked for abandoned jobs since.
             assert begun.lease_expires is not None
-            while now() < begun.lease_expires + timedelta(seconds=1):
+            while now() < begun.lease_expires:
+                await asyncio.sleep(0.05)
+            before = looks
+            while looks < before + 2:
                 await asyncio.sleep(0.05)
         await submit(provider, spec, reservation)
 

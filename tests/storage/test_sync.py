@@ -1,15 +1,15 @@
 """Whatever happens to a run directory, and whoever is killed in between: the other side becomes the same."""
 
+import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpubloom.agent.remote.delta import DeltaBuilder
 from gpubloom.agent.remote.upload_batch import UploadBatch
-from gpubloom.storage import applying
-from gpubloom.storage.applying import SCRIPT_PATHS, RunFolder
+from gpubloom.traincard.sync.apply import SCRIPT_PATHS, RunFolder
+from gpubloom.traincard.sync.delta import DeltaBuilder
 from tests.storage.instances import content
 
 
@@ -102,7 +102,7 @@ class Trainer:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_any_history_arrives(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(applying.os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     chance = random.Random(seed)
     trainer = Trainer(tmp_path / "there", chance)
     here = RunFolder(tmp_path / "here", SCRIPT_PATHS)

@@ -1,8 +1,8 @@
-"""Database work is done again while the database is away; a wrong statement is not."""
+"""Database work is repeated while the database is away, and training goes on; a wrong statement is not."""
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +14,18 @@ from structlog.testing import capture_logs
 
 from gpubloom.providers.local.provider import LocalProvider
 from gpubloom.server.db.database import Database
+from gpubloom.server.db.migrate import upgrade
+from gpubloom.traincard.retry import RetryPolicy
 from gpubloom.worker import follower, loop, retries
-from gpubloom.worker.retries import DatabaseUnavailable, RetryingCalls, persist
+from gpubloom.worker.retries import DatabaseUnavailable, persist
 from tests.server.conftest import kind  # noqa: F401 - both databases
 from tests.server.installation import Installation
+from tests.server.postgres import PostgresMissing, PostgresServer, postgres_server
 from tests.worker.machine import Machine
 
 log = structlog.get_logger("test")
 # Nothing listens there.
 AWAY = "postgresql+psycopg://nobody@127.0.0.1:1/nothing?connect_timeout=2"
-
-Retry = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
-
-
-async def insist(work: Callable[[], Awaitable[Any]]) -> Any:
-    calls = RetryingCalls("test", log)
-    try:
-        return await calls.insist(work)
-    finally:
-        calls.close()
-
-
-@pytest.fixture(params=[insist, lambda work: persist(work, log)], ids=["insist", "persist"])
-def retry(request: pytest.FixtureRequest) -> Retry:
-    chosen: Retry = request.param
-    return chosen
 
 
 @pytest.mark.parametrize(
@@ -49,7 +36,7 @@ def retry(request: pytest.FixtureRequest) -> Retry:
         "INSERT INTO workers (id, name) VALUES (NULL, NULL)",
     ],
 )
-def test_a_wrong_statement_is_not_tried_again(database_url: str, retry: Retry, statement: str) -> None:
+def test_a_wrong_statement_is_not_tried_again(database_url: str, statement: str) -> None:
     tries = 0
 
     async def scenario() -> None:
@@ -63,7 +50,7 @@ def test_a_wrong_statement_is_not_tried_again(database_url: str, retry: Retry, s
 
         try:
             async with asyncio.timeout(30):
-                await retry(work)
+                await persist(work, log)
         finally:
             await database.close()
 
@@ -81,19 +68,15 @@ async def _ask(address: str) -> Any:
         await database.close()
 
 
-def test_a_database_that_is_away_is_asked_again(database_url: str, retry: Retry) -> None:
+def test_a_database_that_is_away_is_asked_again(database_url: str) -> None:
     addresses = [AWAY, database_url]
-    assert asyncio.run(_value(retry(lambda: _ask(addresses.pop(0))))) == 1
+    assert asyncio.run(persist(lambda: _ask(addresses.pop(0)), log)) == 1
 
 
-async def _value(work: Awaitable[Any]) -> Any:
-    return await work
-
-
-def test_a_database_that_stays_away_is_given_up(retry: Retry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "LONGEST_OUTAGE_SECONDS", 0.0)
+def test_a_database_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "DATABASE_OUTAGE", RetryPolicy(0.1, 0.1, max_seconds=0.0))
     with pytest.raises(DatabaseUnavailable, match="did not answer"):
-        asyncio.run(_value(retry(lambda: _ask(AWAY))))
+        asyncio.run(persist(lambda: _ask(AWAY), log))
 
 
 def test_an_outage_at_the_start_of_an_attempt_does_not_fail_the_job(
@@ -145,3 +128,42 @@ def test_a_worker_whose_statements_are_wrong_ends_instead_of_waiting_for_ever(
 
     with pytest.raises(OperationalError, match="no such table"):
         asyncio.run(scenario())
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server that this test may stop."""
+    try:
+        with postgres_server() as server:
+            yield server
+    except PostgresMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize("tries", [5, pytest.param(25, marks=pytest.mark.long)])
+def test_a_database_that_was_away_for_a_while_costs_nothing(
+    own_postgres: PostgresServer, tmp_path: Path, tries: int
+) -> None:
+    address = own_postgres.address(own_postgres.create())
+    upgrade(address)
+    machine = Machine(Installation(tmp_path / "home", address))
+    followed = machine.add_job(toy={"hold_at": 5})
+    queued = machine.add_job(toy={"steps": 5})
+
+    async def scenario() -> None:
+        async with machine.worker():
+            await machine.holds(followed, 5)
+            await asyncio.to_thread(own_postgres.stop)
+            machine.let_go(followed)
+            while (
+                sum(line["event"] == "the database does not answer, trying again" for line in lines) < tries
+            ):
+                await asyncio.sleep(0.05)
+            await asyncio.to_thread(own_postgres.start)
+            await machine.until(followed, "completed")
+            await machine.until(queued, "completed")
+
+    with capture_logs() as lines:
+        asyncio.run(scenario())
+    assert machine.job(followed).attempt == 1, "the run never noticed"
+    assert machine.losses(followed) == {step: [(1, 1.0 / step)] for step in range(1, 41)}

@@ -36,7 +36,7 @@ def _finished(renter: Renter, *jobs: object) -> list[TrainingJob]:
 @pytest.mark.parametrize(
     "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True
 )
-def test_a_job_runs_on_a_rented_machine_and_its_run_arrives_here(renter: Renter) -> None:
+def test_a_job_runs_on_an_instance_and_its_run_arrives_here(renter: Renter) -> None:
     job_id = renter.rent(toy={"steps": 40, "seconds": 0.02})
     [job] = _finished(renter, job_id)
     assert job.status == "completed", job.error_message

@@ -1,7 +1,6 @@
 """Outages, killed processes and refused addresses, with the clocks of both sides in our hands."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,11 @@ from gpubloom.storage import (
     Store,
     send_bundle,
 )
-from gpubloom.storage.applying import RefusedEntryError, RunFolder
 from gpubloom.storage.layout import JobLayout
+from gpubloom.traincard.sync.apply import RefusedEntryError, RunFolder
 from tests.storage.instances import content
 from tests.traincard_mirror.conftest import KEY, S3Server
+from tests.waiting import wait_until
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.xdist_group("s3")
@@ -64,7 +64,7 @@ class Wire(HttpLink):
 
 
 class Both:
-    """A courier and a receiver; no training: the test writes the run directory."""
+    """An uploader and a receiver; no training: the test writes the run directory."""
 
     def __init__(self, store: Store, folder: Path, **mailbox: Any) -> None:
         self.now, self.store = 1000.0, store
@@ -243,7 +243,9 @@ def test_tampered_and_expired_addresses_are_refused(store: Store) -> None:
     good, other = store.addresses("GET", ["jobs/a/secret", "jobs/a/other"], 60)
     assert link.get(good) == b"weights"
     (slot,) = store.addresses("PUT", ["jobs/a/slot"], 60)
+    # Signed after the upload address, so once it has expired, so has the other.
     (old,) = store.addresses("PUT", ["jobs/a/old"], 1)
+    (old_get,) = store.addresses("GET", ["jobs/a/secret"], 1)
     for address in (
         other.replace("other", "secret"),
         good.replace("Expires=60", "Expires=6000"),
@@ -255,10 +257,18 @@ def test_tampered_and_expired_addresses_are_refused(store: Store) -> None:
         assert "Signature" not in str(refused.value)
     with pytest.raises(Rejected):
         link.put(good, b"mine")
-    time.sleep(2.1)
+    wait_until(lambda: _is_rejected(link, old_get), "the address to expire")
     with pytest.raises(Rejected):
         link.put(old, b"late")
     assert not store.has("jobs/a/old")
+
+
+def _is_rejected(link: HttpLink, address: str) -> bool:
+    try:
+        link.get(address)
+    except Rejected:
+        return True
+    return False
 
 
 def test_a_damaged_batch_is_kept_and_named(both: Both, bucket: S3Server) -> None:

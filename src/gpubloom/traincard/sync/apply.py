@@ -1,8 +1,8 @@
-"""Applies the entries of upload batches to a local run directory. Doing an entry twice is doing it once.
+"""Apply the entries of a delta to a run directory. Applying an entry twice changes nothing.
 
-Names come from another machine and are trusted in nothing. Only a path on the allow-list of the job's kind is
-written, renamed or removed; code, configuration and everything else that the server owns is on no list.
-A script may have left links in its folder: no entry is applied through one (`traincard.beneath`).
+Names come from another machine and are not trusted. Only a path on the allow-list of the job's kind is
+written, renamed or removed; code, configuration and everything else that the server owns is on no list. A
+script may have left links in its folder: no entry is applied through one (`traincard.beneath`).
 """
 
 import errno
@@ -10,12 +10,12 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
-from gpubloom.agent import AgentFiles
 from gpubloom.traincard.beneath import (
     look_beneath,
     move_beneath,
@@ -23,6 +23,7 @@ from gpubloom.traincard.beneath import (
     parent_beneath,
     remove_beneath,
 )
+from gpubloom.traincard.sync.files import is_checkpoint_folder, is_inside
 
 ARRIVING = ".arriving"
 # What every run reports, whatever it trains (docs/run-directory.md).
@@ -38,7 +39,6 @@ _SERVER_FILES = re.compile(
     r"|(config|config\.before-\d+|plan|task|brought)\.json|(train|task)\.py|requirements\.txt"
 )
 _MOST_LEFT_OUT = 100
-_CHECKPOINT_FOLDER = re.compile(r"checkpoints/[^/]+")
 # What a name or an offset that no agent sends runs into; other errors are the disk's.
 _CAUSED_BY_ENTRY = {
     *(errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.EINVAL, errno.EFBIG),
@@ -48,20 +48,25 @@ _CAUSED_BY_ENTRY = {
 
 @dataclass(frozen=True)
 class AcceptedPaths:
-    """The allow-list of one kind of job. `kept`: paths on it that are as the job's owner brought them."""
+    """The allow-list of one kind of job: what matches `pattern`, less `kept`, the files of the job's owner,
+    and `added`."""
 
     pattern: re.Pattern[str]
     kept: frozenset[str] = frozenset()
+    added: frozenset[str] = frozenset()
 
     def without(self, names: Iterable[str]) -> "AcceptedPaths":
         return replace(self, kept=self.kept | set(names))
 
+    def including(self, names: Iterable[str]) -> "AcceptedPaths":
+        return replace(self, added=self.added | set(names))
+
     def __contains__(self, name: str) -> bool:
-        return self.pattern.fullmatch(name) is not None and name not in self.kept
+        return name in self.added or (self.pattern.fullmatch(name) is not None and name not in self.kept)
 
 
 TRAINING_PATHS = AcceptedPaths(re.compile(rf"{_REPORTS}|(checkpoints|model)/.+"))
-# A person's own script runs in `work`: on this machine only in the sandbox, once something came from another.
+# A person's own script runs in `work`; once another machine has sent files, only in the sandbox here.
 SCRIPT_PATHS = AcceptedPaths(re.compile(rf"{_REPORTS}|(checkpoints|model|work)/.+"))
 
 
@@ -70,19 +75,33 @@ def has_received(run_dir: Path) -> bool:
     return any((run_dir / ARRIVING).glob("received-*.json"))
 
 
+@contextmanager
+def replacing(path: Path, *, modified_ns: int | None = None) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` when the block ends; an exception leaves `path` as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.arriving")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+        if modified_ns is not None:
+            os.utime(temporary, ns=(modified_ns, modified_ns))
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 class RefusedEntryError(ValueError):
     """An entry asks for something that no agent of ours asks for, or its content is damaged."""
 
 
 class RunFolder:
-    """A run directory that grows from afar. What is not whole yet lies in `.arriving`.
+    """A run directory that another machine fills. What is not complete yet lies in `.arriving`.
 
     `left_out`: names that were sent and are not accepted, the first ones of many.
     """
 
-    def __init__(self, run_dir: Path, accepted: AcceptedPaths = TRAINING_PATHS, attempt: int = 1) -> None:
+    def __init__(self, run_dir: Path, accepted: AcceptedPaths = TRAINING_PATHS) -> None:
         self._run_dir, self._accepted = run_dir, accepted
-        self._exit_record = f"agent/{AgentFiles(run_dir).exit(attempt).name}"
         self.left_out: set[str] = set()
         self.arriving = run_dir / ARRIVING
         self.arriving.mkdir(parents=True, exist_ok=True)
@@ -90,7 +109,7 @@ class RunFolder:
     def apply(self, entry: Mapping[str, Any], content: bytes) -> None:
         """RefusedEntryError when it cannot be; OSError when the disk cannot."""
         names = [str(entry["path"]), *([str(entry["to"])] if entry["kind"] == "rename" else [])]
-        # Every name is looked at before anything is done.
+        # Every name is checked before anything is done.
         unlisted = [name for name in names if not self._accepts(name)]
         if unlisted:
             if len(self.left_out) < _MOST_LEFT_OUT:
@@ -126,7 +145,7 @@ class RunFolder:
                 raise RefusedEntryError(f"entries of the kind {kind!r} are not known; update gpubloom")
 
     def differences(self, tree: Mapping[str, Any]) -> list[str]:
-        """Names whose file here is not the one that the other side has."""
+        """Names whose file here is not the one that the sender has."""
         different = []
         for name, (size, sha256) in sorted(tree.items()):
             if name not in self._accepted:
@@ -142,9 +161,9 @@ class RunFolder:
         return different
 
     def _accepts(self, name: str) -> bool:
-        """Whether the other side may write a file; RefusedEntryError when it tries what no agent does."""
+        """Whether the sender may write a file; RefusedEntryError when it tries what no agent does."""
         _must_be_inside(name)
-        if name == self._exit_record or name in self._accepted:
+        if name in self._accepted:
             return True
         if _SERVER_FILES.fullmatch(name):
             raise RefusedEntryError(f"{name!r} is not for the other side to write")
@@ -166,7 +185,7 @@ class RunFolder:
         self._write_at(name, offset, content)
 
     def _rename(self, name: str, target: str) -> None:
-        # A sealed tail, a turned log: nothing that an agent renames changes its folder at the top.
+        # A sealed event stream, a rotated log: nothing that an agent renames changes its folder at the top.
         if name.partition("/")[0] != target.partition("/")[0]:
             raise RefusedEntryError(f"{name!r} cannot become {target!r}")
         if self._size(name) is not None:
@@ -199,7 +218,7 @@ class RunFolder:
         return is_in_folder and look_beneath(self._run_dir, "/".join(parts[:2])) is None
 
     def _folder(self, name: str) -> None:
-        if not _CHECKPOINT_FOLDER.fullmatch(name):
+        if not is_checkpoint_folder(name):
             raise RefusedEntryError(f"{name!r} is no checkpoint folder")
         facts = look_beneath(self._run_dir, name)
         if facts is not None and not stat.S_ISDIR(facts.st_mode):
@@ -214,7 +233,7 @@ class RunFolder:
 
     def _remove(self, name: str) -> None:
         # Only what retention rotates is a folder; other folders lose their files one by one.
-        is_folder = _CHECKPOINT_FOLDER.fullmatch(name) is not None
+        is_folder = is_checkpoint_folder(name)
         for path in (name, _staged(name)):
             remove_beneath(self._run_dir, path, folder=is_folder)
 
@@ -249,6 +268,6 @@ def _staged(name: str) -> str:
 def _must_be_inside(name: str) -> None:
     parts = PurePosixPath(name).parts
     # One spelling for each file: the lists compare names.
-    is_inside = bool(parts) and "/".join(parts) == name and "\\" not in name and "\0" not in name
-    if not is_inside or any(part.startswith(".") for part in parts):
+    is_plain = bool(parts) and "/".join(parts) == name and is_inside(name)
+    if not is_plain or any(part.startswith(".") for part in parts):
         raise RefusedEntryError(f"{name!r} is not the name of a file in a run directory")

@@ -1,4 +1,4 @@
-"""What places say of themselves, compared with what is asked of them."""
+"""What providers say of themselves, compared with what is asked of them."""
 
 from typing import Any
 

@@ -1,0 +1,290 @@
+"""Launch a job on a rented instance: check the budget, package the inputs, upload them, ask the provider.
+
+Each step can fail for a while (disk full, bucket unreachable, no capacity) and is retried until the job is
+cancelled. The rental row exists before the provider is asked, so a crash between the two leaves something for
+the reconciler to find.
+"""
+
+import asyncio
+import hashlib
+import re
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+from uuid import uuid4
+
+import gpubloom
+from gpubloom.agent import JobSpec
+from gpubloom.providers.base import ProviderError
+from gpubloom.providers.cloud import Fault, Instance, Launch
+from gpubloom.providers.skypilot.task import region_of
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.storage import Bundle, SentBundle, StorageError, send_bundle
+from gpubloom.traincard.retry import RetryPolicy, retry_async
+from gpubloom.worker.disk import fault_of
+from gpubloom.worker.remote_attempt import PollIntervals, RemoteAttempt
+
+# The training process imports none of these packages.
+_STAY_HERE = {"cli", "offers", "providers", "scripts", "server", "storage", "worker", "__pycache__"}
+# The oldest time that a zip file can hold: the same sources give the same bytes, which are stored once.
+_TIME = (1980, 1, 1, 0, 0, 0)
+_OPTIONAL = re.compile(r"""(?P<what>[^;]+?)\s*;.*\bextra\s*==\s*['"](?P<extra>[\w-]+)['"]""")
+_OWN = re.compile(r"gpubloom\[(?P<extras>[\w,-]+)\]")
+
+
+class LaunchFailed(Exception):
+    """No instance can be had, and waiting will not help; `kind` is the fault's, the text a sentence."""
+
+    def __init__(self, kind: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+
+
+class LaunchCancelled(Exception):
+    """The budget is spent, or the job was cancelled. `was_asked`: an instance may have been started."""
+
+    def __init__(self, *, was_asked: bool) -> None:
+        super().__init__("The launch was cancelled.")
+        self.was_asked = was_asked
+
+
+async def launch(attempt: RemoteAttempt, spec: JobSpec, is_cancelled: Callable[[], bool]) -> Instance:
+    """Return the instance that was started for an attempt. Raises LaunchFailed or LaunchCancelled."""
+    rental_id = attempt.instance.rental_id
+    allowance = await attempt.spending.allow(rental_id)
+    if allowance.decision.action == "stop":
+        raise LaunchCancelled(was_asked=False)
+    try:
+        dependencies = await _package(attempt, is_cancelled)
+        request = await _upload(attempt, spec, dependencies, allowance.seconds, is_cancelled)
+        return await _submit(attempt, request, is_cancelled)
+    except (ValueError, OSError, ProviderError) as problem:
+        kind = "refused" if isinstance(problem, ProviderError) else "not_started"
+        await attempt.spending.end(rental_id, str(problem))
+        raise LaunchFailed(problem.kind if isinstance(problem, Fault) else kind, str(problem)) from problem
+
+
+async def _package(attempt: RemoteAttempt, is_cancelled: Callable[[], bool]) -> "PackageDependencies":
+    """What the job needs on the instance; waits while the disk here cannot be written."""
+
+    async def package() -> PackageDependencies:
+        if is_cancelled():
+            raise LaunchCancelled(was_asked=False)
+        return await attempt.in_thread(
+            lambda: package_dependencies(attempt.job, attempt.instance.package_folder)
+        )
+
+    async def wait(problem: Exception, pause: float) -> None:
+        fault = fault_of(problem)
+        assert fault is not None
+        sentence = f"{fault.sentence} The job starts when the disk can be written."
+        await _wait(attempt, sentence, pause, is_cancelled)
+
+    intervals = attempt.poll_intervals
+    policy = RetryPolicy(intervals.first_pause, intervals.longest_pause)
+    return await retry_async(package, policy, is_transient=_is_disk_fault, wait=wait)
+
+
+def _is_disk_fault(problem: Exception) -> bool:
+    return isinstance(problem, OSError) and fault_of(problem) is not None
+
+
+async def _upload(
+    attempt: RemoteAttempt,
+    spec: JobSpec,
+    dependencies: "PackageDependencies",
+    affordable_seconds: float,
+    is_cancelled: Callable[[], bool],
+) -> Launch:
+    """Upload the job's files to the bucket; returns what the provider is asked for."""
+    job, intervals, longest_life = attempt.job, attempt.poll_intervals, attempt.instance.longest_seconds
+    time_limit = _time_limit(affordable_seconds, longest_life, intervals)
+    spec = replace(spec, command=_remote_command(spec.command), time_limit_seconds=time_limit)
+    bundle = Bundle(spec, attempt.run_dir, dependencies.package, timing=intervals.agent)
+
+    async def send() -> SentBundle:
+        if is_cancelled():
+            raise LaunchCancelled(was_asked=False)
+        return await attempt.in_thread(lambda: send_bundle(attempt.store, bundle))
+
+    async def wait(problem: Exception, pause: float) -> None:
+        await _wait(attempt, f"The job's files cannot be stored now: {problem}", pause, is_cancelled)
+
+    sent = await retry_async(
+        send,
+        RetryPolicy(intervals.first_pause, intervals.first_pause),
+        is_transient=lambda problem: isinstance(problem, StorageError) or _is_disk_fault(problem),
+        wait=wait,
+    )
+    offer = job.offer or {}
+    return Launch(
+        key=attempt.instance.key,
+        gpu=str(offer["gpu"]),
+        gpus=int(offer["gpus"]),
+        command=sent.command,
+        start_address=sent.address,
+        region=_region(job),
+        spot=offer.get("kind") == "spot",
+        disk_gb=int(offer.get("disk_gb") or 50),
+        packages=dependencies.packages,
+        longest_seconds=_longest_life(time_limit, longest_life, intervals),
+    )
+
+
+async def _submit(attempt: RemoteAttempt, request: Launch, is_cancelled: Callable[[], bool]) -> Instance:
+    """Ask the provider until it has an instance."""
+    was_asked = is_uncertain = False
+
+    async def submit() -> Instance:
+        nonlocal was_asked, is_uncertain
+        if is_uncertain and await attempt.has_reported():
+            # Some providers forget what has ended: asked again, they would start a second instance.
+            return attempt.instance.unseen()
+        if is_cancelled():
+            raise LaunchCancelled(was_asked=was_asked)
+        was_asked, is_uncertain = True, False
+        return await attempt.instance.submit(request)
+
+    async def wait(problem: Exception, pause: float) -> None:
+        nonlocal is_uncertain
+        assert isinstance(problem, Fault)
+        is_uncertain = problem.uncertain
+        seconds = max(pause, problem.retry_after_seconds or 0.0)
+        await _wait(attempt, f"{problem} It is tried again by itself.", seconds, is_cancelled)
+
+    intervals = attempt.poll_intervals
+    return await retry_async(
+        submit,
+        RetryPolicy(intervals.first_pause, intervals.longest_pause),
+        is_transient=lambda problem: isinstance(problem, Fault) and (problem.passes or problem.uncertain),
+        wait=wait,
+    )
+
+
+async def _wait(
+    attempt: RemoteAttempt, sentence: str, seconds: float, is_cancelled: Callable[[], bool]
+) -> None:
+    """Say on the job's page why nothing runs yet, and pause; less long once the job is cancelled."""
+    await attempt.spending.wait(sentence)
+    attempt.log.warning("no instance yet", reason=sentence)
+    until = time.monotonic() + seconds
+    for _ in range(1 + int(seconds)):
+        if is_cancelled() or time.monotonic() >= until:
+            return
+        await asyncio.sleep(min(1.0, seconds))
+
+
+def _region(job: TrainingJob) -> str | None:
+    offer = job.offer or {}
+    if job.target == "skypilot":
+        return region_of(str(offer["provider"]), offer.get("region"))
+    return offer.get("region")
+
+
+def _time_limit(
+    affordable_seconds: float, longest_life: float | None, intervals: PollIntervals
+) -> float | None:
+    """The agent's own time limit: it stops there even when no worker is left to tell it."""
+    limits = [affordable_seconds]
+    if longest_life is not None:
+        limits.append(longest_run(longest_life, intervals))
+    shortest = min(limits)
+    return None if shortest == float("inf") else max(shortest, 1.0)
+
+
+def _longest_life(
+    time_limit: float | None, longest_life: float | None, intervals: PollIntervals
+) -> float | None:
+    """When the instance ends itself if nobody does: long after the agent has stopped and uploaded."""
+    lives = [] if longest_life is None else [longest_life]
+    if time_limit is not None:
+        lives.append(time_limit + intervals.last_resort)
+    return min(lives, default=None)
+
+
+def longest_run(longest_life: float, intervals: PollIntervals) -> float:
+    """How long a training may run on an instance that lives for so long."""
+    return max(longest_life - intervals.margin, longest_life / 2)
+
+
+def _remote_command(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The interpreter has another path on the instance."""
+    return ("python3", *command[1:]) if command[0] == sys.executable else command
+
+
+@dataclass(frozen=True)
+class PackageDependencies:
+    """`package`: gpubloom as one file, for a job that imports it. `packages`: what pip installs there."""
+
+    package: Path | None
+    packages: tuple[str, ...]
+
+
+def package_dependencies(job: TrainingJob, folder: Path) -> PackageDependencies:
+    """What this job needs; files are made in `folder`. ValueError: jobs of its kind only run here."""
+    if job.kind == "script":
+        return PackageDependencies(None, tuple(job.config.get("packages") or ()))
+    if job.kind == "train":
+        backend = job.config.get("backend")
+        extra = "trl" if backend in {"trl", "unsloth"} else "train"
+        own = [name for name in ("bitsandbytes", "unsloth") if _is_needed(name, job)]
+        return PackageDependencies(build_package(folder), (*requirements_of(extra), *own))
+    raise ValueError(f"Jobs of the kind {job.kind} run where their files lie; they cannot be sent elsewhere.")
+
+
+def _is_needed(name: str, job: TrainingJob) -> bool:
+    backend = job.config.get("backend")
+    if name == "unsloth":
+        return backend == "unsloth"
+    return backend in {"trl", "unsloth"} and job.config.get("method") == "qlora"
+
+
+def requirements_of(extra: str) -> tuple[str, ...]:
+    """What pip installs for one of our extras; our own package comes with the job."""
+    try:
+        declared = requires("gpubloom") or []
+    except PackageNotFoundError:
+        raise ValueError("gpubloom is not installed as a package, so nobody knows what it needs.") from None
+    wanted, seen, found = [extra], set(), []
+    while wanted:
+        name = wanted.pop(0)
+        seen.add(name)
+        for line in declared:
+            match = _OPTIONAL.match(line)
+            if match is None or match["extra"] != name:
+                continue
+            own = _OWN.match(match["what"])
+            if own is None:
+                found.append(match["what"].strip())
+            else:
+                wanted += [each for each in own["extras"].split(",") if each not in seen]
+    return tuple(dict.fromkeys(found))
+
+
+def build_package(folder: Path) -> Path:
+    """gpubloom as one file that is unpacked where it is needed; built when it is not there yet."""
+    root = Path(gpubloom.__path__[0])
+    files = [file for part in root.iterdir() if part.name not in _STAY_HERE for file in _files_of(part)]
+    kept = {f"gpubloom/{file.relative_to(root).as_posix()}": file.read_bytes() for file in sorted(files)}
+    digest = hashlib.sha256()
+    for name, content in kept.items():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    target = folder / f"gpubloom-{gpubloom.__version__}-{digest.hexdigest()[:16]}.zip"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        # Several jobs may need it at once.
+        temporary = target.with_name(f".{target.name}.{uuid4()}.tmp")
+        with zipfile.ZipFile(temporary, "w") as archive:
+            for name, content in kept.items():
+                archive.writestr(zipfile.ZipInfo(name, _TIME), content)
+        temporary.replace(target)
+    return target
+
+
+def _files_of(part: Path) -> list[Path]:
+    found = [part] if part.is_file() else part.rglob("*")
+    return [file for file in found if file.is_file() and "__pycache__" not in file.parts]
