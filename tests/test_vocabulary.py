@@ -166,3 +166,27 @@ def test_no_python_identifier_has_an_old_name() -> None:
 def test_no_python_file_or_folder_has_an_old_name() -> None:
     paths = {part for file in _files() if not file.startswith("ui/") for part in Path(file).parts}
     assert sorted(part for part in paths if _is_old(part.split(".")[0])) == []
+
+
+# Names of the web app only: `look` is also what a watcher does.
+WHOLE_NAMES_OF_THE_UI = WHOLE_NAMES | {"look", "Look", "Fold"}
+
+
+def test_no_name_of_the_web_app_is_an_old_one() -> None:
+    """Identifiers by a regular expression: words outside strings, comments and the text of elements."""
+    found = set()
+    for file in _files("ui/src/*.ts", "ui/src/*.tsx"):
+        if file.endswith("schema.d.ts"):  # Generated from the API description.
+            continue
+        found |= {f"{file} (its name)" for part in Path(file).parts if _is_old(part.split(".")[0])}
+        text = (ROOT / file).read_text(encoding="utf-8")
+        text = re.sub(
+            r"/\*.*?\*/|//[^\n]*|\"[^\"\n]*\"|'[^'\n]*'|(?<=>)[^<>{}]*(?=<)", " ", text, flags=re.DOTALL
+        )
+        text = re.sub(r"`[^`]*`", lambda quoted: " ".join(re.findall(r"\$\{([^{}]*)\}", quoted[0])), text)
+        found |= {
+            f"{file}: {name}"
+            for name in re.findall(r"[A-Za-z_$][\w$]*", text)
+            if (name in WHOLE_NAMES_OF_THE_UI or _is_old(name))
+        }
+    assert sorted(found) == []
