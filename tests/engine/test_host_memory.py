@@ -42,7 +42,7 @@ def is_mapped(address: int) -> bool:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.uint8])
 def test_a_buffer_is_flat_zero_and_writable(dtype: torch.dtype) -> None:
-    buffer = host_buffer(100_003, dtype, host_memory=False)
+    buffer = host_buffer(100_003, dtype, pinned=False)
     assert buffer.shape == (100_003,)
     assert buffer.dtype == dtype
     assert not buffer.any()
@@ -52,7 +52,7 @@ def test_a_buffer_is_flat_zero_and_writable(dtype: torch.dtype) -> None:
 
 def test_a_buffer_takes_exactly_its_pages_and_no_memory_before_it_is_touched() -> None:
     before, resident = memory_mib("VmSize"), memory_mib("VmRSS")
-    buffer = host_buffer(525 * MIB // 2, torch.bfloat16, host_memory=False)
+    buffer = host_buffer(525 * MIB // 2, torch.bfloat16, pinned=False)
     # A power of two would be 1024 MiB.
     assert 525 <= memory_mib("VmSize") - before <= 528
     assert memory_mib("VmRSS") - resident < 16
@@ -63,13 +63,13 @@ def test_a_buffer_takes_exactly_its_pages_and_no_memory_before_it_is_touched() -
 
 
 def test_sizes_are_rounded_up_to_a_page_only() -> None:
-    buffer = host_buffer(mmap.PAGESIZE + 1, torch.uint8, host_memory=False)
+    buffer = host_buffer(mmap.PAGESIZE + 1, torch.uint8, pinned=False)
     assert total_host_bytes() == 2 * mmap.PAGESIZE
     assert buffer.data_ptr() % mmap.PAGESIZE == 0
 
 
 def test_memory_lives_as_long_as_its_last_view() -> None:
-    buffer = host_buffer(MIB, torch.float32, host_memory=False)
+    buffer = host_buffer(MIB, torch.float32, pinned=False)
     view, address = buffer[1000:2000].view(10, 100), buffer.data_ptr()
     view.fill_(7)
     del buffer
@@ -82,24 +82,24 @@ def test_memory_lives_as_long_as_its_last_view() -> None:
 
 
 def test_an_empty_buffer_takes_nothing() -> None:
-    assert host_buffer(0, torch.float32, host_memory=False).shape == (0,)
+    assert host_buffer(0, torch.float32, pinned=False).shape == (0,)
     assert total_host_bytes() == 0
 
 
 def test_a_negative_length_is_refused() -> None:
     with pytest.raises(ValueError, match="-1 elements"):
-        host_buffer(-1, torch.float32, host_memory=False)
+        host_buffer(-1, torch.float32, pinned=False)
 
 
 def test_more_memory_than_there_can_be_is_refused_with_its_size() -> None:
     with pytest.raises(MemoryError, match=r"1,000,000,000,000,\d+ bytes"):
-        host_buffer(10**15, torch.uint8, host_memory=False)
+        host_buffer(10**15, torch.uint8, pinned=False)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_pinned_memory_without_a_gpu_is_refused() -> None:
     with pytest.raises(ValueError, match="no CUDA GPU"):
-        host_buffer(10, torch.float32, host_memory=True)
+        host_buffer(10, torch.float32, pinned=True)
 
 
 class FakeCuda:
@@ -137,7 +137,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 
 def test_all_of_a_pinned_buffer_is_registered_until_its_last_view_is_gone(cuda: FakeCuda) -> None:
-    buffer = host_buffer(3 * MIB + 1, torch.bfloat16, host_memory=True)
+    buffer = host_buffer(3 * MIB + 1, torch.bfloat16, pinned=True)
     assert cuda.registered == {buffer.data_ptr(): 6 * MIB + mmap.PAGESIZE}
     view = buffer[5:]
     del buffer
@@ -161,26 +161,26 @@ def test_all_pages_of_a_pinned_buffer_are_in_memory_when_it_is_registered(
     monkeypatch.setattr(cuda, "cudaHostRegister", register)
     monkeypatch.setattr(cuda, "cudaHostUnregister", lambda address: 0)
     # More than one piece of what is touched at once.
-    assert not host_buffer(70 * MIB, torch.uint8, host_memory=True).any()
+    assert not host_buffer(70 * MIB, torch.uint8, pinned=True).any()
     assert found == [70 * MIB]
 
 
 def test_a_plain_buffer_is_not_registered(cuda: FakeCuda) -> None:
-    host_buffer(10, torch.float32, host_memory=False)
+    host_buffer(10, torch.float32, pinned=False)
     assert cuda.mapped_when_unregistered == []
 
 
 def test_a_refusal_to_pin_names_the_bytes_and_the_limit_and_keeps_nothing(cuda: FakeCuda) -> None:
     cuda.status = 2
     with pytest.raises(PinningRefused, match=r"67,108,864 bytes.*out of memory.*`ulimit -l`"):
-        host_buffer(16 * MIB, torch.float32, host_memory=True)
+        host_buffer(16 * MIB, torch.float32, pinned=True)
     gc.collect()
     assert total_host_bytes() == 0
     assert not is_mapped(cuda.asked[0])
 
 
 def test_a_forked_child_does_not_unregister_its_parents_memory(cuda: FakeCuda) -> None:
-    buffer = host_buffer(MIB, torch.float32, host_memory=True)
+    buffer = host_buffer(MIB, torch.float32, pinned=True)
     address = buffer.data_ptr()
     host_memory._forget(address, True, os.getpid() + 1)
     assert address in cuda.registered
@@ -198,7 +198,7 @@ def test_buffers_that_live_at_exit_disturb_nothing() -> None:
 
 @needs_gpu
 def test_a_gpu_copies_to_and_from_a_pinned_buffer() -> None:
-    buffer = host_buffer(MIB, torch.float32, host_memory=True)
+    buffer = host_buffer(MIB, torch.float32, pinned=True)
     assert buffer.is_pinned()
     buffer.copy_(torch.arange(MIB))
     there = buffer.to("cuda", non_blocking=True) * 2
@@ -209,7 +209,7 @@ def test_a_gpu_copies_to_and_from_a_pinned_buffer() -> None:
 
 @needs_gpu
 def test_a_refusal_by_the_gpu_breaks_nothing_after_it() -> None:
-    buffer = host_buffer(MIB, torch.float32, host_memory=True)
+    buffer = host_buffer(MIB, torch.float32, pinned=True)
     with pytest.raises(PinningRefused, match="already"):
         host_memory._register(buffer.data_ptr(), MIB)
     assert (torch.zeros(8, device="cuda") + 1).sum() == 8

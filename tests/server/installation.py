@@ -100,6 +100,8 @@ class Installation:
             # As the server does it: a test that reads and then writes waits its turn among workers.
             event.listen(self._engine, "connect", _manual_transactions)
             event.listen(self._engine, "begin", lambda opened: opened.exec_driver_sql("BEGIN IMMEDIATE"))
+        # A test that only reads waits for nobody: a worker of the same process may be in a transaction.
+        self._reading = create_engine(url.set(drivername=driver), poolclass=NullPool)
 
     @contextmanager
     def serve(self, **settings: Any) -> Iterator[Server]:
@@ -175,11 +177,11 @@ class Installation:
                 setattr(stored, name, value)
 
     def get(self, kind: type[Row], row_id: UUID) -> Row | None:
-        with self.session() as session:
+        with Session(self._reading) as session:
             return session.get(kind, row_id)
 
     def all(self, kind: type[Row]) -> list[Row]:
-        with self.session() as session:
+        with Session(self._reading) as session:
             return list(session.scalars(select(kind)))
 
     def actions(self) -> list[str]:

@@ -357,8 +357,7 @@ def test_what_is_wrong_with_a_run_is_said_on_its_job_until_it_is_over(
     async def scenario() -> None:
         async with machine.worker():
             await machine.holds(job_id, 3)
-            while not machine.job(job_id).summary.get("findings"):
-                await asyncio.sleep(0.05)
+            await machine.when(job_id, lambda job: bool(job.summary.get("findings")))
             machine.let_go(job_id)
             await machine.until(job_id, "completed")
 
