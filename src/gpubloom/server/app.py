@@ -32,6 +32,7 @@ from gpubloom.server.jobs import (
     download_routes,
     launch_routes,
     share_routes,
+    stream_routes,
     tasks,
 )
 from gpubloom.server.jobs import routes as job_routes
@@ -137,6 +138,7 @@ def _routes() -> APIRouter:
     private.include_router(brought_model_routes.router)
     private.include_router(launch_routes.router)
     private.include_router(job_routes.router)
+    private.include_router(stream_routes.router)
     private.include_router(tasks.router)
     private.include_router(checkpoint_routes.router)
     private.include_router(download_routes.router)

@@ -19,8 +19,8 @@ from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.principal import CurrentSettings
 from gpubloom.server.jobs.files import FoundFile, artifacts, model_files, run_directory
-from gpubloom.server.jobs.routes import OwnJobId
 from gpubloom.server.jobs.schemas import ModelFile, ModelFiles
+from gpubloom.server.jobs.stream_routes import OwnJobId
 from gpubloom.server.problems import NotFound, Problem
 from gpubloom.server.settings import Settings
 

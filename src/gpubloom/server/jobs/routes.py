@@ -1,24 +1,20 @@
-"""The addresses of training jobs: list, read and follow them, and tell one what to do."""
+"""The addresses of training jobs: list and read them, and tell one what to do."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 from uuid import UUID
 
 import anyio.to_thread
-from fastapi import APIRouter, BackgroundTasks, Depends, Header, Query, Request
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi import APIRouter, BackgroundTasks, Query
 
 import gpubloom
 from gpubloom.plan import Plan, TrainConfig, run_files
 from gpubloom.plan.tasks import TASK_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.scripts.task import script_task
-from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, still_valid
-from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
+from gpubloom.server.db.database import ReadSession, WriteSession
 from gpubloom.server.jobs import service
-from gpubloom.server.jobs.events import JobStreams
 from gpubloom.server.jobs.files import read_text, remove_run, remove_transport, run_directory
-from gpubloom.server.jobs.logs import read_output, search_output
 from gpubloom.server.jobs.metrics import read_curves, read_rows
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import (
@@ -31,8 +27,6 @@ from gpubloom.server.jobs.schemas import (
     Jobs,
     JobTotals,
     LiveSettings,
-    LogMatches,
-    LogPage,
     MetricRow,
     Script,
 )
@@ -170,65 +164,6 @@ def _own_script(run_dir: Path, config: dict[str, Any]) -> Script:
         raise NotFound(f"{task.entry} is not in the job's folder any more.") from problem
     packages = "".join(f"{name}\n" for name in task.packages)
     return Script(script=text, requirements=packages, config=task.model_dump_json(indent=2))
-
-
-async def _own_job_id(job_id: UUID, principal: CurrentPrincipal, database: CurrentDatabase) -> UUID:
-    # A session of its own that ends here: a stream must not hold one for hours.
-    async with database.read() as session:
-        await service.get_job(session, principal, job_id)
-    return job_id
-
-
-OwnJobId = Annotated[UUID, Depends(_own_job_id)]
-
-
-@router.get("/training-jobs/{job_id}/stream", response_class=EventSourceResponse)
-async def stream_job(
-    request: Request,
-    job_id: OwnJobId,
-    principal: CurrentPrincipal,
-    database: CurrentDatabase,
-    last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None,
-    after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
-) -> AsyncIterator[ServerSentEvent]:
-    """A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on."""
-    streams = cast("JobStreams", request.app.state.streams)
-    position = last_event_id if last_event_id is not None else after
-    async for event in streams.follow(job_id, position):
-        if event is None:
-            # Signed out, disabled or revoked since: the stream ends too.
-            if not await still_valid(database, principal):
-                return
-            continue
-        yield ServerSentEvent(id=str(event.position), event=event.kind, data=event.data)
-
-
-@router.get("/training-jobs/{job_id}/logs")
-async def read_logs(
-    job_id: OwnJobId,
-    settings: CurrentSettings,
-    after: Annotated[int | None, Query(ge=0, le=2**53, description="Byte position to go on from.")] = None,
-    lines: Annotated[int, Query(ge=1, le=2_000)] = 500,
-) -> LogPage:
-    """The end of a job's output, or what came after a position."""
-    part = await anyio.to_thread.run_sync(
-        lambda: read_output(run_directory(settings, job_id), after=after, most_lines=lines)
-    )
-    return LogPage(lines=part.lines, start=part.start, end=part.end)
-
-
-@router.get("/training-jobs/{job_id}/logs/search")
-async def search_logs(
-    job_id: OwnJobId,
-    settings: CurrentSettings,
-    text: Annotated[str, Query(min_length=1, max_length=200), Storable],
-    most: Annotated[int, Query(ge=1, le=2_000)] = 500,
-) -> LogMatches:
-    """The newest lines of the output that contain a text."""
-    found, more = await anyio.to_thread.run_sync(
-        lambda: search_output(run_directory(settings, job_id), text, most=most)
-    )
-    return LogMatches(lines=found, more=more)
 
 
 async def _ask(
