@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.traincard import ControlFile
-from gpubloom.traincard.live.guard import Guard
+from gpubloom.traincard.live.access_control import Guard
 from gpubloom.traincard.live.http import HttpRequest, Rejected
 from gpubloom.traincard.live.process import ServerConfig, listen
 from tests.traincard_live.conftest import TIMEOUT, Served, Viewer

@@ -28,8 +28,9 @@ from gpubloom.server.jobs.states import ENDED, MODEL_TASK_KINDS, TOP_LEVEL_KINDS
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
-from gpubloom.traincard.beneath import is_file_beneath
 from gpubloom.traincard.retry import RetryPolicy, retry_async
+from gpubloom.traincard.safe_paths import is_file_beneath
+from gpubloom.worker.attempt_outcome import DIRECTORY_GONE, Ending, Verdict, judge, judge_disk_fault, storable
 from gpubloom.worker.disk import DiskFault, MachineDisk, fault_in, fault_of
 from gpubloom.worker.launcher import LaunchFailed
 from gpubloom.worker.lost_machines import stop_lost_run
@@ -42,7 +43,6 @@ from gpubloom.worker.run_directory import (
     write_control,
 )
 from gpubloom.worker.summary import add_marks, add_warnings, summarize
-from gpubloom.worker.verdict import DIRECTORY_GONE, Ending, Verdict, judge, judge_disk_fault, storable
 
 log = structlog.get_logger("bloom.worker")
 

@@ -17,7 +17,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob, Worker
 from gpubloom.server.ml_jobs import service
 from gpubloom.server.projects.tables import Project
-from gpubloom.traincard.beneath import open_beneath
+from gpubloom.traincard.safe_paths import open_beneath
 from tests.server.installation import Browser, Installation, Server
 
 NANOGPT = Path(__file__).parents[2] / "nanogpt_folder"

@@ -972,66 +972,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/stream": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Stream Job
-         * @description A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on.
-         */
-        get: operations["stream_job_api_training_jobs__job_id__stream_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/training-jobs/{job_id}/logs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read Logs
-         * @description The end of a job's output, or what came after a position.
-         */
-        get: operations["read_logs_api_training_jobs__job_id__logs_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/training-jobs/{job_id}/logs/search": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Search Logs
-         * @description The newest lines of the output that contain a text.
-         */
-        get: operations["search_logs_api_training_jobs__job_id__logs_search_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/training-jobs/{job_id}/pause": {
         parameters: {
             query?: never;
@@ -1150,6 +1090,66 @@ export interface paths {
          * @description Change settings while the job trains.
          */
         patch: operations["change_settings_api_training_jobs__job_id__settings_patch"];
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Stream Job
+         * @description A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on.
+         */
+        get: operations["stream_job_api_training_jobs__job_id__stream_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Logs
+         * @description The end of a job's output, or what came after a position.
+         */
+        get: operations["read_logs_api_training_jobs__job_id__logs_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/logs/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Search Logs
+         * @description The newest lines of the output that contain a text.
+         */
+        get: operations["search_logs_api_training_jobs__job_id__logs_search_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/training-jobs/{job_id}/evaluations": {
@@ -7383,113 +7383,6 @@ export interface operations {
             };
         };
     };
-    stream_job_api_training_jobs__job_id__stream_get: {
-        parameters: {
-            query?: {
-                after?: number | null;
-            };
-            header?: {
-                "last-event-id"?: number | null;
-            };
-            path: {
-                job_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": unknown;
-                };
-            };
-            /** @description A problem */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "text/event-stream": components["schemas"]["ProblemBody"];
-                };
-            };
-        };
-    };
-    read_logs_api_training_jobs__job_id__logs_get: {
-        parameters: {
-            query?: {
-                /** @description Byte position to go on from. */
-                after?: number | null;
-                lines?: number;
-            };
-            header?: never;
-            path: {
-                job_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LogPage"];
-                };
-            };
-            /** @description A problem */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["ProblemBody"];
-                };
-            };
-        };
-    };
-    search_logs_api_training_jobs__job_id__logs_search_get: {
-        parameters: {
-            query: {
-                text: string;
-                most?: number;
-            };
-            header?: never;
-            path: {
-                job_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LogMatches"];
-                };
-            };
-            /** @description A problem */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["ProblemBody"];
-                };
-            };
-        };
-    };
     pause_api_training_jobs__job_id__pause_post: {
         parameters: {
             query?: never;
@@ -7676,6 +7569,113 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    stream_job_api_training_jobs__job_id__stream_get: {
+        parameters: {
+            query?: {
+                after?: number | null;
+            };
+            header?: {
+                "last-event-id"?: number | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "text/event-stream": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_logs_api_training_jobs__job_id__logs_get: {
+        parameters: {
+            query?: {
+                /** @description Byte position to go on from. */
+                after?: number | null;
+                lines?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogPage"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    search_logs_api_training_jobs__job_id__logs_search_get: {
+        parameters: {
+            query: {
+                text: string;
+                most?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogMatches"];
                 };
             };
             /** @description A problem */

@@ -21,7 +21,7 @@ from gpubloom.server.settings import Settings
 from gpubloom.storage import StorageError, Store
 from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
-from gpubloom.traincard.beneath import is_file_beneath, is_folder_beneath, open_beneath
+from gpubloom.traincard.safe_paths import is_file_beneath, is_folder_beneath, open_beneath
 
 log = structlog.get_logger("bloom")
 

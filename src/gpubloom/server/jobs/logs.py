@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpubloom.traincard.beneath import is_file_beneath, open_beneath
+from gpubloom.traincard.safe_paths import is_file_beneath, open_beneath
 
 _LONGEST_LINE = 4_000
 _TAIL_BYTES = 256 * 1024

@@ -29,7 +29,7 @@ from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.schema import Flag, Line, Schema, Storable
 from gpubloom.server.settings import Settings
-from gpubloom.traincard.beneath import is_folder_beneath
+from gpubloom.traincard.safe_paths import is_folder_beneath
 
 Prompt = Annotated[str, Field(min_length=1, max_length=20_000), Storable]
 Prompts = Annotated[list[Prompt], Field(max_length=1_000)]

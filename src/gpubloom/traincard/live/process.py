@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gpubloom.traincard.live.guard import Guard
+from gpubloom.traincard.live.access_control import Guard
 from gpubloom.traincard.live.server import RunServer
 
 DEFAULT_ADDRESS = "127.0.0.1:8081"

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 from gpubloom.traincard.card.page import CardNotBuiltError, live_page
 from gpubloom.traincard.control import ControlFile
 from gpubloom.traincard.live import websocket
+from gpubloom.traincard.live.access_control import Guard
 from gpubloom.traincard.live.feed import Feed
-from gpubloom.traincard.live.guard import Guard
 from gpubloom.traincard.live.http import MOST_HEADER_BYTES, HttpRequest, Rejected, answer, read_request
 from gpubloom.traincard.live.websocket import Viewer
 from gpubloom.traincard.reader import NewerProtocolError

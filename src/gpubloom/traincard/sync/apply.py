@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from gpubloom.traincard.beneath import (
+from gpubloom.traincard.safe_paths import (
     look_beneath,
     move_beneath,
     open_beneath,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gpubloom.agent.spec import ExitRecord
+from gpubloom.worker.attempt_outcome import Ending, judge
 from gpubloom.worker.disk import Code, DiskFault
-from gpubloom.worker.verdict import Ending, judge
 
 EXIT = ExitRecord(
     attempt=1, code=0, signal=None, reason="ended", started_at=1.0, ended_at=2.0, output_dropped_bytes=0
