@@ -136,6 +136,7 @@ class LambdaCloud:
     async def _launch(
         self, launch: Launch, type_name: str, region: str, hourly: float, ssh_key: str
     ) -> Instance:
+        # No image is named: Lambda then boots its default image, which has CUDA drivers and Python.
         body = {
             "region_name": region,
             "instance_type_name": type_name,
