@@ -27,7 +27,7 @@ export function livePoints(rates: CurvePoints | undefined, losses: CurvePoints |
   return points.map((point, index) => ({ ...point, smoothed: smoothed[index] ?? point.loss }));
 }
 
-export type Frame = { left: number; right: number; low: number; high: number };
+type Frame = { left: number; right: number; low: number; high: number };
 
 /**
  * Ends of both axes. At the end of a sweep the loss shoots up, which would press everything that matters
@@ -74,7 +74,7 @@ export function decades({ left, right }: Frame): number[] {
 type FinderChartProps = { points: readonly FinderPoint[]; suggested: number | null };
 
 /** Loss over learning rate. Lines are stretched to the size of the card; labels lie on top and are not stretched. */
-export function FinderChart({ points, suggested }: FinderChartProps) {
+function FinderChart({ points, suggested }: FinderChartProps) {
   const frame = frameOf(points);
   if (frame === null) return <div className="h-52 rounded-control bg-white/3" />;
   const suggestedX = suggested === null ? null : across(frame, suggested);
