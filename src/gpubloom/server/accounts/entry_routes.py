@@ -22,7 +22,7 @@ from gpubloom.server.audit import record
 from gpubloom.server.db.database import CurrentDatabase, Database, WriteSession
 from gpubloom.server.problems import NotSignedIn
 from gpubloom.server.schema import Message
-from gpubloom.server.security.passwords import hash_password
+from gpubloom.server.security.password_hash import hash_password
 from gpubloom.server.security.rates import Rate
 
 router = APIRouter(prefix="/auth", tags=["accounts"])

@@ -14,7 +14,7 @@ from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.problems import Forbidden, InvalidInput, NotSignedIn
-from gpubloom.server.security.passwords import check_password, hash_password, weakness
+from gpubloom.server.security.password_hash import check_password, hash_password, weakness
 from gpubloom.server.security.rates import Rate
 from gpubloom.server.settings import Settings
 

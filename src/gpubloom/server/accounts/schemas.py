@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from gpubloom.server.accounts.tables import Role
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.schema import Line, Schema, Whole
-from gpubloom.server.security.passwords import weakness
+from gpubloom.server.security.password_hash import weakness
 
 Scope = Literal["read", "write", "admin"]
 
