@@ -14,7 +14,7 @@ import { Notice } from "@/components/notice";
 import { ChoiceCards, Field } from "@/forms/field";
 import { CONFIG_GROUPS, type ConfigField, withAdapters } from "@/forms/job-fields";
 import type { JobFormValues } from "@/forms/job-form";
-import { ConfigAccordion, ConfigFields, OneField, useConfigValues, useFieldError } from "@/pages/new-job/config-fields";
+import { ConfigAccordion, ConfigFields, OneField, TrainingAccordions, useConfigValues, useFieldError } from "@/pages/new-job/config-fields";
 import { settingText } from "@/text/numbers";
 import { costText, METHODS, NAMES, WHAT, withMethod } from "./finetune-rules";
 
@@ -50,15 +50,7 @@ export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProp
       <ConfigAccordion title="Examples: what is trained, packing, held-out share" group="examples">
         <ConfigFields group="examples" />
       </ConfigAccordion>
-      <ConfigAccordion title="Optimizer and schedule" group="optimizer">
-        <ConfigFields group="optimizer" />
-      </ConfigAccordion>
-      <ConfigAccordion title="Engine: memory, precision, processes" group="engine">
-        <ConfigFields group="engine" />
-      </ConfigAccordion>
-      <ConfigAccordion title="Checkpoints and evaluation" group="saving">
-        <ConfigFields group="saving" />
-      </ConfigAccordion>
+      <TrainingAccordions />
       <ConfigAccordion title="Backend" group="backend">
         <BackendField />
       </ConfigAccordion>

@@ -7,7 +7,6 @@ import { hubTokenQuery } from "@/api/models";
 import { type Exported, readExport, type Replayed, startExport } from "@/api/tasks";
 import type { Job, NewExport } from "@/api/types";
 import { Button } from "@/components/button";
-import { DataTable } from "@/components/data-table";
 import { Dialog } from "@/components/dialog";
 import { Loaded, SkeletonRows } from "@/components/loaded";
 import { Notice } from "@/components/notice";
@@ -18,6 +17,7 @@ import { z } from "@/forms/zod";
 import { bytesText, countText, metricText } from "@/text/numbers";
 import type { Subject } from "./checkpoints-card";
 import { linesOf, Marked } from "./evaluation-card";
+import { FileTable } from "./result-cards";
 import { TaskCard } from "./task-card";
 import { methodOf } from "./tuning-card";
 
@@ -234,23 +234,7 @@ function Files({ task }: { task: Job }) {
     <Loaded query={files} skeleton={<SkeletonRows rows={2} />}>
       {({ items, archiveSize }) => (
         <div>
-          <DataTable
-            label="Exported files"
-            rows={items}
-            rowKey={(file) => file.path}
-            columns={[
-              {
-                header: "File",
-                lead: true,
-                cell: (file) => (
-                  <a href={modelFileAddress(task.id, file.path)} download className="font-mono text-xs break-all underline-offset-3 hover:text-violet-soft hover:underline">
-                    {file.path}
-                  </a>
-                ),
-              },
-              { header: "Size", end: true, cell: (file) => bytesText(file.size) },
-            ]}
-          />
+          <FileTable label="Exported files" files={items} addressOf={(path) => modelFileAddress(task.id, path)} />
           <Button asChild className="mt-3" variant="primary">
             <a href={archiveAddress(task.id)} download>
               <Download aria-hidden />

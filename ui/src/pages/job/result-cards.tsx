@@ -50,6 +50,31 @@ function useLowest(store: CurveStore, name: string): { step: number; value: numb
   return { step, value };
 }
 
+type FileTableProps = { label: string; files: { path: string; size: number }[]; addressOf: (path: string) => string };
+
+/** Files with their sizes; each name downloads the file. */
+export function FileTable({ label, files, addressOf }: FileTableProps) {
+  return (
+    <DataTable
+      label={label}
+      rows={files}
+      rowKey={(file) => file.path}
+      columns={[
+        {
+          header: "File",
+          lead: true,
+          cell: (file) => (
+            <a href={addressOf(file.path)} download className="font-mono text-xs break-all underline-offset-3 hover:text-violet-soft hover:underline">
+              {file.path}
+            </a>
+          ),
+        },
+        { header: "Size", end: true, cell: (file) => bytesText(file.size) },
+      ]}
+    />
+  );
+}
+
 /** The finished model: as one archive, or file by file. */
 export function ModelCard({ job }: { job: Job }) {
   const files = useQuery(modelFilesQuery(job.id));
@@ -59,23 +84,7 @@ export function ModelCard({ job }: { job: Job }) {
       <Loaded query={files} skeleton={<SkeletonRows rows={3} />}>
         {({ items, archiveSize }) => (
           <>
-            <DataTable
-              label="Files of the model"
-              rows={items}
-              rowKey={(file) => file.path}
-              columns={[
-                {
-                  header: "File",
-                  lead: true,
-                  cell: (file) => (
-                    <a href={modelFileAddress(job.id, file.path)} download className="font-mono text-xs break-all underline-offset-3 hover:text-violet-soft hover:underline">
-                      {file.path}
-                    </a>
-                  ),
-                },
-                { header: "Size", end: true, cell: (file) => bytesText(file.size) },
-              ]}
-            />
+            <FileTable label="Files of the model" files={items} addressOf={(path) => modelFileAddress(job.id, path)} />
             <Button asChild className="mt-3">
               <a href={archiveAddress(job.id)} download>
                 <Download aria-hidden />
@@ -105,23 +114,7 @@ export function ArtifactsCard({ job }: { job: Job }) {
             </EmptyState>
           ) : (
             <>
-              <DataTable
-                label="Files it made"
-                rows={items.slice(0, VISIBLE_ROWS)}
-                rowKey={(file) => file.path}
-                columns={[
-                  {
-                    header: "File",
-                    lead: true,
-                    cell: (file) => (
-                      <a href={artifactAddress(job.id, file.path)} download className="font-mono text-xs break-all underline-offset-3 hover:text-violet-soft hover:underline">
-                        {file.path}
-                      </a>
-                    ),
-                  },
-                  { header: "Size", end: true, cell: (file) => bytesText(file.size) },
-                ]}
-              />
+              <FileTable label="Files it made" files={items.slice(0, VISIBLE_ROWS)} addressOf={(path) => artifactAddress(job.id, path)} />
               {items.length > VISIBLE_ROWS && <p className="mt-2 text-xs text-faint">And {items.length - VISIBLE_ROWS} more, in the archive.</p>}
               <Button asChild className="mt-3">
                 <a href={artifactsArchiveAddress(job.id)} download>

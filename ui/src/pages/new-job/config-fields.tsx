@@ -74,3 +74,20 @@ export function ConfigAccordion({ title, group, children }: { title: string; gro
     </details>
   );
 }
+
+/** What every training has besides its method, closed until somebody wants to change it. */
+export function TrainingAccordions() {
+  return (
+    <>
+      <ConfigAccordion title="Optimizer and schedule" group="optimizer">
+        <ConfigFields group="optimizer" />
+      </ConfigAccordion>
+      <ConfigAccordion title="Engine: memory, precision, processes" group="engine">
+        <ConfigFields group="engine" />
+      </ConfigAccordion>
+      <ConfigAccordion title="Checkpoints and evaluation" group="saving">
+        <ConfigFields group="saving" />
+      </ConfigAccordion>
+    </>
+  );
+}

@@ -9,7 +9,7 @@ import { Loaded } from "@/components/loaded";
 import { applies, CONFIG_GROUPS, ofFolder, valueAt, withAdapters } from "@/forms/job-fields";
 import { jobRules, likeJob, NEW_PROJECT, startingValues } from "@/forms/job-form";
 import { PagePending } from "@/shell/page";
-import { CardsField, ConfigAccordion, ConfigFields, OneField, useConfigValues } from "./config-fields";
+import { CardsField, ConfigAccordion, ConfigFields, OneField, TrainingAccordions, useConfigValues } from "./config-fields";
 import { ConfigTabs, JobCard, JobFrame } from "./job-frame";
 import { LikeAnother, NewJobCrumbs } from "./new-job-header";
 import { useJobForm } from "./use-job-form";
@@ -65,15 +65,7 @@ export function StructuredConfig({ projectPath }: { projectPath: string | null }
             <ConfigFields group="training" />
           </div>
         </div>
-        <ConfigAccordion title="Optimizer and schedule" group="optimizer">
-          <ConfigFields group="optimizer" />
-        </ConfigAccordion>
-        <ConfigAccordion title="Engine: memory, precision, processes" group="engine">
-          <ConfigFields group="engine" />
-        </ConfigAccordion>
-        <ConfigAccordion title="Checkpoints and evaluation" group="saving">
-          <ConfigFields group="saving" />
-        </ConfigAccordion>
+        <TrainingAccordions />
       </Card>
     </>
   );
