@@ -260,13 +260,16 @@ def test_a_forked_child_writes_nothing_and_does_not_hold_the_lock(
         from gpubloom.traincard import Reporter
         reporter = Reporter(telemetry_seconds=0, flush_seconds=0.05)
         reporter.metric("parent", 1.0, 1)
+        heard, said = os.pipe()
         child = os.fork()
         if child == 0:
             for step in range(100):
                 reporter.metric("child", 2.0, step)
             reporter.finish("failed")
             reporter.close()
+            os.write(said, b"done")
             time.sleep(60)
+        os.read(heard, 4)
         print(child, flush=True)
         reporter.metric("parent", 1.0, 2)
         reporter.flush()
