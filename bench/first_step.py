@@ -19,7 +19,7 @@ def seconds_to_first_step(app: LiveApp) -> float:
     while not (app.job(job_id)["summary"].get("step") or 0):
         time.sleep(0.02)
     waited = time.perf_counter() - started
-    app.client.post(f"/api/training-jobs/{job_id}/cancel")
+    app.client.post(f"/api/jobs/{job_id}/cancel")
     app.wait(job_id, "cancelled", "completed")
     return waited
 

@@ -28,13 +28,13 @@ class LiveApp:
     def start_job(self, **config: Any) -> str:
         """Queue a small training; its id."""
         answer = self.client.post(
-            "/api/training-jobs",
+            "/api/jobs",
             json={
                 "project": {
                     "name": "bench",
-                    "modelArchitecture": "transformer",
-                    "modelSize": 0.001,
-                    "trainingDataPath": "text.txt",
+                    "model_architecture": "transformer",
+                    "model_size": 0.001,
+                    "training_data_path": "text.txt",
                 },
                 "config": config,
             },
@@ -43,7 +43,7 @@ class LiveApp:
         return str(answer.json()["id"])
 
     def job(self, job_id: str) -> dict[str, Any]:
-        return dict(self.client.get(f"/api/training-jobs/{job_id}").json())
+        return dict(self.client.get(f"/api/jobs/{job_id}").json())
 
     def wait(self, job_id: str, *statuses: str, seconds: float = 300) -> dict[str, Any]:
         """Until the job is in one of these states."""
@@ -77,7 +77,7 @@ def start_app() -> Iterator[LiveApp]:
             with httpx2.Client(base_url=found[1], timeout=60) as client:
                 account = {"name": "Ada", "email": "ada@example.org", "password": "a walk in the garden"}
                 signed_in = client.post("/api/auth/setup", json={"token": found[2], **account}).json()
-                client.headers["X-CSRF-Token"] = signed_in["csrfToken"]
+                client.headers["X-CSRF-Token"] = signed_in["csrf_token"]
                 yield LiveApp(home, client)
         finally:
             process.send_signal(signal.SIGINT)

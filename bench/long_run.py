@@ -34,7 +34,7 @@ PASSWORD = "a walk in the quiet garden"
 def sign_up(client: TestClient, link_secret: str) -> None:
     """Create the first account and stay signed in."""
     account = {"name": "Ada", "email": "ada@example.org", "password": PASSWORD, "token": link_secret}
-    client.headers["X-CSRF-Token"] = client.post("/api/auth/setup", json=account).json()["csrfToken"]
+    client.headers["X-CSRF-Token"] = client.post("/api/auth/setup", json=account).json()["csrf_token"]
 
 
 async def record(database: Database, job_id: str, steps: int) -> None:
@@ -116,8 +116,8 @@ def main() -> None:
 
             assert client.portal is not None
             sign_up(client, client.portal.call(link).partition("token=")[2])
-            project = {"name": "Long", "modelArchitecture": "transformer", "modelSize": 1}
-            jobs = [client.post("/api/training-jobs", json={"project": project}).json() for _ in range(2)]
+            project = {"name": "Long", "model_architecture": "transformer", "model_size": 1}
+            jobs = [client.post("/api/jobs", json={"project": project}).json() for _ in range(2)]
 
             started = time.perf_counter()
             client.portal.call(record, database, jobs[0]["id"], steps)
@@ -125,7 +125,7 @@ def main() -> None:
             print(f"recorded {steps:,} steps x {len(CURVES)} curves in {time.perf_counter() - started:.0f} s")
             print(f"database: {size / 1e6:,.0f} MB, {size / steps / len(CURVES):.0f} bytes a point")
 
-            base = f"/api/training-jobs/{jobs[0]['id']}/metrics?points=1000"
+            base = f"/api/jobs/{jobs[0]['id']}/metrics?points=1000"
             middle = steps // 2
             print(f"\n{'request':42} {'median':>9} {'size':>9}")
             for label, address in (

@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 300
 
 
 def _job(page: Page) -> dict[str, object]:
-    answer = page.request.get(f"/api/training-jobs/{page.url.rpartition('/')[2]}")
+    answer = page.request.get(f"/api/jobs/{page.url.rpartition('/')[2]}")
     return dict(answer.json())
 
 

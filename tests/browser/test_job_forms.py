@@ -19,7 +19,7 @@ window.started = [];
 const send = window.fetch;
 window.fetch = async (...given) => {
   const request = new Request(...given);
-  const starts = request.method === "POST" && new URL(request.url).pathname === "/api/training-jobs";
+  const starts = request.method === "POST" && new URL(request.url).pathname === "/api/jobs";
   if (starts) window.started.push(await request.clone().text());
   return send(request);
 };
@@ -45,7 +45,7 @@ def _start(page: Page) -> dict[str, Any]:
 
 
 def _job(page: Page) -> dict[str, Any]:
-    found: dict[str, Any] = page.request.get(f"/api/training-jobs/{page.url.rpartition('/')[2]}").json()
+    found: dict[str, Any] = page.request.get(f"/api/jobs/{page.url.rpartition('/')[2]}").json()
     return found
 
 
@@ -117,7 +117,7 @@ def test_a_job_that_is_changed_and_started_again_keeps_what_was_typed_and_nothin
     page.get_by_label("Epochs", exact=True).fill("2")
     body = _start(page)
     assert body["config"] == {"batch_size": 4, "epochs": 2}
-    assert body["hostMemory"] == 1
+    assert body["host_memory"] == 1
 
 
 # Making a model imports torch, which a busy machine takes its time for.

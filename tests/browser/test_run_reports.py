@@ -42,8 +42,8 @@ def test_the_job_page_says_which_rows_are_used_while_it_trains_and_once_it_is_co
     model = studio.bring_model(make_tiny_model(tmp_path / "strict", template=ALTERNATING))
     data = studio.bring_data("chats.jsonl", mostly_refused_rows().encode())
     job_id = studio.train(data["id"], model, CONFIG)
-    job = studio.get(f"/api/training-jobs/{job_id}")
-    page.goto(f"/projects/{job['projectId']}/jobs/{job_id}")
+    job = studio.get(f"/api/jobs/{job_id}")
+    page.goto(f"/projects/{job['project_id']}/jobs/{job_id}")
 
     title = page.get_by_role("heading", level=1)
     # Both at the same moment: the run may end between two looks.

@@ -8,7 +8,7 @@ from gpubloom.cli.jobs import _line
 
 
 def _job(**changes: Any) -> dict[str, Any]:
-    job = {"id": "1", "status": "failed", "name": "n", "summary": {}, "rowsUsed": None, "rowsTotal": None}
+    job = {"id": "1", "status": "failed", "name": "n", "summary": {}, "rows_used": None, "rows_total": None}
     return job | changes
 
 

@@ -87,8 +87,8 @@ def project(server: LiveServer, bloom: Bloom, token: str) -> Iterator[str]:
     project = json.loads(made.stdout)["id"]
     yield project
     with httpx2.Client(base_url=server.address, headers={"Authorization": f"Bearer {token}"}) as client:
-        for job in client.get("/api/training-jobs").json()["items"]:
-            client.delete(f"/api/training-jobs/{job['id']}").raise_for_status()
+        for job in client.get("/api/jobs").json()["items"]:
+            client.delete(f"/api/jobs/{job['id']}").raise_for_status()
         client.delete(f"/api/projects/{project}").raise_for_status()
 
 

@@ -36,7 +36,7 @@ def token(server: LiveServer) -> str:
     with httpx2.Client(base_url=server.address, timeout=120) as client:
         account = {"name": "Ada", "email": "ada@example.com", "password": "correct horse battery"}
         secret = server.setup_link.partition("token=")[2]
-        csrf = client.post("/api/auth/setup", json={"token": secret, **account}).json()["csrfToken"]
+        csrf = client.post("/api/auth/setup", json={"token": secret, **account}).json()["csrf_token"]
         wanted = {"name": "cli", "scopes": ["read", "write"]}
         return str(client.post("/api/me/tokens", json=wanted, headers={"X-CSRF-Token": csrf}).json()["token"])
 
@@ -73,7 +73,7 @@ def test_an_unmodified_folder_trains_here_and_its_files_come_back(bloom: Bloom, 
     job_id = done.stdout.split()[0]
     job = json.loads(bloom("jobs", "show", job_id, "--json").stdout)
     assert (job["status"], job["kind"], job["name"]) == ("completed", "script", "nanogpt_folder")
-    assert (job["summary"]["step"], job["summary"]["totalSteps"]) == (60, 60)
+    assert (job["summary"]["step"], job["summary"]["total_steps"]) == (60, 60)
     assert job["summary"]["values"]["train/loss"]["value"] < 4
     assert job["summary"]["values"]["eval/loss"]["step"] == 60
     listed = bloom("jobs", "list").stdout
@@ -113,7 +113,7 @@ def test_a_folder_that_is_paused_and_cancelled_on_the_way(
         assert bloom("jobs", "resume", job_id).returncode == 0
         until(lambda now: any("Resuming training from out" in line for line in now["logs"]))  # type: ignore[union-attr]
         until(lambda now: now["status"] == "running")
-        saved = client.get(f"/api/training-jobs/{job_id}/checkpoints").json()["items"]
+        saved = client.get(f"/api/jobs/{job_id}/checkpoints").json()["items"]
         assert saved[0]["path"] == "work/out/ckpt.pt"
         assert bloom("jobs", "cancel", job_id).returncode == 0
         until(lambda now: now["status"] == "cancelled")

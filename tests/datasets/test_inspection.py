@@ -172,13 +172,13 @@ def test_a_preview_shows_raw_rows_pieces_and_problems(tmp_path: Path) -> None:
     rows = [{"prompt": f"q{number}", "completion": f"a{number}"} for number in range(30)]
     source = Source.open(write_jsonl(tmp_path / "a.jsonl", [*rows, {"prompt": "q"}, []]))
     mapping = Mapping("prompt_completion", {"prompt": "prompt", "completion": "completion"})
-    page = preview(source, mapping=mapping, page=4, page_rows=10)
+    page = preview(source, mapping=mapping, offset=30, limit=10)
     assert [row.number for row in page.rows] == [31, 32]
     assert page.rows[0].problem == "has no 'completion'"
     assert (page.rows[1].raw, page.rows[1].line) == ("[]", 32)
-    first = preview(source, mapping=mapping, page_rows=1).rows[0]
+    first = preview(source, mapping=mapping, limit=1).rows[0]
     assert [(piece.text, piece.trained) for piece in first.pieces] == [
         ("user: q0\nassistant: ", False),
         ("a0\n", True),
     ]
-    assert preview(source, mapping=mapping, page=99).rows == ()
+    assert preview(source, mapping=mapping, offset=1960, limit=20).rows == ()

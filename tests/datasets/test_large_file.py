@@ -28,7 +28,7 @@ grown = int(peak.split()[1]) * 1024 - before
 pages = {}
 for page in (1, 25_000, 50_000):
     begin = bytes_read()
-    rows = preview(source, mapping=report.mapping, page=page, page_rows=20).rows
+    rows = preview(source, mapping=report.mapping, offset=(page - 1) * 20, limit=20).rows
     pages[page] = [bytes_read() - begin, rows[0].number, len(rows)]
 print(json.dumps({
     "rows": report.rows, "examples": report.examples, "repeated": report.duplicates.repeated,

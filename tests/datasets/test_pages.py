@@ -33,7 +33,7 @@ def write(path: Path) -> Source:
 def test_every_page_is_the_one_that_reading_from_the_start_gives(
     tmp_path: Path, suffix: str, page: int
 ) -> None:
-    found = preview(write(tmp_path / f"a{suffix}"), mapping=None, page=page, page_rows=20)
+    found = preview(write(tmp_path / f"a{suffix}"), mapping=None, offset=(page - 1) * 20, limit=20)
     assert [row.raw for row in found.rows] == ROWS[(page - 1) * 20 : page * 20]
     assert [row.number for row in found.rows] == list(range((page - 1) * 20 + 1, page * 20 + 1))
 
@@ -55,7 +55,7 @@ def test_an_inspection_leaves_the_index_that_pages_use(
             yield row
 
     monkeypatch.setattr(Source, "rows", counted)
-    page = preview(source, mapping=None, page=150, page_rows=20)
+    page = preview(source, mapping=None, offset=2980, limit=20)
     assert page.total == 3_000
     assert len(read) < 300
 
@@ -83,7 +83,7 @@ def test_a_broken_index_is_built_anew(tmp_path: Path, content: bytes) -> None:
     source = write(tmp_path / "a.jsonl")
     index_path(source.path).write_bytes(content)
     assert RowIndex.load(source) is None
-    assert preview(source, mapping=None, page=150).total == 3_000
+    assert preview(source, mapping=None, offset=2980, limit=20).total == 3_000
 
 
 def test_a_folder_that_cannot_be_written_only_costs_time(
@@ -97,4 +97,4 @@ def test_a_folder_that_cannot_be_written_only_costs_time(
     monkeypatch.setattr(Path, "replace", refuse)
     assert build_index(source).save(source) is False
     assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
-    assert preview(source, mapping=None, page=150).rows[0].number == 2_981
+    assert preview(source, mapping=None, offset=2980, limit=20).rows[0].number == 2_981

@@ -98,7 +98,7 @@ def test_an_invited_person_joins_although_sign_up_is_closed(
     wrong = server.stranger.post("/api/auth/sign-up", json={**body, "email": "mallory@example.org"})
     assert (wrong.status_code, wrong.json()["code"]) == (410, "invitation_mismatch")
     joined = server.stranger.post("/api/auth/sign-up", json=body)
-    assert joined.json()["verificationRequired"] is False
+    assert joined.json()["verification_required"] is False
     again = server.stranger.post("/api/auth/sign-up", json=body)
     assert again.status_code == 410
     user = next(user for user in installation.all(User) if user.email == "eve@example.org")
@@ -143,7 +143,7 @@ def test_the_audit_trail_is_read_newest_first_and_page_by_page(
     while True:
         page = browser.get("/api/audit-events", params={"limit": 3, **({"before": before} if before else {})})
         seen += [item["action"] for item in page.json()["items"]]
-        before = page.json()["nextBefore"]
+        before = page.json()["next_before"]
         if before is None:
             break
     assert sorted(seen) == [f"test.{number}" for number in range(7)]

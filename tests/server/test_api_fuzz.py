@@ -26,7 +26,7 @@ from tests.server.conftest import KINDS
 from tests.server.installation import PASSWORD, Browser, Installation, Server
 
 # A stream of a living job has no end to wait for.
-ENDLESS = {"/api/training-jobs/{job_id}/stream"}
+ENDLESS = {"/api/jobs/{job_id}/stream"}
 PARTS = 4
 
 
@@ -42,8 +42,8 @@ def fuzzed(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Itera
 LIKELY = {
     "email": "eve@example.org",
     "password": PASSWORD,
-    "currentPassword": PASSWORD,
-    "newPassword": "another walk in that garden",
+    "current_password": PASSWORD,
+    "new_password": "another walk in that garden",
 }
 
 

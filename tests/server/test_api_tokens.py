@@ -17,7 +17,9 @@ def test_a_token_is_shown_once_and_stored_as_a_fingerprint(
     server: Server, installation: Installation, member: User
 ) -> None:
     browser = server.signed_in(member)
-    created = browser.post("/api/me/tokens", json={"name": "laptop", "scopes": ["read"], "expiresInDays": 7})
+    created = browser.post(
+        "/api/me/tokens", json={"name": "laptop", "scopes": ["read"], "expires_in_days": 7}
+    )
     assert created.status_code == 201
     token = created.json()["token"]
     [row] = installation.all(ApiToken)
@@ -28,7 +30,7 @@ def test_a_token_is_shown_once_and_stored_as_a_fingerprint(
     assert listed.json()["items"][0]["prefix"] == token[:12]
     program = server.browser()
     assert program.get("/api/me", headers={"Authorization": f"Bearer {token}"}).json()["name"] == "Ada"
-    assert browser.get("/api/me/tokens").json()["items"][0]["lastUsedAt"] is not None
+    assert browser.get("/api/me/tokens").json()["items"][0]["last_used_at"] is not None
     assert browser.delete(f"/api/me/tokens/{row.id}").status_code == 204
     revoked = program.get("/api/me", headers={"Authorization": f"Bearer {token}"})
     assert (revoked.status_code, revoked.json()["code"]) == (401, "invalid_api_token")
@@ -53,7 +55,7 @@ def test_no_token_manages_the_account(server: Server, admin: User) -> None:
         program.get("/api/me/sessions"),
         program.delete("/api/me/sessions"),
         program.patch("/api/me", json={"name": "Mallory"}),
-        program.post("/api/me/password", json={"currentPassword": "x" * 12, "newPassword": "y z" * 6}),
+        program.post("/api/me/password", json={"current_password": "x" * 12, "new_password": "y z" * 6}),
         program.post("/api/auth/sign-out"),
     ]
     assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(403, "session_required")}
@@ -120,7 +122,7 @@ def test_there_is_a_most_of_tokens(server: Server, installation: Installation, m
     [
         {"scopes": []},
         {"scopes": ["root"]},
-        *({"expiresInDays": days} for days in (0, 366, "90", True, 1.5)),
+        *({"expires_in_days": days} for days in (0, 366, "90", True, 1.5)),
         {"name": ""},
         {"more": 1},
     ],

@@ -18,7 +18,7 @@ def test_a_whole_story_is_told_without_a_secret(
     eve.post("/api/auth/sign-up", json={"name": "Eve", "email": "eve@example.org", "password": PASSWORD})
     secrets.append(link_secret(installation.sent_emails()[-1]))
     verified = eve.post("/api/auth/verify", json={"token": secrets[-1]})
-    eve.headers["X-CSRF-Token"] = verified.json()["csrfToken"]
+    eve.headers["X-CSRF-Token"] = verified.json()["csrf_token"]
     secrets += [eve.secret, eve.headers["X-CSRF-Token"]]
     project = {"name": "Bloom", "modelArchitecture": "custom", "modelSize": 1}
     address = f"/api/projects/{eve.post('/api/projects', json=project).json()['id']}"
@@ -26,8 +26,8 @@ def test_a_whole_story_is_told_without_a_secret(
     eve.delete(address)
     token = eve.post("/api/me/tokens", json={"name": "laptop", "scopes": ["read"]}).json()
     secrets.append(token["token"])
-    eve.delete(f"/api/me/tokens/{token['apiToken']['id']}")
-    eve.post("/api/me/password", json={"currentPassword": PASSWORD, "newPassword": NEW})
+    eve.delete(f"/api/me/tokens/{token['api_token']['id']}")
+    eve.post("/api/me/password", json={"current_password": PASSWORD, "new_password": NEW})
     eve.patch("/api/me", json={"name": "Evelyn"})
     eve.delete("/api/me/sessions")
     eve.post("/api/auth/sign-out")

@@ -106,10 +106,10 @@ def test_outcomes_tell_the_end_and_the_best(installation: Installation, member: 
         "outcomes"
     ]
     assert (outcome["final"], outcome["tokens"]) == ({"train/loss": 0.5}, 400)
-    assert (outcome["bestEvalLoss"], outcome["bestStep"]) == (1.0, 2)
-    assert (outcome["seconds"], outcome["tokensPerSecond"], outcome["steps"]) == (90, 200, 4)
+    assert (outcome["best_eval_loss"], outcome["best_step"]) == (1.0, 2)
+    assert (outcome["seconds"], outcome["tokens_per_second"], outcome["steps"]) == (90, 200, 4)
     assert outcome["facts"] == {"compiled": True}
-    assert (nothing["final"], nothing["bestEvalLoss"], nothing["tokensPerSecond"]) == ({}, None, None)
+    assert (nothing["final"], nothing["best_eval_loss"], nothing["tokens_per_second"]) == ({}, None, None)
 
 
 def test_only_trainings_of_ones_own_two_to_eight_of_them(
@@ -201,10 +201,10 @@ def test_the_server_and_the_command_line_give_the_same_numbers_for_the_same_runs
         assert run.figures == {
             "final train loss": pytest.approx(final["train/loss"], nan_ok=True),
             "final eval loss": pytest.approx(final["eval/loss"], nan_ok=True),
-            "best eval loss": outcome["bestEvalLoss"],
+            "best eval loss": outcome["best_eval_loss"],
             "steps": outcome["steps"],
             "tokens": outcome["tokens"],
-            "mean tokens/s": pytest.approx(outcome["tokensPerSecond"]),
+            "mean tokens/s": pytest.approx(outcome["tokens_per_second"]),
             "seconds": pytest.approx(outcome["seconds"], abs=0.001),
         }
     assert here.runs[0].figures["mean tokens/s"] == pytest.approx((100 + 200 + 100 + 200 + 600) / 5)

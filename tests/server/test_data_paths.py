@@ -119,4 +119,4 @@ def test_the_api_names_the_field_and_what_to_do(installation: Installation, memb
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "trainingDataPath"
     assert "BLOOM_DATA_ROOTS" in answer.json()["detail"]
-    assert server_page["uploadsFolder"].endswith("uploads")
+    assert server_page["uploads_folder"].endswith("uploads")

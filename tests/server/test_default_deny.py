@@ -112,7 +112,7 @@ ADMINISTRATION = {"user_id"}
 NOT_IDS = {"provider", "path"}
 
 BODIES: dict[tuple[str, str], object] = {
-    ("PATCH", "/api/training-jobs/{job_id}/settings"): {"learningRate": 0.001},
+    ("PATCH", "/api/jobs/{job_id}/settings"): {"learning_rate": 0.001},
     ("PUT", "/api/projects/{project_id}"): {"name": "x", "modelArchitecture": "custom", "modelSize": 1},
 }
 HEADERS: dict[tuple[str, str], dict[str, str]] = {

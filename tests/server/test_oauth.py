@@ -84,7 +84,7 @@ def test_a_new_person_signs_up_and_comes_back_as_the_same(
     assert _through(browser, provider, name, "?next=/projects") == "/projects"
     me = browser.get("/api/me").json()
     assert (me["email"], me["name"], me["role"]) == ("eve@example.org", "Eve", "member")
-    assert me["emailVerified"] is not None
+    assert me["email_verified"] is not None
     _knows(provider, name, "moved@example.org")
     again = server.browser()
     assert _through(again, provider, name) == "/dashboard"

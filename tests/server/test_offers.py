@@ -10,7 +10,7 @@ from gpubloom.scripts import detect
 from gpubloom.server.settings import SettingsError, load_settings
 from tests.server.installation import Browser, Server
 
-NEEDS = {"memoryGb": 12, "hours": 4}
+NEEDS = {"memory_gb": 12, "hours": 4}
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_offers_for_figures_come_with_the_choice_and_what_was_left_out(ada: Brow
     assert first["cost"]["total"]["low"] <= first["cost"]["total"]["likely"] <= first["cost"]["total"]["high"]
     assert first["stale"] is True
     assert any("SkyPilot" in each["reason"] for each in found["excluded"])
-    assert found["need"]["referenceGpu"] == "T4"
+    assert found["need"]["reference_gpu"] == "T4"
 
 
 def test_what_was_found_in_a_script_is_taken_as_it_was_answered(ada: Browser) -> None:
@@ -48,7 +48,7 @@ def test_what_was_found_in_a_script_is_taken_as_it_was_answered(ada: Browser) ->
 def test_constraints_are_kept(ada: Browser) -> None:
     constraints: dict[str, Any] = {
         "providers": ["lambda", "modal"],
-        "maxHourly": 2,
+        "max_hourly": 2,
         "priority": "price",
         "credits": {"modal": 100},
     }
@@ -62,14 +62,14 @@ def test_constraints_are_kept(ada: Browser) -> None:
     ("body", "field"),
     [
         ({}, "needs"),
-        ({"needs": {"memoryGb": 12}}, "needs"),
-        ({"needs": {**NEEDS, "referenceGpu": "Voodoo"}}, "needs"),
-        ({"needs": {**NEEDS, "memoryGb": -1}}, "needs.memoryGb"),
+        ({"needs": {"memory_gb": 12}}, "needs"),
+        ({"needs": {**NEEDS, "reference_gpu": "Voodoo"}}, "needs"),
+        ({"needs": {**NEEDS, "memory_gb": -1}}, "needs.memory_gb"),
         ({"needs": {**NEEDS, "hours": 1e300}}, "needs.hours"),
         ({"needs": {**NEEDS, "gpus": 0}}, "needs.gpus"),
         ({"needs": {**NEEDS, "colour": "red"}}, "needs.colour"),
         ({"needs": NEEDS, "constraints": {"region": "moon"}}, "constraints.region"),
-        ({"needs": NEEDS, "constraints": {"maxCost": -5}}, "constraints.maxCost"),
+        ({"needs": NEEDS, "constraints": {"max_cost": -5}}, "constraints.max_cost"),
     ],
 )
 def test_what_cannot_be_priced_is_refused_with_a_sentence(
@@ -94,13 +94,13 @@ def test_prices_say_where_and_when_they_were_read(ada: Browser) -> None:
     answer = ada.get("/api/prices")
     assert answer.status_code == 200, answer.text
     found = answer.json()
-    assert found["staleAfterDays"] == 30
+    assert found["stale_after_days"] == 30
     names = {provider["name"] for provider in found["providers"]}
     assert {"modal", "lambda", "paperspace"} <= names
     for price in found["prices"]:
         assert price["provider"] in names
         assert price["source"]
-        assert price["readOn"]
+        assert price["read_on"]
     assumed = {(price["provider"], price["gpu"]) for price in found["prices"] if price["assumed"]}
     assert ("modal", "A10") in assumed
 

@@ -63,11 +63,11 @@ def test_changing_the_password_needs_the_old_one_and_signs_out_other_browsers(
     server: Server, installation: Installation, member: User
 ) -> None:
     here, there = server.signed_in(member), server.signed_in(member)
-    wrong = here.post("/api/me/password", json={"currentPassword": "not this one", "newPassword": NEW})
+    wrong = here.post("/api/me/password", json={"current_password": "not this one", "new_password": NEW})
     assert wrong.status_code == 422
-    assert wrong.json()["errors"][0]["field"] == "currentPassword"
+    assert wrong.json()["errors"][0]["field"] == "current_password"
     assert there.get("/api/me").status_code == 200
-    right = here.post("/api/me/password", json={"currentPassword": PASSWORD, "newPassword": NEW})
+    right = here.post("/api/me/password", json={"current_password": PASSWORD, "new_password": NEW})
     assert right.status_code == 204
     assert here.get("/api/me").status_code == 200
     assert there.get("/api/me").status_code == 401
@@ -77,8 +77,8 @@ def test_changing_the_password_needs_the_old_one_and_signs_out_other_browsers(
 
 
 def test_a_weak_new_password_is_refused(server: Server, member: User) -> None:
-    body = {"currentPassword": PASSWORD, "newPassword": "password123"}
+    body = {"current_password": PASSWORD, "new_password": "password123"}
     assert server.signed_in(member).post("/api/me/password", json=body).status_code == 422
-    mostly_name = {"currentPassword": PASSWORD, "newPassword": member.email}
+    mostly_name = {"current_password": PASSWORD, "new_password": member.email}
     answer = server.signed_in(member).post("/api/me/password", json=mostly_name)
     assert answer.status_code == 422, "nobody's password may be their address, whenever it is chosen"

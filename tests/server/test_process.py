@@ -45,7 +45,7 @@ def test_first_start_prints_a_link_that_works_once_and_the_second_start_prints_n
         _refuses_large_bodies(server.address)
     with live_server(home) as again:
         assert "/setup#" not in again.text
-        assert httpx2.get(f"{again.address}/api/auth/state").json()["setupRequired"] is False
+        assert httpx2.get(f"{again.address}/api/auth/state").json()["setup_required"] is False
     assert home.stat().st_mode & 0o077 == 0, "other users of the machine cannot look inside"
 
 

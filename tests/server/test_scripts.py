@@ -37,9 +37,9 @@ def test_a_script_and_its_files_are_read(ada: Browser) -> None:
         "value": 64, "confidence": "stated", "reason": None,
         "evidence": [{"line": 7, "text": "batch_size = 64", "file": config}],
     }  # fmt: skip
-    assert found["gpuMemoryGb"]["confidence"] == "derived"
-    assert found["checkpoints"]["value"]["resumeArguments"] == ["--init_from=resume"]
-    assert found["multiNode"]["value"] is False
+    assert found["gpu_memory_gb"]["confidence"] == "derived"
+    assert found["checkpoints"]["value"]["resume_arguments"] == ["--init_from=resume"]
+    assert found["multi_node"]["value"] is False
 
 
 def test_a_notebook_is_read_like_its_script(ada: Browser) -> None:

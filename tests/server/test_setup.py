@@ -24,13 +24,13 @@ def token(installation: Installation) -> str:
 def test_the_link_makes_a_verified_admin_and_signs_the_browser_in(
     server: Server, installation: Installation, token: str
 ) -> None:
-    assert server.stranger.get("/api/auth/state").json()["setupRequired"] is True
+    assert server.stranger.get("/api/auth/state").json()["setup_required"] is True
     answer = server.stranger.post("/api/auth/setup", json=_body(token))
     assert answer.status_code == 201
     assert answer.json()["user"] | {"role": "admin", "email": "grace@example.org"} == answer.json()["user"]
     state = server.stranger.get("/api/auth/state").json()
-    assert state["setupRequired"] is False
-    assert state["user"]["emailVerified"] is not None
+    assert state["setup_required"] is False
+    assert state["user"]["email_verified"] is not None
     assert installation.actions() == ["user.first_admin"]
 
 

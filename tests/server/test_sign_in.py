@@ -19,7 +19,7 @@ def test_the_right_password_signs_a_browser_in(
     assert answer.json()["user"]["id"] == str(member.id)
     assert browser.get("/api/me").json()["name"] == "Ada"
     [row] = installation.all(BrowserSession)
-    assert row.csrf_token == answer.json()["csrfToken"]
+    assert row.csrf_token == answer.json()["csrf_token"]
     assert browser.secret not in installation.everything_stored()
     assert installation.actions() == ["user.signed_in"]
 

@@ -181,7 +181,7 @@ def test_a_job_whose_checkpoints_nobody_else_can_read_fails_with_the_reason_and_
     assert not second.run_dir(job_id).exists()
     with first.installation.serve() as server:
         browser = server.signed_in(first.user)
-        assert browser.delete(f"/api/training-jobs/{job_id}").status_code == 204
+        assert browser.delete(f"/api/jobs/{job_id}").status_code == 204
     assert first.installation.get(TrainingJob, job_id) is None
 
 
@@ -213,7 +213,7 @@ def test_a_machine_that_comes_back_ends_the_trainings_that_it_lost(first: Machin
         assert _forget(first) == 1
         with first.installation.serve() as server:
             browser = server.signed_in(first.user)
-            assert browser.post(f"/api/training-jobs/{job_id}/cancel").json()["status"] == "cancelled"
+            assert browser.post(f"/api/jobs/{job_id}/cancel").json()["status"] == "cancelled"
             before = first.job(job_id)
         assert record.training.lives
         if returns == "the same worker":

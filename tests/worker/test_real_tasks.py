@@ -42,7 +42,7 @@ def test_a_tuned_model_is_evaluated_exported_swept_and_talked_to(
     folder = installation.home / "models" / str(model.id)
     shutil.rmtree(folder)
     make_tiny_model(folder)
-    ids = {"projectId": str(machine.project.id), "datasetId": str(dataset.id), "modelId": str(model.id)}
+    ids = {"project_id": str(machine.project.id), "dataset_id": str(dataset.id), "model_id": str(model.id)}
 
     async def scenario(ada: Browser) -> None:
         async def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -57,9 +57,9 @@ def test_a_tuned_model_is_evaluated_exported_swept_and_talked_to(
             return done.result or {}
 
         async with machine.worker(warm=True):
-            training = await post("/training-jobs", {**ids, "name": "Tune", "config": CONFIG})
+            training = await post("/jobs", {**ids, "name": "Tune", "config": CONFIG})
             await result(training)
-            address = f"/training-jobs/{training['id']}"
+            address = f"/jobs/{training['id']}"
             evaluated = await result(await post(f"{address}/evaluations", {"prompts": [QUESTION]}))
             measured = evaluated["perplexity"]
             assert measured["tuned"]["perplexity"] < measured["base"]["perplexity"] / 2
@@ -70,15 +70,15 @@ def test_a_tuned_model_is_evaluated_exported_swept_and_talked_to(
             )
             exported = await result(export)
             assert (exported["form"], exported["same"], exported["of"]) == ("merged", 1, 1)
-            files = (await asyncio.to_thread(ada.get, f"/api/training-jobs/{export['id']}/model")).json()
+            files = (await asyncio.to_thread(ada.get, f"/api/jobs/{export['id']}/model")).json()
             sizes = {file["path"]: file["size"] for file in files["items"]}
             assert sizes == {file["path"]: file["size"] for file in exported["files"]}
 
             sweep = {"kind": "find_learning_rate", "finder": {"steps": 12}}
-            found = await result(await post("/training-jobs", {**ids, "config": CONFIG, **sweep}))
+            found = await result(await post("/jobs", {**ids, "config": CONFIG, **sweep}))
             assert found["points"][0]["learning_rate"] < found["points"][-1]["learning_rate"]
 
-            playground = await post("/playground", {"jobId": training["id"], "idleMinutes": 0.5})
+            playground = await post("/playground", {"job_id": training["id"], "idle_minutes": 0.5})
             playground_path = f"/playground/{playground['id']}"
             state = ""
             while state != "ready":
@@ -97,7 +97,7 @@ def test_a_tuned_model_is_evaluated_exported_swept_and_talked_to(
             record = AgentFiles(machine.run_dir(UUID(playground["id"]))).read_agent()
             assert record is not None
             assert record.start == "warm start", "a task does not wait for imports either"
-            await post(f"/training-jobs/{playground['id']}/cancel", {})
+            await post(f"/jobs/{playground['id']}/cancel", {})
             await machine.until(UUID(playground["id"]), "cancelled")
 
     with installation.serve() as server:

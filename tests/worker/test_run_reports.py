@@ -40,9 +40,9 @@ def test_rows_used_and_warnings_are_told_once_the_data_is_read_over_a_pause_and_
     model = app.bring_model(make_tiny_model(tmp_path / "strict", template=ALTERNATING))
     data = app.bring_data("chats.jsonl", mostly_refused_rows().encode())
     job_id = app.train(data["id"], model, CONFIG)
-    path = f"/api/training-jobs/{job_id}"
+    path = f"/api/jobs/{job_id}"
 
-    running = app.until(path, lambda job: job["rowsUsed"] is not None)
+    running = app.until(path, lambda job: job["rows_used"] is not None)
     assert running["status"] == "running"
     _says_what_it_uses(running)
     app.until(path, lambda job: (job["summary"].get("step") or 0) > 1)
@@ -77,13 +77,13 @@ def test_rows_used_and_warnings_are_told_once_the_data_is_read_over_a_pause_and_
 
 
 def _says_what_it_uses(job: dict[str, Any]) -> None:
-    assert (job["rowsUsed"], job["rowsTotal"]) == (20, 120)
+    assert (job["rows_used"], job["rows_total"]) == (20, 120)
     about_rows = [warning for warning in job["warnings"] if "rows cannot be used" in warning["line"]]
     assert [(warning["level"], warning["attempt"]) for warning in about_rows] == [("warning", 1)]
 
 
 def _output(app: LiveApp, job_id: str) -> list[str]:
-    lines: list[str] = app.get(f"/api/training-jobs/{job_id}/logs", lines=2_000)["lines"]
+    lines: list[str] = app.get(f"/api/jobs/{job_id}/logs", limit=2_000)["lines"]
     return lines
 
 

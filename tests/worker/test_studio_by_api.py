@@ -52,7 +52,7 @@ class LiveApp:
             signed_in = browser.post("/api/auth/setup", json={"token": link, **person})
             assert signed_in.status_code == 201, signed_in.text
             wanted = {"name": "A program", "scopes": ["read", "write"]}
-            headers = {"X-CSRF-Token": signed_in.json()["csrfToken"]}
+            headers = {"X-CSRF-Token": signed_in.json()["csrf_token"]}
             made = browser.post("/api/me/tokens", json=wanted, headers=headers)
             assert made.status_code == 201, made.text
             return str(made.json()["token"])
@@ -119,12 +119,12 @@ class LiveApp:
         assert answer.status_code == 204, answer.text
 
     def train(self, dataset_id: str, model_id: str, config: dict[str, Any]) -> str:
-        project = {"name": "Herons", "modelArchitecture": "transformer", "modelSize": 0.001}
-        ids = {"datasetId": dataset_id, "modelId": model_id}
-        return str(self.post("/api/training-jobs", {**ids, "project": project, "config": config})["id"])
+        project = {"name": "Herons", "model_architecture": "transformer", "model_size": 0.001}
+        ids = {"dataset_id": dataset_id, "model_id": model_id}
+        return str(self.post("/api/jobs", {**ids, "project": project, "config": config})["id"])
 
     def completed(self, job_id: str) -> dict[str, Any]:
-        return self.until(f"/api/training-jobs/{job_id}", lambda job: job["status"] == "completed")
+        return self.until(f"/api/jobs/{job_id}", lambda job: job["status"] == "completed")
 
     def open_playground(self, job_id: str) -> None:
         """Loading may take longer than a request of OpenAI's clients waits."""
@@ -137,7 +137,7 @@ class LiveApp:
 
     def close_playgrounds(self) -> None:
         for playground in self.get("/api/playground")["items"]:
-            self.post(f"/api/training-jobs/{playground['job']['id']}/cancel", {})
+            self.post(f"/api/jobs/{playground['job']['id']}/cancel", {})
 
 
 def _is_ready(found: dict[str, Any]) -> bool:
@@ -223,7 +223,11 @@ def test_a_file_of_any_format_becomes_a_model_that_says_what_its_base_does_not(
     }
     job_id = app.train(dataset["id"], model_id, config)
     done = app.completed(job_id)
-    assert (done["config"]["method"], done["datasetId"], done["modelId"]) == (method, dataset["id"], model_id)
+    assert (done["config"]["method"], done["dataset_id"], done["model_id"]) == (
+        method,
+        dataset["id"],
+        model_id,
+    )
 
     app.open_playground(job_id)
     said = {which: _say(app, f"{job_id}{which}", row_format) for which in ("", ":base")}
@@ -248,7 +252,7 @@ class Tab(threading.Thread):
 
     def __init__(self, app: LiveApp, job_id: str) -> None:
         super().__init__(daemon=True)
-        self._app, self._path = app, f"/api/training-jobs/{job_id}"
+        self._app, self._path = app, f"/api/jobs/{job_id}"
         self._closed = threading.Event()
         curves = app.get(f"{self._path}/metrics", series="train/loss", points=5_000)
         self.steps: list[int] = [int(x) for curve in curves["series"] for x in curve["x"]]
@@ -309,9 +313,9 @@ def _wait_for_step(tabs: list[Tab], step: int) -> None:
 
 def _hashes(app: LiveApp, job_id: str) -> dict[str, str]:
     """Of the finished model's weights, as they are downloaded."""
-    files = app.get(f"/api/training-jobs/{job_id}/model")["items"]
+    files = app.get(f"/api/jobs/{job_id}/model")["items"]
     names = [file["path"] for file in files if file["path"].endswith(".safetensors")]
-    contents = {name: app.client.get(f"/api/training-jobs/{job_id}/model/files/{name}") for name in names}
+    contents = {name: app.client.get(f"/api/jobs/{job_id}/model/files/{name}") for name in names}
     assert names
     assert all(answer.status_code == 200 for answer in contents.values())
     return {name: hashlib.sha256(answer.content).hexdigest() for name, answer in contents.items()}
@@ -344,7 +348,7 @@ def test_closed_tabs_and_a_killed_server_leave_the_weights_of_an_undisturbed_tra
     for tab in tabs:
         tab.close()
     left_at = max(step for tab in tabs for step in tab.steps)
-    path = f"/api/training-jobs/{disturbed}"
+    path = f"/api/jobs/{disturbed}"
     app.until(path, lambda job: job["summary"]["step"] >= left_at + 5)
     tabs = _open_tabs(app, disturbed)
     _wait_for_step(tabs, left_at + 10)
@@ -362,9 +366,7 @@ def test_closed_tabs_and_a_killed_server_leave_the_weights_of_an_undisturbed_tra
     assert after_restart >= 10, f"only {after_restart} of {steps} steps were made after the restart"
     every_step = list(range(1, steps + 1))
     for job_id in (undisturbed, disturbed):
-        (curve,) = app.get(f"/api/training-jobs/{job_id}/metrics", series="train/loss", points=5_000)[
-            "series"
-        ]
+        (curve,) = app.get(f"/api/jobs/{job_id}/metrics", series="train/loss", points=5_000)["series"]
         assert [int(x) for x in curve["x"]] == every_step
     for tab in tabs:
         assert tab.steps == every_step, "each tab was told of every step once"
@@ -376,6 +378,6 @@ def test_closed_tabs_and_a_killed_server_leave_the_weights_of_an_undisturbed_tra
 
 
 def _step_times(app: LiveApp, job_id: str) -> dict[int, datetime]:
-    answer = app.client.get(f"/api/training-jobs/{job_id}/metrics", params={"shape": "rows", "points": 5_000})
+    answer = app.client.get(f"/api/training-jobs/{job_id}/metrics", params={"limit": 5_000})
     assert answer.status_code == 200, answer.text
-    return {row["step"]: datetime.fromisoformat(row["timestamp"]) for row in answer.json()}
+    return {row["step"]: datetime.fromisoformat(row["timestamp"]) for row in answer.json()["items"]}

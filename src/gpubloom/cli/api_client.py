@@ -159,7 +159,7 @@ def signed_in(password: Callable[[str], str]) -> Iterator[Call]:
             return response.json() if response.content else None
 
         opened = ask("POST", "/auth/sign-in", {"email": email, "password": password(email)})
-        client.headers["X-CSRF-Token"] = opened["csrfToken"]
+        client.headers["X-CSRF-Token"] = opened["csrf_token"]
         try:
             yield ask
         finally:

@@ -147,14 +147,14 @@ def compare_jobs(job_ids: list[str], series: str) -> Comparison:
     runs = []
     for job, given in zip(answer["jobs"], answer["outcomes"], strict=True):
         query: dict[str, str | int] = {"series": series, "points": _POINTS}
-        curves = call("GET", f"/training-jobs/{job['id']}/metrics", query=query)["series"]
+        curves = call("GET", f"/jobs/{job['id']}/metrics", query=query)["series"]
         pieces = [list(zip(curve["x"], curve["value"], strict=True)) for curve in curves]
         found = Outcome(
             final=given["final"],
-            best_eval_loss=given["bestEvalLoss"],
+            best_eval_loss=given["best_eval_loss"],
             steps=given["steps"],
             tokens=given["tokens"],
-            tokens_per_second=given["tokensPerSecond"],
+            tokens_per_second=given["tokens_per_second"],
             seconds=given["seconds"],
         )
         runs.append(Run(job["name"], job["status"], _figures(found), Line(pieces)))

@@ -85,8 +85,8 @@ def preview(
         found = read_page(
             source,
             mapping=_mapping(mapping) or _detected(source),
-            page=page,
-            page_rows=rows,
+            offset=(page - 1) * rows,
+            limit=rows,
             model=_model(tokenizer),
             keep_index=False,
         )
@@ -300,7 +300,7 @@ def page_lines(page: "Page") -> "list[Text | str]":
 
     of = "" if page.total is None else f" of {page.total:,}"
     if not page.rows:
-        return [f"Page {page.number} has no rows."]
+        return [f"There are no rows after row {page.offset:,}."]
     lines: list[Text | str] = []
     for row in page.rows:
         lines.append(f"Row {row.number:,}{of}" + ("" if row.line is None else f" (line {row.line:,})"))

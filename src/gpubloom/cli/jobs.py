@@ -22,39 +22,45 @@ def _call(method: str, path: str, **arguments: Any) -> Any:
     return call(method, path, **arguments)
 
 
-def _line(job: dict[str, Any]) -> str:
+def _list_item(job: dict[str, Any]) -> dict[str, Any]:
+    """One job with what a list shows of it."""
     summary = job["summary"]
-    step, total = summary.get("step"), summary.get("totalSteps")
+    return {
+        **job,
+        "provider": (job["offer"] or {}).get("provider"),
+        "step": summary["step"],
+        "total_steps": summary["total_steps"],
+        "loss": (summary["values"].get("train/loss") or {}).get("value"),
+        "cost_so_far": (summary["cost"] or {}).get("so_far"),
+    }
+
+
+def _line(job: dict[str, Any]) -> str:
+    step, total, loss, spent = (job[name] for name in ("step", "total_steps", "loss", "cost_so_far"))
     progress = "" if step is None else f"step {step:,}" + (f" of {total:,}" if total else "")
-    loss = (summary.get("values") or {}).get("train/loss", {}).get("value")
     # NaN and the infinities are texts in JSON.
     seen = "" if loss is None else f"loss {loss}" if isinstance(loss, str) else f"loss {loss:.3f}"
     rows = _rows(job)
-    where = f"{(job.get('offer') or {}).get('provider') or 'local'}{_cost(summary)}"
+    where = (job["provider"] or "local") + ("" if spent is None else f" ${spent:.2f}")
     line = f"{job['id']}  {job['status']:<12} {progress:<22} {seen:<11} {where:<16} {job['name']}"
     return f"{line.rstrip()}{rows}"
 
 
 def _rows(job: dict[str, Any]) -> str:
     """Of a run that uses only some rows of its data: how many."""
-    used, total = job["rowsUsed"], job["rowsTotal"]
+    used, total = job["rows_used"], job["rows_total"]
     return "" if used is None or used == total else f"  {used:,} of {total:,} rows used"
-
-
-def _cost(summary: dict[str, Any]) -> str:
-    spent = (summary.get("cost") or {}).get("so_far")
-    return "" if spent is None else f" ${spent:.2f}"
 
 
 def _show(job: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(job, indent=2))
         return
-    typer.echo(_line(job))
-    if job["queuePosition"]:
-        typer.echo(f"  number {job['queuePosition']} in the queue")
-    if job["errorMessage"]:
-        typer.echo(f"  {job['errorMessage']}")
+    typer.echo(_line(_list_item(job)))
+    if job["queue_position"]:
+        typer.echo(f"  number {job['queue_position']} in the queue")
+    if job["error_message"]:
+        typer.echo(f"  {job['error_message']}")
     for warning in job["warnings"]:
         _echo(f"{warning['level']}: {warning['line']}", indent="  ")
 
@@ -81,8 +87,8 @@ def list_jobs(
     if kind is not None:
         query["kind"] = kind
     if project is not None:
-        query["projectId"] = str(project)
-    page = _call("GET", "/training-jobs", query=query)
+        query["project_id"] = str(project)
+    page = _call("GET", "/jobs", query=query)
     if as_json:
         typer.echo(json.dumps(page["items"], indent=2))
         return
@@ -112,38 +118,38 @@ def start(
         except ValueError as problem:
             fail(f"{config} is not JSON: {problem}", code=2)
     body = {
-        "projectId": str(project),
+        "project_id": str(project),
         "config": fields,
         "name": name,
-        "gpuType": gpu,
-        "datasetId": None if dataset is None else str(dataset),
-        "modelId": None if model is None else str(model),
+        "gpu_type": gpu,
+        "dataset_id": None if dataset is None else str(dataset),
+        "model_id": None if model is None else str(model),
     }
-    _show(_call("POST", "/training-jobs", body=body), as_json)
+    _show(_call("POST", "/jobs", body=body), as_json)
 
 
 @app.command()
 def show(job_id: JobId, as_json: AsJson = False) -> None:
     """Show one job."""
-    _show(_call("GET", f"/training-jobs/{job_id}"), as_json)
+    _show(_call("GET", f"/jobs/{job_id}"), as_json)
 
 
 @app.command()
 def pause(job_id: JobId) -> None:
     """Save a checkpoint, stop, and free the device."""
-    _show(_call("POST", f"/training-jobs/{job_id}/pause"), as_json=False)
+    _show(_call("POST", f"/jobs/{job_id}/pause"), as_json=False)
 
 
 @app.command()
 def resume(job_id: JobId) -> None:
     """Go on from the newest checkpoint."""
-    _show(_call("POST", f"/training-jobs/{job_id}/resume"), as_json=False)
+    _show(_call("POST", f"/jobs/{job_id}/resume"), as_json=False)
 
 
 @app.command()
 def cancel(job_id: JobId) -> None:
     """Stop for good; checkpoints stay."""
-    _show(_call("POST", f"/training-jobs/{job_id}/cancel"), as_json=False)
+    _show(_call("POST", f"/jobs/{job_id}/cancel"), as_json=False)
 
 
 @app.command()
@@ -151,7 +157,7 @@ def logs(
     job_id: JobId, lines: Annotated[int, typer.Option(help="How many lines.", min=1, max=2000)] = 100
 ) -> None:
     """Print the end of a job's output."""
-    for line in _call("GET", f"/training-jobs/{job_id}/logs", query={"lines": lines})["lines"]:
+    for line in _call("GET", f"/jobs/{job_id}/logs", query={"limit": lines})["lines"]:
         _echo(line)
 
 
@@ -163,8 +169,8 @@ def download(
     """Download the finished model, in Hugging Face layout, or the files that a script made."""
     from gpubloom.cli.api_client import save_file
 
-    kind = _call("GET", f"/training-jobs/{job_id}")["kind"]
-    source = f"/training-jobs/{job_id}/{'artifacts' if kind == 'script' else 'model'}"
+    kind = _call("GET", f"/jobs/{job_id}")["kind"]
+    source = f"/jobs/{job_id}/{'artifacts' if kind == 'script' else 'model'}"
     for file in _call("GET", source)["items"]:
         target = into / file["path"]
         save_file(f"{source}/files/{file['path']}", target)

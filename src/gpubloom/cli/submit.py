@@ -193,7 +193,7 @@ def _watch(job_id: str) -> None:
         query: dict[str, str | int] = {"lines": 2_000}
         if position is not None:
             query["after"] = position
-        page = call("GET", f"/training-jobs/{job_id}/logs", query=query)
+        page = call("GET", f"/jobs/{job_id}/logs", query=query)
         position = page["end"]
         for line in page["lines"]:
             typer.echo(line)

@@ -5,7 +5,7 @@ beyond the standard library (pyarrow, Jinja2, tokenizers) it imports when it is 
 
     source = Source.open(Path("chats.jsonl"))      # NotADataset says why a file is none
     report = inspect(source)                       # one pass: columns, format, problems, lengths, duplicates
-    page = preview(source, mapping=report.mapping, page=1)
+    page = preview(source, mapping=report.mapping)
     convert(source, report.mapping, Path("messages.jsonl"))
 
 Row by row: `source.rows()` gives a Row, `to_example(row.values, mapping)` an Example, `render(example,

@@ -154,9 +154,9 @@ class PreviewRow:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows of one page; `total` is None as long as nobody has counted them."""
+    """Rows after the first `offset` ones; `total` is None as long as nobody has counted them."""
 
-    number: int
+    offset: int
     rows: tuple[PreviewRow, ...]
     total: int | None
 
@@ -165,25 +165,25 @@ def preview(
     source: Source,
     *,
     mapping: Mapping | None,
-    page: int = 1,
-    page_rows: int = 20,
+    offset: int = 0,
+    limit: int = 20,
     model: ModelFiles | None = None,
     keep_index: bool = True,
 ) -> Page:
-    """Page 1 is the first. Without a model, the plain template is used. An index that has to be built is
-    written beside the file, unless `keep_index` says no."""
-    if page < 1 or page_rows < 1:
-        raise ValueError("Pages are counted from 1 and have at least one row.")
-    first = (page - 1) * page_rows + 1
+    """So many rows after the first `offset` ones. Without a model, the plain template is used. An index that
+    has to be built is written beside the file, unless `keep_index` says no."""
+    if offset < 0 or limit < 1:
+        raise ValueError("A page begins at row 0 or later and has at least one row.")
+    first = offset + 1
     template = model.template if model else ChatTemplate.plain()
     shown = []
     for row in source.rows(row_start(source, first, keep=keep_index)):
         if row.number < first:
             continue
         shown.append(_show(row, mapping, template, model))
-        if len(shown) == page_rows:
+        if len(shown) == limit:
             break
-    return Page(page, tuple(shown), known_rows(source))
+    return Page(offset, tuple(shown), known_rows(source))
 
 
 def _show(row: Row, mapping: Mapping | None, template: ChatTemplate, model: ModelFiles | None) -> PreviewRow:

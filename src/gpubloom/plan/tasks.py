@@ -7,7 +7,7 @@ task.json in a directory of its own, and its answer as result.json beside it.
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gpubloom.plan import limits
 from gpubloom.plan.config import TrainConfig, read_json
@@ -96,6 +96,12 @@ class FindLearningRateTask(Part):
         return self
 
 
+class Result(BaseModel):
+    """Base of answers. Fields of a newer engine are not known here and left out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
 Task = ServeTask | EvaluateTask | ExportTask | FindLearningRateTask
 
 _KINDS: dict[str, type[Task]] = {
@@ -104,6 +110,132 @@ _KINDS: dict[str, type[Task]] = {
     "export": ExportTask,
     "find_learning_rate": FindLearningRateTask,
 }
+
+
+class Measured(Result):
+    """How well a model predicts held-out text."""
+
+    loss: float | None = None
+    perplexity: float | None = None
+    tokens: int | None = None
+
+
+class BaseAndTuned(Result):
+    """The same of the base and of what was trained from it."""
+
+    base: Measured | None = None
+    tuned: Measured | None = None
+
+
+class Answers(Result):
+    """What the base and the tuned model answer to a prompt."""
+
+    prompt: str = ""
+    base: str | None = None
+    tuned: str | None = None
+
+
+class Benchmarks(Result):
+    """Scores of lm-eval, by task and metric."""
+
+    base: dict[str, dict[str, float | None]] | None = None
+    tuned: dict[str, dict[str, float | None]] | None = None
+
+
+class EvaluationResult(Result):
+    """The answer of an evaluation."""
+
+    kind: Literal["evaluate"] = "evaluate"
+    perplexity: BaseAndTuned = BaseAndTuned()
+    prompts: tuple[Answers, ...] = ()
+    lm_eval: Benchmarks | None = None
+    notes: tuple[str, ...] = ()
+
+
+class ExportedFile(Result):
+    path: str = ""
+    size: int = 0
+
+
+class ReplayedPrompt(Result):
+    """An answer before and after an export."""
+
+    prompt: str = ""
+    before: str = ""
+    after: str = ""
+    same: bool = False
+
+
+class PushedTo(Result):
+    """Where on a hub the files went."""
+
+    repository: str
+    url: str | None = None
+    revision: str | None = None
+
+
+class ExportResult(Result):
+    """The answer of an export."""
+
+    kind: Literal["export"] = "export"
+    form: Literal["adapter", "merged", "gguf"] = "merged"
+    dtype: str | None = None
+    files: tuple[ExportedFile, ...] = ()
+    bytes: int | None = None
+    replay: tuple[ReplayedPrompt, ...] = ()
+    same: int = 0
+    of: int = 0
+    largest_logit_difference: float | None = None
+    hub: PushedTo | None = None
+    notes: tuple[str, ...] = ()
+
+
+class TriedRate(Result):
+    """One step of a learning-rate sweep."""
+
+    learning_rate: float
+    loss: float
+    smoothed: float
+
+
+class FinderResult(Result):
+    """The answer of a learning-rate finder. `suggested` is None when the sweep says nothing."""
+
+    kind: Literal["find_learning_rate"] = "find_learning_rate"
+    points: tuple[TriedRate, ...] = ()
+    suggested: float | None = None
+    reason: str | None = None
+    diverged_at: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class ServeResult(Result):
+    """What a served model answered in its time."""
+
+    kind: Literal["serve"] = "serve"
+    requests: int = 0
+    prompt_tokens: int = 0
+    tokens: int = 0
+    notes: tuple[str, ...] = ()
+
+
+TaskResult = EvaluationResult | ExportResult | FinderResult | ServeResult
+
+_RESULTS: dict[str, type[TaskResult]] = {
+    "evaluate": EvaluationResult,
+    "export": ExportResult,
+    "find_learning_rate": FinderResult,
+    "serve": ServeResult,
+}
+
+
+def result_from(kind: str, fields: dict[str, Any]) -> TaskResult:
+    """A task's answer from its result.json; ValueError with a sentence for one that is none."""
+    model = _RESULTS[kind]
+    try:
+        return model.model_validate({**fields, "kind": kind})
+    except ValidationError as problem:
+        raise ValueError(explain(problem, model)) from None
 
 
 def task_from(fields: dict[str, Any]) -> Task:

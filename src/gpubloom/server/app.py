@@ -34,6 +34,7 @@ from gpubloom.server.jobs import (
     share_routes,
     stream_routes,
     tasks,
+    training_job_routes,
 )
 from gpubloom.server.jobs import routes as job_routes
 from gpubloom.server.jobs.events import JobStreams
@@ -56,7 +57,7 @@ from gpubloom.server.security.middleware import BodyLimit, RequestGuard, Securit
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.service import MOST_READERS
 from gpubloom.server.storage.uploads import UPLOADS
-from gpubloom.server.web.routes import install_web_app
+from gpubloom.server.web.routes import app_build, install_web_app
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "A problem"}
@@ -94,7 +95,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
         lifespan=lifespan,
         middleware=[
-            Middleware(SecurityHeaders, secure=settings.secure),
+            Middleware(SecurityHeaders, secure=settings.secure, app_build=app_build()),
             Middleware(UnexpectedErrors),
             Middleware(RequestGuard, hosts=settings.hosts),
             Middleware(BodyLimit, larger=FOLDERS, unlimited=UPLOADS),
@@ -143,6 +144,7 @@ def _routes() -> APIRouter:
     private.include_router(checkpoint_routes.router)
     private.include_router(download_routes.router)
     private.include_router(share_routes.router)
+    private.include_router(training_job_routes.router)
     private.include_router(playground_routes.router)
     private.include_router(compare.router)
     private.include_router(scripts.router)

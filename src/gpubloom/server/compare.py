@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
+from pydantic import JsonValue
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -22,14 +23,14 @@ from gpubloom.server.jobs.tables import MetricBucket, MetricPoint, MetricSeries
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.schema import MetricNumber, Schema
 
-router = APIRouter(tags=["training jobs"])
+router = APIRouter(tags=["jobs"])
 
 
 class Difference(Schema):
     """A field of the configs that is not the same in all; one value for each job, in their order."""
 
     path: str
-    values: list[Any]
+    values: list[JsonValue]
 
 
 class Outcome(Schema):
@@ -43,7 +44,7 @@ class Outcome(Schema):
     tokens: float | None
     tokens_per_second: float | None
     seconds: float | None
-    facts: dict[str, Any]
+    facts: dict[str, JsonValue]
 
 
 class Comparison(Schema):
@@ -82,7 +83,7 @@ async def compare(
 
 def _named(job: JobOut) -> dict[str, Any]:
     """The config with datasets and models by their names, not by where the server keeps them."""
-    config = dict(job.config)
+    config = {} if job.config is None else job.config.model_dump(mode="json")
     data, model = dict(config.get("data") or {}), dict(config.get("model") or {})
     if job.dataset_name is not None:
         data["train_path"] = job.dataset_name

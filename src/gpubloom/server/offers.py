@@ -26,7 +26,7 @@ class NeedIn(Schema):
 
     memory_gb: Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False, description="Of one GPU.")]
     hours: Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = Field(
-        None, description="On GPUs of the kind referenceGpu."
+        None, description="On GPUs of the kind reference_gpu."
     )
     operations: Annotated[Number, Field(gt=0, le=1e30, allow_inf_nan=False)] | None = Field(
         None, description="Floating-point operations of the whole run, instead of hours."

@@ -7,6 +7,7 @@
     ├── Forbidden            403
     ├── NotFound             404  also for what exists but belongs to somebody else
     ├── Conflict             409
+    ├── Gone                 410
     ├── TooLarge             413
     └── TooManyRequests      429  carries Retry-After
 
@@ -90,6 +91,10 @@ class NotFound(Problem):
 
 class Conflict(Problem):
     status, code = 409, "conflict"
+
+
+class Gone(Problem):
+    status, code = 410, "gone"
 
 
 class TooLarge(Problem):

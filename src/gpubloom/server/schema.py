@@ -1,4 +1,8 @@
-"""The base of every JSON shape at the border: camelCase outside, unknown fields refused."""
+"""The base of every JSON shape at the border: snake_case, unknown fields refused.
+
+The addresses of the product's first description speak camelCase: `/api/projects` and `/api/training-jobs`.
+Their shapes are those of the other addresses with `CAMEL_CASE` as their config.
+"""
 
 import unicodedata
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -7,6 +11,8 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     PrivateAttr,
     Strict,
@@ -14,14 +20,35 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 
 class Schema(BaseModel):
     """Base of requests and responses."""
 
-    model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", from_attributes=True
-    )
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
+
+
+CAMEL_CASE = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class Described:
+    """Annotates JSON that has the shape of a model and is validated later, with what the server adds.
+
+    The API's description shows the model.
+    """
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self._model = model
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler(source)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(self._model.__pydantic_core_schema__)
 
 
 class Writable(Schema):

@@ -82,7 +82,7 @@ class CheckpointsOut(Schema):
 
 
 class RequirementsOut(Schema):
-    """What a script needs. Memory is per GPU; hours are with `gpus` GPUs of `referenceGpu`."""
+    """What a script needs. Memory is per GPU; hours are with `gpus` GPUs of `reference_gpu`."""
 
     purpose: DetectedOut[Literal["train", "infer", "other"]]
     frameworks: list[DetectedOut[str]]

@@ -72,11 +72,11 @@ def test_every_kind_of_file_is_recognised_counted_and_shown(server: Server, memb
         assert dataset["status"] == "ready", dataset["problem"]
         assert (report["rows"], report["examples"]) == (30, 30), filename
         assert report["mapping"]["format"] == format_
-        assert report["problems"]["rowsRefused"] == 0
-        page = browser.get(f"{address}/preview", params={"page": 2, "pageSize": 20}).json()
+        assert report["problems"]["rows_refused"] == 0
+        page = browser.get(f"{address}/preview", params={"offset": 20, "limit": 20}).json()
         assert page["total"] == 30
-        assert [row["number"] for row in page["rows"]] == list(range(21, 31))
-        assert any(piece["trained"] for piece in page["rows"][0]["pieces"])
+        assert [row["number"] for row in page["items"]] == list(range(21, 31))
+        assert any(piece["trained"] for piece in page["items"][0]["pieces"])
         records = [json.loads(line) for line in browser.get(f"{address}/converted").text.splitlines()]
         assert len(records) == 30
         assert set(records[0]) == ({"text"} if format_ == "text" else {"messages"})
@@ -87,10 +87,10 @@ def test_a_preview_is_there_before_the_inspection(server: Server, member: User) 
     browser = server.signed_in(member)
     dataset_id = upload(browser, "pairs.jsonl", _lines(PAIRS))
     page = browser.get(f"/api/datasets/{dataset_id}/preview").json()
-    assert len(page["rows"]) == 20
-    assert page["rows"][0]["raw"] == PAIRS[0]
+    assert len(page["items"]) == 20
+    assert page["items"][0]["raw"] == PAIRS[0]
     assert page["total"] is None
-    assert "prompt" in page["mappingReason"]
+    assert "prompt" in page["mapping_reason"]
 
 
 def test_unknown_columns_are_named_by_hand_and_inspected_again(
@@ -128,7 +128,7 @@ def test_problems_come_in_pages_with_lines_and_reasons(server: Server, member: U
     browser = server.signed_in(member)
     rows = [*PAIRS * 8, *({"prompt": "no answer"} for _ in range(250))]
     dataset = brought(server, browser, "half.jsonl", _lines(rows))
-    assert dataset["report"]["problems"]["rowsRefused"] == 250
+    assert dataset["report"]["problems"]["rows_refused"] == 250
     assert len(dataset["report"]["problems"]["first"]) == 20
     page = browser.get(f"/api/datasets/{dataset['id']}/problems", params={"offset": 245, "limit": 10}).json()
     assert (page["total"], page["kept"], len(page["items"])) == (250, 250, 5)

@@ -145,7 +145,7 @@ NASTY = (
 def _check_page(browser: Browser, address: str, nasty: Nasty) -> None:
     answer = browser.get(f"{address}/preview")
     assert answer.status_code == 200, answer.text
-    rows = answer.json()["rows"]
+    rows = answer.json()["items"]
     if nasty.first is not None:
         assert rows[0]["raw"]["prompt"] == nasty.first
     by_line = {row["line"]: row for row in rows}

@@ -13,7 +13,7 @@ from gpubloom.server.projects.tables import Project
 from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job, add_project
 
-NEW_PROJECT = {"name": "New", "modelArchitecture": "transformer", "modelSize": 0.001}
+NEW_PROJECT = {"name": "New", "model_architecture": "transformer", "model_size": 0.001}
 
 
 @pytest.fixture
@@ -38,52 +38,50 @@ def test_a_job_is_queued_with_its_full_config_and_plan(
 ) -> None:
     project = add_project(installation, member, training_data_path="corpus.txt")
     answer = ada.post(
-        "/api/training-jobs",
+        "/api/jobs",
         json={
-            "projectId": str(project.id),
+            "project_id": str(project.id),
             "name": "First try",
             # The spelling of the first description of the product.
-            "config": {"learningRate": 0.0001, "batchSize": 1, "epochs": 3, "optimizer": "AdamW"},
+            "config": {"learning_rate": 0.0001, "batchSize": 1, "epochs": 3, "optimizer": "AdamW"},
         },
     )
     assert answer.status_code == 201, answer.text
     job = answer.json()
-    assert (job["status"], job["queuePosition"], job["projectName"]) == ("queued", 1, "P")
+    assert (job["status"], job["queue_position"], job["project_name"]) == ("queued", 1, "P")
     assert job["config"]["data"]["train_path"] == str(text)
     assert (job["config"]["learning_rate"], job["config"]["epochs"]) == (0.0001, 3)
     assert job["plan"]["steps"] > 0
-    listed = ada.get("/api/training-jobs", params={"projectId": str(project.id)}).json()
+    listed = ada.get("/api/jobs", params={"project_id": str(project.id)}).json()
     assert [item["id"] for item in listed["items"]] == [job["id"]]
-    assert ada.get(f"/api/training-jobs/{job['id']}").json()["name"] == "First try"
+    assert ada.get(f"/api/jobs/{job['id']}").json()["name"] == "First try"
 
 
 def test_project_and_first_job_are_created_together_or_not_at_all(
     installation: Installation, ada: Browser, text: Path
 ) -> None:
     refused = ada.post(
-        "/api/training-jobs",
-        json={"project": {**NEW_PROJECT, "trainingDataPath": "corpus.txt"}, "config": {"batch_size": -1}},
+        "/api/jobs",
+        json={"project": {**NEW_PROJECT, "training_data_path": "corpus.txt"}, "config": {"batch_size": -1}},
     )
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["field"] == "config.batch_size"
     assert installation.all(Project) == []
-    accepted = ada.post(
-        "/api/training-jobs", json={"project": {**NEW_PROJECT, "trainingDataPath": "corpus.txt"}}
-    )
+    accepted = ada.post("/api/jobs", json={"project": {**NEW_PROJECT, "training_data_path": "corpus.txt"}})
     assert accepted.status_code == 201, accepted.text
     assert [project.name for project in installation.all(Project)] == ["New"]
 
 
 def test_a_job_without_data_is_the_demo(ada: Browser) -> None:
-    job = ada.post("/api/training-jobs", json={"project": NEW_PROJECT}).json()
+    job = ada.post("/api/jobs", json={"project": NEW_PROJECT}).json()
     assert job["config"]["data"]["train_path"].endswith("*.py")
     assert job["config"]["max_steps"] is not None, "a demo ends by itself, soon"
 
 
 def test_a_demo_can_be_started_again_with_the_config_it_was_given(ada: Browser) -> None:
-    first = ada.post("/api/training-jobs", json={"project": NEW_PROJECT, "config": {}}).json()
-    again = {"projectId": first["projectId"], "config": {**first["config"], "max_steps": 7}}
-    answer = ada.post("/api/training-jobs", json=again)
+    first = ada.post("/api/jobs", json={"project": NEW_PROJECT, "config": {}}).json()
+    again = {"project_id": first["project_id"], "config": {**first["config"], "max_steps": 7}}
+    answer = ada.post("/api/jobs", json=again)
     assert answer.status_code == 201, answer.text
     assert answer.json()["config"]["data"] == first["config"]["data"]
 
@@ -92,25 +90,25 @@ def test_the_sample_job_runs_where_its_gpu_is_and_is_refused_on_other_hardware(
     installation: Installation, ada: Browser, text: Path
 ) -> None:
     body = {
-        "project": {**NEW_PROJECT, "trainingDataPath": "corpus.txt"},
-        "config": {"learningRate": 0.0001, "batchSize": 1, "epochs": 3, "optimizer": "AdamW"},
-        "gpuType": "H200",
-        "hostMemory": 1536,
+        "project": {**NEW_PROJECT, "training_data_path": "corpus.txt"},
+        "config": {"learning_rate": 0.0001, "batchSize": 1, "epochs": 3, "optimizer": "AdamW"},
+        "gpu_type": "H200",
+        "host_memory": 1536,
     }
     _add_machine(installation)
-    refused = ada.post("/api/training-jobs", json=body)
+    refused = ada.post("/api/jobs", json=body)
     assert refused.status_code == 422
     assert refused.json()["detail"] == (
         "This server has no H200. It has no GPU; leave GPU type empty for the CPU."
     )
-    assert ada.post("/api/plan", json={"gpuType": "H200"}).json()["fits"] is False
+    assert ada.post("/api/plan", json={"gpu_type": "H200"}).json()["fits"] is False
     h200 = Gpu(name="NVIDIA H200", memory_bytes=150 * 10**9)
     _add_machine(installation, h200)
-    too_small = ada.post("/api/training-jobs", json=body)
-    assert too_small.json()["errors"][0]["field"] == "hostMemory"
+    too_small = ada.post("/api/jobs", json=body)
+    assert too_small.json()["errors"][0]["field"] == "host_memory"
     _add_machine(installation, h200, memory=1536 * 10**9)
-    job = ada.post("/api/training-jobs", json=body).json()
-    assert (job["gpuType"], job["hostMemory"], job["config"]["device"]) == ("H200", 1536, "cuda")
+    job = ada.post("/api/jobs", json=body).json()
+    assert (job["gpu_type"], job["host_memory"], job["config"]["device"]) == ("H200", 1536, "cuda")
 
 
 def test_a_model_that_cannot_fit_is_refused_with_what_would(
@@ -178,7 +176,7 @@ def test_a_plan_without_a_remedy_offers_none(ada: Browser) -> None:
 def test_a_config_that_cannot_be_trained_says_which_field(
     ada: Browser, text: Path, config: dict[str, Any], field: str
 ) -> None:
-    answer = ada.post("/api/training-jobs", json={"project": NEW_PROJECT, "config": config})
+    answer = ada.post("/api/jobs", json={"project": NEW_PROJECT, "config": config})
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["field"] == field
 
@@ -193,7 +191,7 @@ def test_links_inside_a_folder_do_not_lead_out_of_it(
     (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
     for path in ("corpus", "corpus/lin[k].txt", "corpus/*"):
         config = {"data": {"train_path": path}}
-        answer = ada.post("/api/training-jobs", json={"project": NEW_PROJECT, "config": config})
+        answer = ada.post("/api/jobs", json={"project": NEW_PROJECT, "config": config})
         assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "config.data.train_path")
 
 
@@ -201,8 +199,8 @@ def test_commands_are_stored_and_follow_the_table_of_states(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     job = add_job(installation, member, status="running")
-    address = f"/api/training-jobs/{job.id}"
-    assert ada.patch(f"{address}/settings", json={"learningRate": 5e-4}).json()["settings"] == {
+    address = f"/api/jobs/{job.id}"
+    assert ada.patch(f"{address}/settings", json={"learning_rate": 5e-4}).json()["settings"] == {
         "learning_rate": 5e-4
     }
     assert ada.post(f"{address}/save").status_code == 200
@@ -220,7 +218,7 @@ def test_a_queued_job_is_cancelled_at_once_and_can_be_resumed_and_deleted(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     job = add_job(installation, member)
-    address = f"/api/training-jobs/{job.id}"
+    address = f"/api/jobs/{job.id}"
     assert ada.post(f"{address}/cancel").json()["status"] == "cancelled"
     assert ada.post(f"{address}/resume").json()["status"] == "queued"
     assert ada.post(f"{address}/pause").json()["status"] == "paused"
@@ -235,17 +233,17 @@ def test_a_project_with_jobs_is_not_deleted(installation: Installation, member: 
     job = add_job(installation, member)
     answer = ada.delete(f"/api/projects/{job.project_id}")
     assert (answer.status_code, answer.json()["code"]) == (409, "project_in_use")
-    assert ada.get(f"/api/training-jobs/{job.id}").status_code == 200
+    assert ada.get(f"/api/jobs/{job.id}").status_code == 200
 
 
 def test_a_completed_job_is_extended_by_asking_for_more(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     job = add_job(installation, member, status="completed", summary={"step": 100})
-    address = f"/api/training-jobs/{job.id}/extend"
+    address = f"/api/jobs/{job.id}/extend"
     assert ada.post(address, json={}).json()["errors"][0]["field"] == "epochs"
     assert ada.post(address, json={"epochs": 2}).status_code == 422
-    assert ada.post(address, json={"maxSteps": 100}).json()["errors"][0]["field"] == "maxSteps"
+    assert ada.post(address, json={"max_steps": 100}).json()["errors"][0]["field"] == "max_steps"
     extended = ada.post(address, json={"epochs": 12}).json()
     assert (extended["status"], extended["config"]["epochs"]) == ("queued", 12)
 
@@ -259,11 +257,11 @@ def test_the_model_is_downloaded_whole_in_parts_and_by_file(
     (model / "config.json").write_text("{}")
     (model / "model.safetensors").write_bytes(bytes(range(256)) * 64)
     (model / "link").symlink_to("/etc/passwd")
-    address = f"/api/training-jobs/{job.id}/model"
+    address = f"/api/jobs/{job.id}/model"
     listed = ada.get(address).json()
     assert [file["path"] for file in listed["items"]] == ["config.json", "model.safetensors"]
     whole = ada.get(f"{address}/archive")
-    assert len(whole.content) == listed["archiveSize"] == int(whole.headers["content-length"])
+    assert len(whole.content) == listed["archive_size"] == int(whole.headers["content-length"])
     rest = ada.get(f"{address}/archive", headers={"Range": "bytes=1000-"})
     assert (rest.status_code, rest.content) == (206, whole.content[1000:])
     last = ada.get(f"{address}/archive", headers={"Range": "bytes=-10"})
@@ -279,7 +277,7 @@ def test_a_share_link_shows_one_job_until_it_is_revoked(
     installation: Installation, member: User, server: Server, ada: Browser
 ) -> None:
     job = add_job(installation, member, status="running")
-    address = f"/api/training-jobs/{job.id}/shares"
+    address = f"/api/jobs/{job.id}/shares"
     made = ada.post(address).json()
     secret = made["link"].partition("#token=")[2]
     stranger = server.browser()
@@ -294,7 +292,7 @@ def test_a_share_link_shows_one_job_until_it_is_revoked(
 
 def test_the_script_of_a_job_can_be_read(installation: Installation, member: User, ada: Browser) -> None:
     job = add_job(installation, member)
-    files = ada.get(f"/api/training-jobs/{job.id}/script").json()
+    files = ada.get(f"/api/jobs/{job.id}/script").json()
     compile(files["script"], "train.py", "exec")
     assert "gpubloom" in files["requirements"]
     assert '"train_path"' in files["config"]
@@ -312,7 +310,7 @@ def test_a_share_link_tells_nothing_of_the_server(
         summary={"error": {"message": message}},
         config={"data": {"train_path": "/nowhere"}, "model": {"path": "/home/ada/models/llama"}},
     )
-    secret = ada.post(f"/api/training-jobs/{job.id}/shares").json()["link"].partition("#token=")[2]
+    secret = ada.post(f"/api/jobs/{job.id}/shares").json()["link"].partition("#token=")[2]
     shown = server.browser().get("/api/shared/job", headers={"X-Share-Token": secret})
     assert "/home/ada" not in shown.text
     assert "/nowhere" not in shown.text
@@ -323,5 +321,5 @@ def test_totals_count_what_is_there(installation: Installation, member: User, ad
     project = add_project(installation, member)
     for status in ("running", "queued", "completed", "completed", "failed"):
         add_job(installation, member, project_id=project.id, status=status)
-    totals = ada.get("/api/training-jobs/totals").json()
+    totals = ada.get("/api/jobs/totals").json()
     assert (totals["running"], totals["queued"], totals["completed"], totals["failed"]) == (1, 1, 2, 1)

@@ -14,7 +14,7 @@ from tests.server.installation import Browser, Installation, Server
 from tests.server.jobs.recorded import add_job, add_project
 from tests.tiny_models import make_tiny_model
 
-NEW_PROJECT = {"name": "New", "modelArchitecture": "transformer", "modelSize": 0.001}
+NEW_PROJECT = {"name": "New", "model_architecture": "transformer", "model_size": 0.001}
 
 
 @pytest.fixture
@@ -33,18 +33,18 @@ def test_a_job_keeps_what_was_requested_apart_from_the_defaults(
     installation: Installation, member: User, ada: Browser, text: Path
 ) -> None:
     project = add_project(installation, member, training_data_path="corpus.txt")
-    body = {"projectId": str(project.id), "config": {"batchSize": 2, "optimizer": {"weightDecay": 0}}}
-    job = ada.post("/api/training-jobs", json=body).json()
+    body = {"project_id": str(project.id), "config": {"batchSize": 2, "optimizer": {"weight_decay": 0}}}
+    job = ada.post("/api/jobs", json=body).json()
     requested = {"batch_size": 2, "optimizer": {"weight_decay": 0}}
-    assert job["requestedConfig"] == requested
+    assert job["requested_config"] == requested
     assert (job["config"]["epochs"], job["config"]["learning_rate"]) == (10, 1e-3)
-    again = ada.post("/api/training-jobs", json={**body, "config": job["requestedConfig"]}).json()
+    again = ada.post("/api/jobs", json={**body, "config": job["requested_config"]}).json()
     assert again["config"] == job["config"]
     row = installation.get(TrainingJob, UUID(job["id"]))
     assert row is not None
     installation.change(row, status="completed")
-    extended = ada.post(f"/api/training-jobs/{job['id']}/extend", json={"epochs": 12}).json()
-    assert extended["requestedConfig"] == {**requested, "epochs": 12}
+    extended = ada.post(f"/api/jobs/{job['id']}/extend", json={"epochs": 12}).json()
+    assert extended["requested_config"] == {**requested, "epochs": 12}
 
 
 def test_a_job_of_an_earlier_version_requests_what_differs_from_the_defaults(
@@ -52,7 +52,7 @@ def test_a_job_of_an_earlier_version_requests_what_differs_from_the_defaults(
 ) -> None:
     config = TrainConfig.model_validate({"name": "old", "epochs": 4, "device": "cpu"})
     job = add_job(installation, member, config=config.model_dump(mode="json"), requested_config=None)
-    assert ada.get(f"/api/training-jobs/{job.id}").json()["requestedConfig"] == {"epochs": 4}
+    assert ada.get(f"/api/jobs/{job.id}").json()["requested_config"] == {"epochs": 4}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_plan_says_what_is_used_for_fields_that_are_left_out(
     )
     assert defaults["model"]["context_length"] == 128, "no longer than the model's positions"
     assert str(installation.home) not in json.dumps(defaults)
-    started = ada.post("/api/training-jobs", json={"project": NEW_PROJECT, "config": wanted}).json()
+    started = ada.post("/api/jobs", json={"project": NEW_PROJECT, "config": wanted}).json()
     used = started["config"]
     assert (used["learning_rate"], used["batch_size"]) == (rate, batch)
     assert used["model"]["context_length"] == 128
@@ -108,5 +108,5 @@ def test_a_demo_of_another_model_has_that_models_rate(
 ) -> None:
     folder = make_tiny_model(installation.home / "uploads/tiny")
     body = {"project": NEW_PROJECT, "config": {"model": {"path": folder.name}}}
-    config = ada.post("/api/training-jobs", json=body).json()["config"]
+    config = ada.post("/api/jobs", json=body).json()["config"]
     assert (config["learning_rate"], config["batch_size"], config["max_steps"]) == (2e-5, 8, 450)

@@ -159,7 +159,7 @@ def test_rows_have_the_wide_form(installation: Installation, job: TrainingJob) -
 
     rows = _in_database(installation, work)
     assert [(row["step"], row["epoch"], row["loss"]) for row in rows] == [(2, 1, 1.0), (3, 2, 2.0 / 3)]
-    assert (rows[0]["gpuUtilization"], rows[0]["cpuUtilization"], rows[0]["memoryUsage"]) == (
+    assert (rows[0]["gpu_utilization"], rows[0]["cpu_utilization"], rows[0]["memory_usage"]) == (
         95.5,
         60.0,
         75_000,

@@ -42,10 +42,10 @@ def test_a_job_whose_machine_is_gone_is_cancelled_at_once_and_deleted(
     installation: Installation, member: User, ada: Browser, target: str
 ) -> None:
     job = _running(installation, member, seen=HOUR, target=target)
-    address = f"/api/training-jobs/{job.id}"
+    address = f"/api/jobs/{job.id}"
     assert ada.delete(address).status_code == 409, "it was not cancelled yet"
     cancelled = ada.post(f"{address}/cancel").json()
-    assert (cancelled["status"], cancelled["endTime"] is None) == ("cancelled", False)
+    assert (cancelled["status"], cancelled["end_time"] is None) == ("cancelled", False)
     stored = installation.get(TrainingJob, job.id)
     assert stored is not None
     assert stored.lease_token is None, "its machine has lost it"
@@ -56,18 +56,18 @@ def test_a_job_that_was_cancelled_before_its_machine_was_gone_does_not_stay_so(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     job = _running(installation, member, seen=HOUR, status="cancelling", want="cancel")
-    assert ada.post(f"/api/training-jobs/{job.id}/cancel").json()["status"] == "cancelled"
+    assert ada.post(f"/api/jobs/{job.id}/cancel").json()["status"] == "cancelled"
     other = add_job(
         installation, member, status="cancelling", want="cancel", machine="box", project_id=job.project_id
     )
-    assert ada.delete(f"/api/training-jobs/{other.id}").status_code == 204
+    assert ada.delete(f"/api/jobs/{other.id}").status_code == 204
 
 
 def test_a_job_whose_machine_is_heard_of_is_cancelled_by_its_worker(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     job = _running(installation, member, seen=timedelta(minutes=1))
-    address = f"/api/training-jobs/{job.id}"
+    address = f"/api/jobs/{job.id}"
     assert ada.post(f"{address}/cancel").json()["status"] == "cancelling"
     assert ada.delete(address).status_code == 409
 
@@ -101,6 +101,6 @@ def test_a_job_whose_machine_is_gone_is_paused_and_resumed(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     job = _running(installation, member, seen=HOUR)
-    address = f"/api/training-jobs/{job.id}"
+    address = f"/api/jobs/{job.id}"
     assert ada.post(f"{address}/pause").json()["status"] == "paused"
     assert ada.post(f"{address}/resume").json()["status"] == "queued"

@@ -18,12 +18,12 @@ def test_the_script_shown_before_launch_is_the_one_that_the_job_runs(
 ) -> None:
     (installation.home / "uploads/corpus.txt").write_text("To be, or not to be. " * 500)
     project = add_project(installation, member, training_data_path="corpus.txt")
-    wanted = {"projectId": str(project.id), "config": {"epochs": 2, "name": "shown"}}
+    wanted = {"project_id": str(project.id), "config": {"epochs": 2, "name": "shown"}}
     shown = ada.post("/api/plan/script", json=wanted)
     assert shown.status_code == 200, shown.text
     assert installation.all(TrainingJob) == [], "nothing is started"
-    job = ada.post("/api/training-jobs", json=wanted).json()
-    assert ada.get(f"/api/training-jobs/{job['id']}/script").json() == shown.json()
+    job = ada.post("/api/jobs", json=wanted).json()
+    assert ada.get(f"/api/jobs/{job['id']}/script").json() == shown.json()
 
 
 def test_there_is_no_script_of_what_cannot_run(ada: Browser) -> None:
@@ -36,4 +36,4 @@ def test_a_script_of_somebody_elses_project_is_not_found(
     installation: Installation, ada: Browser, admin: User
 ) -> None:
     project = add_project(installation, admin)
-    assert ada.post("/api/plan/script", json={"projectId": str(project.id)}).status_code == 404
+    assert ada.post("/api/plan/script", json={"project_id": str(project.id)}).status_code == 404

@@ -35,8 +35,8 @@ def test_a_model_folder_that_is_a_link_is_not_downloaded(
     run_dir = installation.home / "runs" / str(job.id)
     (run_dir / where).parent.mkdir(parents=True)
     (run_dir / where).symlink_to(outside)
-    address = f"/api/training-jobs/{job.id}"
-    assert ada.get(address).json()["hasModel"] is False
+    address = f"/api/jobs/{job.id}"
+    assert ada.get(address).json()["has_model"] is False
     assert ada.get(f"{address}/model").status_code == 404
     assert ada.get(f"{address}/model/archive").status_code == 404
     for name in ("secret.key", "part/secret.key"):
@@ -54,7 +54,7 @@ def test_output_that_is_a_link_is_not_shown(
     path = installation.home / "runs" / str(job.id) / where
     path.parent.mkdir(parents=True)
     path.symlink_to(outside if where == "logs" else outside / "output.log")
-    address = f"/api/training-jobs/{job.id}/logs"
+    address = f"/api/jobs/{job.id}/logs"
     for answer in (ada.get(address), ada.get(f"{address}/search", params={"text": "secret"})):
         assert answer.status_code == 200
         assert SECRET not in answer.text
@@ -70,6 +70,6 @@ def test_a_checkpoint_outside_of_the_run_directory_cannot_be_exported(
     (folder / "link").symlink_to(outside)
     checkpoint = installation.all(Checkpoint)[0]
     installation.change(checkpoint, path=path)
-    body = {"form": "merged", "checkpointId": str(checkpoint.id)}
-    answer = ada.post(f"/api/training-jobs/{training.id}/exports", json=body)
+    body = {"form": "merged", "checkpoint_id": str(checkpoint.id)}
+    answer = ada.post(f"/api/jobs/{training.id}/exports", json=body)
     assert (answer.status_code, answer.json()["code"]) == (409, "checkpoint_removed")

@@ -22,14 +22,14 @@ def test_an_evaluation_is_queued_about_the_finished_model(
 ) -> None:
     training = add_training(installation, member, name="Tune")
     answer = ada.post(
-        f"/api/training-jobs/{training.id}/evaluations",
-        json={"prompts": ["Who?"], "maxNewTokens": 16, "maxBatches": 3, "lmEvalTasks": ["arc_easy"]},
+        f"/api/jobs/{training.id}/evaluations",
+        json={"prompts": ["Who?"], "max_new_tokens": 16, "max_batches": 3, "lm_eval_tasks": ["arc_easy"]},
     )
     assert answer.status_code == 201, answer.text
     job = answer.json()
     assert (job["kind"], job["status"], job["name"]) == ("evaluate", "queued", "Tune")
-    assert (job["parentId"], job["projectId"]) == (str(training.id), str(training.project_id))
-    assert job["config"] == {
+    assert (job["parent_id"], job["project_id"]) == (str(training.id), str(training.project_id))
+    assert job["task"] == {
         "kind": "evaluate",
         "model": str(installation.home / f"runs/{training.id}"),
         "base": None,
@@ -43,7 +43,7 @@ def test_an_evaluation_is_queued_about_the_finished_model(
     stored = installation.get(TrainingJob, UUID(job["id"]))
     assert stored is not None
     assert (stored.machine, stored.gpus) == ("here", 0), "its files lie on one machine"
-    script = ada.get(f"/api/training-jobs/{job['id']}/script").json()
+    script = ada.get(f"/api/jobs/{job['id']}/script").json()
     compile(script["script"], "task.py", "exec")
     assert '"max_batches": 3' in script["config"]
 
@@ -52,18 +52,20 @@ def test_a_checkpoint_can_be_exported_before_the_training_has_ended(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     training = add_training(installation, member, status="running", name="Tune")
-    address = f"/api/training-jobs/{training.id}/exports"
+    address = f"/api/jobs/{training.id}/exports"
     too_early = ada.post(address, json={"form": "merged"})
     assert (too_early.status_code, too_early.json()["code"]) == (409, "no_model_yet")
     checkpoint = installation.all(Checkpoint)[0]
-    job = ada.post(address, json={"form": "gguf", "dtype": "fp16", "checkpointId": str(checkpoint.id)}).json()
-    assert job["config"]["model"].endswith("/checkpoints/step-00000010")
-    assert (job["config"]["form"], job["config"]["dtype"]) == ("gguf", "fp16")
-    assert (job["checkpointId"], job["name"]) == (str(checkpoint.id), "Tune, step 10")
+    job = ada.post(
+        address, json={"form": "gguf", "dtype": "fp16", "checkpoint_id": str(checkpoint.id)}
+    ).json()
+    assert job["task"]["model"].endswith("/checkpoints/step-00000010")
+    assert (job["task"]["form"], job["task"]["dtype"]) == ("gguf", "fp16")
+    assert (job["checkpoint_id"], job["name"]) == (str(checkpoint.id), "Tune, step 10")
     installation.change(checkpoint, removed=True)
-    removed = ada.post(address, json={"checkpointId": str(checkpoint.id)})
+    removed = ada.post(address, json={"checkpoint_id": str(checkpoint.id)})
     assert (removed.status_code, removed.json()["code"]) == (409, "checkpoint_removed")
-    assert ada.post(address, json={"checkpointId": str(uuid4())}).status_code == 404
+    assert ada.post(address, json={"checkpoint_id": str(uuid4())}).status_code == 404
 
 
 def test_a_checkpoint_of_another_job_is_not_taken_for_ones_own(
@@ -73,7 +75,7 @@ def test_a_checkpoint_of_another_job_is_not_taken_for_ones_own(
     theirs = installation.all(Checkpoint)[0]
     mine = add_training(installation, member)
     for task in ("exports", "evaluations"):
-        answer = ada.post(f"/api/training-jobs/{mine.id}/{task}", json={"checkpointId": str(theirs.id)})
+        answer = ada.post(f"/api/jobs/{mine.id}/{task}", json={"checkpoint_id": str(theirs.id)})
         assert answer.status_code == 404
 
 
@@ -82,12 +84,12 @@ def test_a_push_needs_a_stored_token_and_the_job_never_shows_it(
 ) -> None:
     training = add_training(installation, member)
     body = {"form": "merged", "hub": {"repository": "ada/tuned"}}
-    address = f"/api/training-jobs/{training.id}/exports"
+    address = f"/api/jobs/{training.id}/exports"
     refused = ada.post(address, json=body)
     assert (refused.status_code, refused.json()["code"]) == (409, "no_hub_token")
     assert ada.put("/api/me/hub-token", json={"token": "hf_verysecret"}).status_code == 200
     job = ada.post(address, json=body)
-    assert job.json()["config"]["hub"] == {"repository": "ada/tuned", "private": True}
+    assert job.json()["task"]["hub"] == {"repository": "ada/tuned", "private": True}
     assert "hf_verysecret" not in job.text + installation.everything_stored()
 
 
@@ -108,22 +110,22 @@ def test_lists_and_totals_are_about_trainings_unless_asked(
     )
 
     def listed(**query: Any) -> set[str]:
-        return {item["id"] for item in ada.get("/api/training-jobs", params=query).json()["items"]}
+        return {item["id"] for item in ada.get("/api/jobs", params=query).json()["items"]}
 
     assert listed() == {str(training.id)}
     assert listed(kind="evaluate") == {str(task.id)}
     assert listed(kind=["evaluate", "find_learning_rate"]) == {str(task.id), str(finder.id)}
     assert listed(parentId=str(training.id)) == {str(task.id)}
     assert listed(parentId=str(training.id), kind="export") == set()
-    totals = ada.get("/api/training-jobs/totals").json()
+    totals = ada.get("/api/jobs/totals").json()
     assert (totals["running"], totals["queued"], totals["completed"]) == (0, 0, 1)
 
 
 def test_tasks_wait_in_a_queue_of_their_own(installation: Installation, member: User, ada: Browser) -> None:
     add_job(installation, member, status="queued")
     training = add_training(installation, member)
-    address = f"/api/training-jobs/{training.id}/evaluations"
-    assert [ada.post(address, json={}).json()["queuePosition"] for _ in range(2)] == [1, 2]
+    address = f"/api/jobs/{training.id}/evaluations"
+    assert [ada.post(address, json={}).json()["queue_position"] for _ in range(2)] == [1, 2]
 
 
 NOT_ASKED = [
@@ -140,9 +142,9 @@ def test_what_makes_no_sense_for_a_kind_is_refused_with_a_sentence(
 ) -> None:
     for kind, asked, sentence in NOT_ASKED:
         job = add_job(installation, member, kind=kind, status="running")
-        address = f"/api/training-jobs/{job.id}/{asked}"
+        address = f"/api/jobs/{job.id}/{asked}"
         if asked == "settings":
-            answer = ada.patch(address, json={"learningRate": 0.1})
+            answer = ada.patch(address, json={"learning_rate": 0.1})
         else:
             answer = ada.post(address, json={"epochs": 99} if asked == "extend" else None)
         assert (answer.status_code, answer.json()["detail"]) == (409, sentence)
@@ -153,7 +155,7 @@ def test_every_kind_can_be_cancelled_begun_again_and_deleted(
 ) -> None:
     for kind in ("find_learning_rate", "evaluate", "export", "serve"):
         job = add_job(installation, member, kind=kind, status="running")
-        address = f"/api/training-jobs/{job.id}"
+        address = f"/api/jobs/{job.id}"
         assert ada.delete(address).status_code == 409
         assert ada.post(f"{address}/cancel").json()["status"] == "cancelling"
         installation.change(job, status="cancelled")
@@ -176,11 +178,11 @@ def test_a_training_is_deleted_with_its_tasks_but_not_under_one_that_runs(
     )
     folder = installation.home / "runs" / str(task.id)
     folder.mkdir(parents=True)
-    refused = ada.delete(f"/api/training-jobs/{training.id}")
+    refused = ada.delete(f"/api/jobs/{training.id}")
     assert (refused.status_code, refused.json()["code"]) == (409, "task_in_the_way")
     assert refused.json()["detail"] == "Its export is still running. Cancel that first."
     installation.change(task, status="completed")
-    assert ada.delete(f"/api/training-jobs/{training.id}").status_code == 204
+    assert ada.delete(f"/api/jobs/{training.id}").status_code == 204
     assert installation.all(TrainingJob) == []
     assert not folder.exists()
 
@@ -190,20 +192,20 @@ def test_only_trainings_can_be_evaluated_exported_and_shared(
 ) -> None:
     task = add_job(installation, member, kind="evaluate", status="completed")
     for path in ("evaluations", "exports", "shares"):
-        assert ada.post(f"/api/training-jobs/{task.id}/{path}", json={}).status_code == 409
+        assert ada.post(f"/api/jobs/{task.id}/{path}", json={}).status_code == 409
 
 
 def test_an_export_offers_its_files_whatever_their_form(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     job = add_job(installation, member, kind="export", status="completed", result={"form": "gguf"})
-    address = f"/api/training-jobs/{job.id}"
-    assert ada.get(address).json()["hasModel"] is False
+    address = f"/api/jobs/{job.id}"
+    assert ada.get(address).json()["has_model"] is False
     folder = installation.home / "runs" / str(job.id) / "model"
     folder.mkdir(parents=True)
     (folder / "tuned.gguf").write_bytes(b"GGUF")
     shown = ada.get(address).json()
-    assert (shown["hasModel"], shown["result"]) == (True, {"form": "gguf"})
+    assert (shown["has_model"], shown["result"]) == (True, {"form": "gguf"})
     assert ada.get(f"{address}/model/files/tuned.gguf").content == b"GGUF"
 
 
@@ -214,8 +216,8 @@ def test_on_a_machine_with_gpus_tasks_take_one(
     hardware = Hardware(name="box", host_memory_bytes=64 * 10**9, cpu_cores=8, gpus=(gpu,))
     installation.add(Worker(id=uuid4(), name="box:1", hardware=hardware.model_dump(mode="json")))
     training = add_training(installation, member)
-    job = ada.post(f"/api/training-jobs/{training.id}/evaluations", json={}).json()
-    assert job["config"]["device"] == "cuda"
+    job = ada.post(f"/api/jobs/{training.id}/evaluations", json={}).json()
+    assert job["task"]["device"] == "cuda"
     stored = installation.get(TrainingJob, UUID(job["id"]))
     assert stored is not None
     assert stored.gpus == 1
@@ -227,21 +229,21 @@ def test_a_finder_is_planned_like_the_training_it_is_for(
     (installation.home / "uploads/corpus.txt").write_text("To be, or not to be. " * 500)
     project = add_project(installation, member, training_data_path="corpus.txt")
     body = {
-        "projectId": str(project.id),
+        "project_id": str(project.id),
         "kind": "find_learning_rate",
         "config": {"batch_size": 2, "epochs": 1},
         "finder": {"lowest": 1e-5, "highest": 1e-1, "steps": 20},
     }
-    answer = ada.post("/api/training-jobs", json=body)
+    answer = ada.post("/api/jobs", json=body)
     assert answer.status_code == 201, answer.text
     job = answer.json()
-    assert (job["kind"], job["config"]["kind"]) == ("find_learning_rate", "find_learning_rate")
-    assert (job["config"]["lowest"], job["config"]["steps"]) == (1e-5, 20)
-    assert job["config"]["train"]["device"] == "cpu"
+    assert (job["kind"], job["task"]["kind"]) == ("find_learning_rate", "find_learning_rate")
+    assert (job["task"]["lowest"], job["task"]["steps"]) == (1e-5, 20)
+    assert job["task"]["train"]["device"] == "cpu"
     assert job["plan"]["steps"] > 0
-    narrow = ada.post("/api/training-jobs", json={**body, "finder": {"lowest": 1e-2, "highest": 5e-2}})
+    narrow = ada.post("/api/jobs", json={**body, "finder": {"lowest": 1e-2, "highest": 5e-2}})
     assert (narrow.status_code, "ten times" in narrow.json()["detail"]) == (422, True)
-    training = ada.post("/api/training-jobs", json={**body, "kind": "train"})
+    training = ada.post("/api/jobs", json={**body, "kind": "train"})
     assert training.json()["errors"][0]["field"] == "finder"
 
 
@@ -253,12 +255,12 @@ def test_all_checkpoints_are_listed_with_what_they_came_from(
     page = ada.get("/api/checkpoints").json()
     assert page["total"] == 1
     found = page["items"][0]
-    assert (found["jobId"], found["jobName"], found["step"]) == (str(training.id), "Tune", 10)
+    assert (found["job_id"], found["job_name"], found["step"]) == (str(training.id), "Tune", 10)
     assert (found["best"], found["size"], found["metrics"]) == (True, 100, {"eval/loss": 1.5})
-    assert (found["baseModel"], found["datasetName"], found["parameters"]) == ("tiny", None, 7)
+    assert (found["base_model"], found["dataset_name"], found["parameters"]) == ("tiny", None, 7)
     assert ada.get("/api/checkpoints", params={"search": "nothing"}).json()["total"] == 0
     assert ada.get("/api/checkpoints", params={"search": "tun", "best": True}).json()["total"] == 1
-    assert ada.get(f"/api/training-jobs/{training.id}/checkpoints").json()["facts"] == {"parameters": 7}
+    assert ada.get(f"/api/jobs/{training.id}/checkpoints").json()["facts"] == {"parameters": 7}
 
 
 def test_checkpoints_of_a_run_that_diverged_are_listed_with_what_is_no_number(
@@ -269,4 +271,4 @@ def test_checkpoints_of_a_run_that_diverged_are_listed_with_what_is_no_number(
     answer = ada.get("/api/checkpoints")
     assert answer.status_code == 200, answer.text
     (found,) = answer.json()["items"]
-    assert (found["parameters"], found["tokensPerSecond"]) == (None, "Infinity")
+    assert (found["parameters"], found["tokens_per_second"]) == (None, "Infinity")

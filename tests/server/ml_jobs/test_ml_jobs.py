@@ -93,7 +93,7 @@ def test_a_folder_becomes_a_job_that_waits_for_a_worker(
     # The second one goes there, too.
     submit(ada, code="print('hello')")
     assert len(installation.all(Project)) == 1
-    listed = ada.get("/api/training-jobs").json()
+    listed = ada.get("/api/jobs").json()
     assert {item["kind"] for item in listed["items"]} == {"script"}
 
 
@@ -116,7 +116,7 @@ def test_the_status_says_how_far_it_is_what_it_printed_and_what_it_costs(
         target="lambda",
         offer={"provider": "lambda", "estimate": {"low": 1.0, "likely": 2.5, "high": 6.0}},
         summary={
-            "step": 5, "totalSteps": 10, "epoch": 1, "epochs": 2, "etaSeconds": 12.5,
+            "step": 5, "total_steps": 10, "epoch": 1, "epochs": 2, "eta_seconds": 12.5,
             "values": {"train/loss": {"value": 1.25, "step": 5}}, "cost": {"so_far": 0.75},
         },
     )  # fmt: skip
@@ -138,7 +138,7 @@ def test_what_a_script_made_is_listed_and_downloaded_and_links_lead_nowhere(
     job_id = submit(ada, files=[{"path": "train.py", "text": "x = 1"}, {"path": "data/a.txt", "text": "a"}])[
         "job_id"
     ]
-    address = f"/api/training-jobs/{job_id}/artifacts"
+    address = f"/api/jobs/{job_id}/artifacts"
     assert ada.get(address).json()["items"] == []
     assert ada.get(f"{address}/archive").status_code == 404
     there = work(installation, job_id)
@@ -159,7 +159,7 @@ def test_what_a_script_made_is_listed_and_downloaded_and_links_lead_nowhere(
         assert ada.get(f"{address}/files/{name}").status_code == 404, name
     with tarfile.open(fileobj=io.BytesIO(ada.get(f"{address}/archive").content)) as archive:
         assert [name.partition("/")[2] for name in archive.getnames()] == ["data/a.txt", "out/größe.pt"]
-    shown = ada.get(f"/api/training-jobs/{job_id}/script").json()
+    shown = ada.get(f"/api/jobs/{job_id}/script").json()
     assert shown["script"] == "x = 1"
 
 
@@ -180,9 +180,9 @@ def test_a_folder_swapped_for_a_link_while_it_is_read_leads_nowhere(
 def test_jobs_of_others_are_not_found(server: Server, ada: Browser, admin: User) -> None:
     job_id = submit(ada, code="x = 1")["job_id"]
     other = server.signed_in(admin)
-    for address in (f"/api/ml-jobs/{job_id}/status", f"/api/training-jobs/{job_id}/artifacts"):
+    for address in (f"/api/ml-jobs/{job_id}/status", f"/api/jobs/{job_id}/artifacts"):
         assert other.get(address).status_code == 404
-    project = ada.get(f"/api/training-jobs/{job_id}").json()["projectId"]
+    project = ada.get(f"/api/jobs/{job_id}").json()["project_id"]
     assert (
         other.post(
             "/api/ml-jobs", json={"code": "x = 1", "provider": "local", "project_id": project}
@@ -333,20 +333,20 @@ def test_pausing_is_refused_where_the_script_could_not_go_on(
     installation: Installation, ada: Browser
 ) -> None:
     cannot = submit(ada, code="print('hello')")["job_id"]
-    problem = ada.post(f"/api/training-jobs/{cannot}/pause")
+    problem = ada.post(f"/api/jobs/{cannot}/pause")
     assert (problem.status_code, problem.json()["code"]) == (409, "cannot_resume")
     can = submit(ada, files=folder_files())["job_id"]
-    assert ada.post(f"/api/training-jobs/{can}/pause").json()["status"] == "paused"
-    assert ada.post(f"/api/training-jobs/{can}/resume").json()["status"] == "queued"
-    assert ada.post(f"/api/training-jobs/{can}/save").json()["code"] == "not_for_this_kind"
-    assert ada.post(f"/api/training-jobs/{can}/cancel").json()["status"] == "cancelled"
-    assert ada.delete(f"/api/training-jobs/{can}").status_code == 204
+    assert ada.post(f"/api/jobs/{can}/pause").json()["status"] == "paused"
+    assert ada.post(f"/api/jobs/{can}/resume").json()["status"] == "queued"
+    assert ada.post(f"/api/jobs/{can}/save").json()["code"] == "not_for_this_kind"
+    assert ada.post(f"/api/jobs/{can}/cancel").json()["status"] == "cancelled"
+    assert ada.delete(f"/api/jobs/{can}").status_code == 204
     assert not work(installation, can).exists()
 
 
 @on_sqlite
 def test_templates_can_be_submitted_as_they_are(installation: Installation, ada: Browser) -> None:
-    shown = ada.get("/api/ml-jobs/templates").json()
+    shown = ada.get("/api/ml-jobs/templates").json()["items"]
     local = next(template for template in shown if template["provider"] == "local")
     assert set(local) == {
         "name", "title", "provider", "description", "files", "arguments", "datasets", "gpu",

@@ -48,7 +48,7 @@ def test_an_uploaded_model_is_checked_when_its_last_file_is_there(
     assert model["received"] == model["size"] > 0
     check = model["check"]
     assert check["ok"], check["findings"]
-    assert (check["family"], check["chatTemplate"]) == ("llama", True)
+    assert (check["family"], check["chat_template"]) == ("llama", True)
     assert set(check["memory"]) == {"full", "lora", "qlora"}
     listed = browser.get("/api/models").json()
     assert (listed["total"], listed["items"][0]["id"]) == (1, model["id"])
@@ -70,15 +70,15 @@ def test_a_preview_with_a_model_has_its_template_and_counts_its_tokens(
     model = _upload(browser, tiny_model)
     row = {"prompt": "What is the password?", "completion": "It is kept."}
     dataset_id = upload(browser, "a.jsonl", (json.dumps(row) + "\n").encode() * 3)
-    params = {"modelId": model["id"], "contextLength": 5}
+    params = {"model_id": model["id"], "context_length": 5}
     page = browser.get(f"/api/datasets/{dataset_id}/preview", params=params).json()
     shown = page["rows"][0]
     text = "".join(piece["text"] for piece in shown["pieces"])
     assert "<|im_start|>user" in text
     trained = "".join(piece["text"] for piece in shown["pieces"] if piece["trained"])
     assert trained == "It is kept.<|im_end|>\n" or trained.startswith("It is kept.<|im_end|>")
-    assert shown["tokens"] > shown["trainedTokens"] > 0
-    assert shown["tooLong"] is True
+    assert shown["tokens"] > shown["trained_tokens"] > 0
+    assert shown["too_long"] is True
     other = server.signed_in(installation.add_user("Eve"))
     theirs = upload(other, "a.jsonl", (json.dumps(row) + "\n").encode())
     refused = other.get(f"/api/datasets/{theirs}/preview", params=params)
@@ -153,7 +153,7 @@ def test_a_template_that_does_not_end_stops_a_page_and_nothing_else(
     folder = server.settings.home / "models" / model["id"]
     (folder / "chat_template.jinja").write_text(ENDLESS)
     dataset_id = upload(browser, "a.jsonl", b'{"prompt": "a", "completion": "b"}\n')
-    answer = browser.get(f"/api/datasets/{dataset_id}/preview", params={"modelId": model["id"]})
+    answer = browser.get(f"/api/datasets/{dataset_id}/preview", params={"model_id": model["id"]})
     assert answer.status_code == 422
     assert answer.json()["code"] in {"preview_took_too_long", "preview_failed"}
     assert browser.get(f"/api/datasets/{dataset_id}/preview").status_code == 200
@@ -210,4 +210,4 @@ def test_the_catalogue_lists_families_with_what_they_need(server: Server, member
     models = [model for family in found["families"] for model in family["models"]]
     assert len(models) > 10
     assert all(model["memory"]["qlora"] < model["memory"]["full"] for model in models)
-    assert any(model["unslothId"] for model in models)
+    assert any(model["unsloth_id"] for model in models)

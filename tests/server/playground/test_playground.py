@@ -36,23 +36,23 @@ def test_a_model_is_loaded_once_and_its_playground_keeps_its_id(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     training = add_training(installation, member, name="Tune", end_time=now() - timedelta(hours=1))
-    first = ada.post("/api/playground", json={"jobId": str(training.id), "idleMinutes": 5})
+    first = ada.post("/api/playground", json={"job_id": str(training.id), "idle_minutes": 5})
     assert first.status_code == 201, first.text
     job = first.json()
     assert (job["kind"], job["status"], job["name"]) == ("serve", "queued", "Tune")
-    assert (job["config"]["model"], job["config"]["idle_minutes"]) == (
+    assert (job["task"]["model"], job["task"]["idle_minutes"]) == (
         str(installation.home / f"runs/{training.id}"),
         5,
     )
-    again = ada.post("/api/playground", json={"jobId": str(training.id)}).json()
+    again = ada.post("/api/playground", json={"job_id": str(training.id)}).json()
     assert again["id"] == job["id"]
     for left in ("completed", "cancelled", "failed"):
         installation.change(_stored(installation, job["id"]), status=left, error_code="x")
-        reopened = ada.post("/api/playground", json={"jobId": str(training.id), "idleMinutes": 7}).json()
-        assert (reopened["id"], reopened["status"], reopened["errorCode"]) == (job["id"], "queued", None)
-        assert reopened["config"]["idle_minutes"] == 7
+        reopened = ada.post("/api/playground", json={"job_id": str(training.id), "idle_minutes": 7}).json()
+        assert (reopened["id"], reopened["status"], reopened["error_code"]) == (job["id"], "queued", None)
+        assert reopened["task"]["idle_minutes"] == 7
     checkpoint = installation.all(Checkpoint)[0]
-    body = {"jobId": str(training.id), "checkpointId": str(checkpoint.id)}
+    body = {"job_id": str(training.id), "checkpoint_id": str(checkpoint.id)}
     assert ada.post("/api/playground", json=body).json()["id"] != job["id"]
     listed = ada.get("/api/playground").json()["items"]
     assert {item["job"]["name"] for item in listed} == {"Tune", "Tune, step 10"}
@@ -63,22 +63,22 @@ def test_weights_from_before_an_extension_are_not_talked_to(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     training = add_training(installation, member, end_time=now() - timedelta(hours=1))
-    old = ada.post("/api/playground", json={"jobId": str(training.id)}).json()
+    old = ada.post("/api/playground", json={"job_id": str(training.id)}).json()
     installation.change(_stored(installation, old["id"]), status="running")
     installation.change(training, end_time=now())
-    new = ada.post("/api/playground", json={"jobId": str(training.id)}).json()
+    new = ada.post("/api/playground", json={"job_id": str(training.id)}).json()
     assert new["id"] != old["id"]
     assert _stored(installation, old["id"]).status == "cancelling"
-    assert ada.post("/api/playground", json={"jobId": str(training.id)}).json()["id"] == new["id"]
+    assert ada.post("/api/playground", json={"job_id": str(training.id)}).json()["id"] == new["id"]
 
 
 def test_a_model_that_was_not_trained_here_has_a_playground_too(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     model = add_model(installation, member)
-    job = ada.post("/api/playground", json={"modelId": str(model.id)}).json()
-    assert (job["modelId"], job["parentId"], job["name"]) == (str(model.id), None, "tiny-llama")
-    assert ada.post("/api/playground", json={"modelId": str(model.id)}).json()["id"] == job["id"]
+    job = ada.post("/api/playground", json={"model_id": str(model.id)}).json()
+    assert (job["model_id"], job["parent_id"], job["name"]) == (str(model.id), None, "tiny-llama")
+    assert ada.post("/api/playground", json={"model_id": str(model.id)}).json()["id"] == job["id"]
     assert [project.name for project in installation.all(Project)] == ["Playground"]
 
 
@@ -86,14 +86,14 @@ def test_what_cannot_be_loaded_is_refused(installation: Installation, member: Us
     unfinished = add_job(installation, member, status="running")
     theirs = add_training(installation, installation.add_user("Eve"))
     refusals = {
-        409: {"jobId": str(unfinished.id)},
-        404: {"jobId": str(theirs.id)},
-        422: {"jobId": str(uuid4()), "modelId": str(uuid4())},
+        409: {"job_id": str(unfinished.id)},
+        404: {"job_id": str(theirs.id)},
+        422: {"job_id": str(uuid4()), "model_id": str(uuid4())},
     }
     for status, body in refusals.items():
         assert ada.post("/api/playground", json=body).status_code == status
     assert ada.post("/api/playground", json={}).status_code == 422
-    assert ada.post("/api/playground", json={"modelId": str(uuid4())}).status_code == 404
+    assert ada.post("/api/playground", json={"model_id": str(uuid4())}).status_code == 404
 
 
 def test_the_way_to_ready_is_told_and_bytes_pass_through(
@@ -112,8 +112,8 @@ def test_the_way_to_ready_is_told_and_bytes_pass_through(
     assert ada.get(address).json()["state"] == "loading"
     process.announce(installation.home, job.id)
     shown = ada.get(address).json()
-    assert (shown["state"], shown["models"], shown["contextLength"]) == ("ready", ["base", "tuned"], 512)
-    assert (shown["chatTemplate"], shown["lastUsedAt"]) == (True, None)
+    assert (shown["state"], shown["models"], shown["context_length"]) == ("ready", ["base", "tuned"], 512)
+    assert (shown["chat_template"], shown["last_used_at"]) == (True, None)
     assert TOKEN not in ada.get(address).text + ada.get("/api/playground").text
     answered = ada.post(chat, json=body)
     assert answered.status_code == 200, answered.text
@@ -121,7 +121,7 @@ def test_the_way_to_ready_is_told_and_bytes_pass_through(
     assert process.asked[0]["path"] == "/v1/chat/completions"
     assert process.asked[0]["body"] == body
     assert "Cookie" not in process.asked[0]["headers"]
-    assert ada.get(address).json()["lastUsedAt"] is not None
+    assert ada.get(address).json()["last_used_at"] is not None
     completed = ada.post(f"{address}/v1/completions", json={"prompt": "Count."})
     assert completed.json()["object"] == "text_completion"
     streamed = ada.post(chat, json={**body, "stream": True})

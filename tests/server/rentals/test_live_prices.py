@@ -41,7 +41,7 @@ def test_prices_of_a_connected_service_count_for_everybody(
     ada.put("/api/providers/toy/credentials", json={"values": {"key": KEY}})
     assert ada.post("/api/providers/reconcile").status_code == 200
     assert _hourly(eve) == 2.25
-    needs = {"memoryGb": 20, "hours": 1, "referenceGpu": "A100"}
+    needs = {"memory_gb": 20, "hours": 1, "reference_gpu": "A100"}
     offers = eve.post("/api/offers", json={"needs": needs}).json()["offers"]
     toy = next(offer for offer in offers if offer["provider"] == "toy")
     assert toy["hourly"]["likely"] == pytest.approx(2.25)

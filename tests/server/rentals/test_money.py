@@ -40,12 +40,12 @@ def test_spending_adds_up_ones_own_machines_by_day_month_and_service(
     ada = renting.signed_in(member)
     spending = ada.get("/api/spending").json()
     assert spending["total"] == pytest.approx(8.0)
-    assert spending["thisMonth"] == pytest.approx(3.0, abs=2.0)
-    assert spending["hourlyNow"] == 3.0
-    assert spending["byProvider"] == [{"provider": "lambda", "cost": 5.0}, {"provider": "toy", "cost": 3.0}]
+    assert spending["this_month"] == pytest.approx(3.0, abs=2.0)
+    assert spending["hourly_now"] == 3.0
+    assert spending["by_provider"] == [{"provider": "lambda", "cost": 5.0}, {"provider": "toy", "cost": 3.0}]
     assert len(ada.get("/api/rentals").json()["items"]) == 3
     [running] = ada.get("/api/rentals?running=true").json()["items"]
-    assert (running["state"], running["jobId"]) == ("running", str(job.id))
+    assert (running["state"], running["job_id"]) == ("running", str(job.id))
 
 
 def test_credentials_stay_while_machines_run_and_one_call_ends_what_no_job_owns(
@@ -64,7 +64,7 @@ def test_credentials_stay_while_machines_run_and_one_call_ends_what_no_job_owns(
         "unseen": [],
     }
     ended = ada.post("/api/providers/reconcile").json()["ended"]
-    assert ended == [{"provider": "toy", "key": key, "instanceId": "toy-7"}]
+    assert ended == [{"provider": "toy", "key": key, "instance_id": "toy-7"}]
     assert not service.running
     assert ada.get("/api/rentals?running=true").json()["items"] == []
     assert ada.delete("/api/providers/toy/credentials").status_code == 204
@@ -90,10 +90,10 @@ def test_a_budget_is_set_once_for_each_thing_and_says_what_was_spent(
     for limit in (5, 10.5):
         for scope in (
             {"scope": "user", "period": "month"},
-            {"scope": "project", "projectId": str(job.project_id)},
+            {"scope": "project", "project_id": str(job.project_id)},
         ):
             assert ada.put("/api/budgets", json={**scope, "limit": float(limit)}).status_code == 200
-    ada.put("/api/budgets", json={"scope": "job", "jobId": str(job.id), "limit": 3.0})
+    ada.put("/api/budgets", json={"scope": "job", "job_id": str(job.id), "limit": 3.0})
     items = ada.get("/api/budgets").json()["items"]
     assert [(item["scope"], item["limit"], item["period"]) for item in items] == [
         ("user", 10.5, "month"),
@@ -104,7 +104,7 @@ def test_a_budget_is_set_once_for_each_thing_and_says_what_was_spent(
     for item in items:
         assert ada.delete(f"/api/budgets/{item['id']}").status_code == 204
     assert ada.get("/api/budgets").json()["items"] == []
-    wrong = ada.put("/api/budgets", json={"scope": "user", "jobId": str(job.id), "limit": 1.0})
+    wrong = ada.put("/api/budgets", json={"scope": "user", "job_id": str(job.id), "limit": 1.0})
     assert wrong.status_code == 422
 
 
@@ -146,23 +146,26 @@ def test_a_job_takes_an_offer_only_where_it_can_be_had(
     renting: Server, installation: Installation, member: User
 ) -> None:
     ada = renting.signed_in(member)
-    body = {"project": {"name": "P", "modelArchitecture": "transformer", "modelSize": 0.001}, "offer": OFFER}
-    refused = ada.post("/api/training-jobs", json=body)
+    body = {
+        "project": {"name": "P", "model_architecture": "transformer", "model_size": 0.001},
+        "offer": OFFER,
+    }
+    refused = ada.post("/api/jobs", json=body)
     assert refused.json()["detail"] == "Toy is not connected. Enter your credentials for it first."
     ada = _connected(renting, member)
-    unknown = ada.post("/api/training-jobs", json={**body, "offer": {**OFFER, "gpu": "H100"}})
+    unknown = ada.post("/api/jobs", json={**body, "offer": {**OFFER, "gpu": "H100"}})
     assert unknown.status_code == 422
-    made = ada.post("/api/training-jobs", json={**body, "budget": 4.0, "maxHours": 2.0})
+    made = ada.post("/api/jobs", json={**body, "budget": 4.0, "max_hours": 2.0})
     assert made.status_code == 201, made.text
     job = made.json()
-    assert (job["target"], job["budget"], job["maxHours"]) == ("toy", 4.0, 2.0)
+    assert (job["target"], job["budget"], job["max_hours"]) == ("toy", 4.0, 2.0)
     assert (job["offer"]["hourly"], job["offer"]["billing"], job["config"]["device"]) == (
         1.5,
         "minute",
         "cuda",
     )
     assert job["offer"]["estimate"]["low"] < job["offer"]["estimate"]["high"]
-    assert job["queuePosition"] is None
+    assert job["queue_position"] is None
 
 
 def test_a_job_that_does_not_run_moves_to_another_machine_and_back_as_the_same_job(
@@ -174,15 +177,15 @@ def test_a_job_that_does_not_run_moves_to_another_machine_and_back_as_the_same_j
     config = {"data": {"train_path": str(data)}, "device": "cpu"}
     job = add_job(installation, member, status="paused", error_code="budget", attempt=3)
     installation.change(job, config={**job.config, **config})
-    moved = ada.post(f"/api/training-jobs/{job.id}/move", json={"offer": OFFER, "budget": 9.0})
+    moved = ada.post(f"/api/jobs/{job.id}/move", json={"offer": OFFER, "budget": 9.0})
     assert moved.status_code == 200, moved.text
     row = moved.json()
     assert (row["id"], row["status"], row["target"], row["budget"]) == (str(job.id), "queued", "toy", 9.0)
-    assert (row["errorCode"], row["attempt"], row["config"]["device"]) == (None, 3, "cuda")
-    back = ada.post(f"/api/training-jobs/{job.id}/move", json={}).json()
+    assert (row["error_code"], row["attempt"], row["config"]["device"]) == (None, 3, "cuda")
+    back = ada.post(f"/api/jobs/{job.id}/move", json={}).json()
     assert (back["target"], back["offer"], back["budget"]) == ("local", None, 9.0)
     installation.change(job, status="running")
-    assert ada.post(f"/api/training-jobs/{job.id}/move", json={}).status_code == 409
+    assert ada.post(f"/api/jobs/{job.id}/move", json={}).status_code == 409
     assert installation.actions().count("training_job.moved") == 2
 
 
@@ -194,7 +197,7 @@ def test_without_a_bucket_nothing_can_be_sent_anywhere(
     assert storage["ready"] is False
     assert "BLOOM_STORAGE_BUCKET" in storage["reason"]
     body = {
-        "project": {"name": "P", "modelArchitecture": "transformer", "modelSize": 0.001},
+        "project": {"name": "P", "model_architecture": "transformer", "model_size": 0.001},
         "offer": {"provider": "modal", "gpu": "T4", "kind": "per_second"},
     }
-    assert ada.post("/api/training-jobs", json=body).json()["detail"] == storage["reason"]
+    assert ada.post("/api/jobs", json=body).json()["detail"] == storage["reason"]

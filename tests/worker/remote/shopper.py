@@ -74,7 +74,7 @@ class Shopper(Renter):
         return found
 
     async def artifacts(self, job_id: UUID) -> dict[str, int]:
-        found = await self.ask("GET", f"/api/training-jobs/{job_id}/artifacts")
+        found = await self.ask("GET", f"/api/jobs/{job_id}/artifacts")
         return {item["path"]: item["size"] for item in found["items"]}
 
     async def trained(self, job_id: UUID, steps: int, attempt: int = 1) -> TrainingJob:

@@ -68,7 +68,7 @@ def test_a_folder_as_people_bring_it_trains_there_and_everything_arrives(
         async with shopper.worker():
             job_id = await shopper.submit("--max_iters=300", "--eval_interval=20", **offer)
             await shopper.trained(job_id, 10)
-            await shopper.when(job_id, lambda job: job.summary.get("etaSeconds") is not None)
+            await shopper.when(job_id, lambda job: job.summary.get("eta_seconds") is not None)
             status = await shopper.status(job_id)
             job = await shopper.until(job_id, "completed", "failed")
             assert job.status == "completed", job.error_message
@@ -77,7 +77,7 @@ def test_a_folder_as_people_bring_it_trains_there_and_everything_arrives(
             assert status["progress"]["total_steps"] == 300
             assert status["progress"]["eta_seconds"] >= 0
             assert "out/ckpt.pt" in await shopper.artifacts(job_id)
-            assert (await shopper.ask("GET", f"/api/training-jobs/{job_id}/checkpoints"))["items"]
+            assert (await shopper.ask("GET", f"/api/jobs/{job_id}/checkpoints"))["items"]
         return job
 
     job = asyncio.run(scenario())
@@ -98,7 +98,7 @@ def test_a_folder_as_people_bring_it_trains_there_and_everything_arrives(
     assert rental.billed_seconds == pytest.approx(seconds, abs=1.0)
     assert job.summary["cost"]["so_far"] == pytest.approx(rental.cost, rel=0.01)
     spending = shopper.browser.get("/api/spending").json()
-    assert spending["byProvider"] == [{"provider": where, "cost": pytest.approx(rental.cost)}]
+    assert spending["by_provider"] == [{"provider": where, "cost": pytest.approx(rental.cost)}]
 
 
 @pytest.mark.parametrize("where", ["lambda", "paperspace", "modal"])
@@ -112,7 +112,7 @@ def test_cancel_ends_script_and_machine_and_one_reconcile_leaves_nothing(
         async with shopper.worker():
             job_id = await shopper.submit("--max_iters=100000", offer=OFFERS[where])
             await shopper.trained(job_id, 20)
-            await shopper.ask("POST", f"/api/training-jobs/{job_id}/cancel")
+            await shopper.ask("POST", f"/api/jobs/{job_id}/cancel")
             job = await shopper.until(job_id, "cancelled", "failed")
         ended = await reconcile(database, shopper.settings)
         assert ended == []
@@ -137,10 +137,10 @@ def test_a_deleted_job_leaves_nothing_in_the_bucket_but_what_it_cost(
         async with shopper.worker():
             job_id = await shopper.submit("--max_iters=100000", "--eval_interval=5", offer=OFFERS["modal"])
             await shopper.trained(job_id, 20)
-            await shopper.ask("POST", f"/api/training-jobs/{job_id}/pause")
+            await shopper.ask("POST", f"/api/jobs/{job_id}/pause")
             await shopper.until(job_id, "paused", "failed")
             assert stored(job_id), "it may be resumed"
-            await shopper.ask("DELETE", f"/api/training-jobs/{job_id}", status=204)
+            await shopper.ask("DELETE", f"/api/jobs/{job_id}", status=204)
             assert not stored(job_id)
         return job_id
 
@@ -216,14 +216,14 @@ def test_a_job_starts_at_lambda_stops_at_its_budget_and_goes_on_at_modal(
             )
             # How much goes by before the first step is up to the machine.
             spent = (await shopper.trained(job_id, 20)).summary["cost"]["so_far"]
-            wanted = {"scope": "job", "jobId": str(job_id), "limit": spent + 6.0}
+            wanted = {"scope": "job", "job_id": str(job_id), "limit": spent + 6.0}
             await shopper.ask("PUT", "/api/budgets", wanted)
             stopped = await shopper.until(job_id, "paused", "failed", "completed")
             assert (stopped.status, stopped.error_code) == ("paused", "budget"), stopped.error_message
             assert not services["lambda"].running
             assert max(await asyncio.to_thread(shopper.losses, job_id)) < last
             more = {"offer": OFFERS["modal"], "budget": spent + 60.0}
-            await shopper.ask("POST", f"/api/training-jobs/{job_id}/move", more)
+            await shopper.ask("POST", f"/api/jobs/{job_id}/move", more)
             return await shopper.until(job_id, "completed", "failed", "paused")
 
     job = asyncio.run(scenario())

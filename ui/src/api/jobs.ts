@@ -20,14 +20,14 @@ export const jobsQuery = ({ projectId, status, search = "", limit, offset = 0 }:
   queryOptions({
     queryKey: ["jobs", "list", { projectId, status, search, limit, offset }],
     queryFn: ({ signal }) =>
-      answerOf(api.GET("/api/training-jobs", { params: { query: { projectId, status, search, limit, offset } }, signal })),
+      answerOf(api.GET("/api/jobs", { params: { query: { projectId, status, search, limit, offset } }, signal })),
     placeholderData: keepPreviousData,
     refetchInterval: (query) => listInterval(query.state.data?.items),
   });
 
 export const totalsQuery = queryOptions({
   queryKey: ["jobs", "totals"],
-  queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/totals", { signal })),
+  queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/totals", { signal })),
   refetchInterval: RESTING_EVERY,
 });
 
@@ -36,13 +36,13 @@ const at = (id: string) => ({ path: { job_id: id } });
 export const jobQuery = (id: string) =>
   queryOptions({
     queryKey: ["jobs", "one", id],
-    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}", { params: at(id), signal })),
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}", { params: at(id), signal })),
   });
 
 export const checkpointsQuery = (id: string) =>
   queryOptions({
     queryKey: ["jobs", "checkpoints", id],
-    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/checkpoints", { params: at(id), signal })),
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/checkpoints", { params: at(id), signal })),
   });
 
 export const machinesQuery = queryOptions({
@@ -54,13 +54,13 @@ export const machinesQuery = queryOptions({
 export const modelFilesQuery = (id: string) =>
   queryOptions({
     queryKey: ["jobs", "model", id],
-    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/model", { params: at(id), signal })),
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/model", { params: at(id), signal })),
   });
 
 export const scriptQuery = (id: string) =>
   queryOptions({
     queryKey: ["jobs", "script", id],
-    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/script", { params: at(id), signal })),
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/script", { params: at(id), signal })),
   });
 
 const inPath = (path: string) => path.split("/").map(encodeURIComponent).join("/");
@@ -71,14 +71,14 @@ export const artifactsQuery = ({ id, status }: Pick<Job, "id" | "status">) =>
     queryKey: ["jobs", "artifacts", id, status],
     placeholderData: keepPreviousData,
     refetchInterval: isResting(status) ? 2 * RESTING_EVERY : RESTING_EVERY,
-    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/artifacts", { params: at(id), signal })),
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/artifacts", { params: at(id), signal })),
   });
 
-export const artifactsArchiveAddress = (id: string) => `/api/training-jobs/${id}/artifacts/archive`;
-export const artifactAddress = (id: string, path: string) => `/api/training-jobs/${id}/artifacts/files/${inPath(path)}`;
+export const artifactsArchiveAddress = (id: string) => `/api/jobs/${id}/artifacts/archive`;
+export const artifactAddress = (id: string, path: string) => `/api/jobs/${id}/artifacts/files/${inPath(path)}`;
 
-export const archiveAddress = (id: string) => `/api/training-jobs/${id}/model/archive`;
-export const modelFileAddress = (id: string, path: string) => `/api/training-jobs/${id}/model/files/${inPath(path)}`;
+export const archiveAddress = (id: string) => `/api/jobs/${id}/model/archive`;
+export const modelFileAddress = (id: string, path: string) => `/api/jobs/${id}/model/files/${inPath(path)}`;
 
 export const planQuery = (body: PlanRequest) =>
   queryOptions({
@@ -99,7 +99,7 @@ export const planScriptQuery = (body: PlanRequest) =>
 type Range = { from?: number; to?: number; points?: number; series?: string[] };
 
 export async function fetchCurves(id: string, range: Range = {}, signal?: AbortSignal): Promise<Curves> {
-  const answer = await answerOf(api.GET("/api/training-jobs/{job_id}/metrics", { params: { ...at(id), query: range }, signal }));
+  const answer = await answerOf(api.GET("/api/jobs/{job_id}/metrics", { params: { ...at(id), query: range }, signal }));
   // The same address can also return rows; this client never requests them.
   return answer as Curves;
 }
@@ -116,38 +116,38 @@ export function forgetLists() {
 }
 
 export async function createJob(body: NewJob): Promise<Job> {
-  const job = keep(await answerOf(api.POST("/api/training-jobs", { body })));
+  const job = keep(await answerOf(api.POST("/api/jobs", { body })));
   if (body.project) void queryClient.invalidateQueries({ queryKey: ["projects", "list"] });
   return job;
 }
 
-export const pauseJob = async (id: string) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/pause", { params: at(id) })));
-export const resumeJob = async (id: string) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/resume", { params: at(id) })));
-export const cancelJob = async (id: string) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/cancel", { params: at(id) })));
-export const saveJob = async (id: string) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/save", { params: at(id) })));
+export const pauseJob = async (id: string) => keep(await answerOf(api.POST("/api/jobs/{job_id}/pause", { params: at(id) })));
+export const resumeJob = async (id: string) => keep(await answerOf(api.POST("/api/jobs/{job_id}/resume", { params: at(id) })));
+export const cancelJob = async (id: string) => keep(await answerOf(api.POST("/api/jobs/{job_id}/cancel", { params: at(id) })));
+export const saveJob = async (id: string) => keep(await answerOf(api.POST("/api/jobs/{job_id}/save", { params: at(id) })));
 
 export const extendJob = async (id: string, body: Extension) =>
-  keep(await answerOf(api.POST("/api/training-jobs/{job_id}/extend", { params: at(id), body })));
+  keep(await answerOf(api.POST("/api/jobs/{job_id}/extend", { params: at(id), body })));
 
 export const changeSettings = async (id: string, body: LiveSettings) =>
-  keep(await answerOf(api.PATCH("/api/training-jobs/{job_id}/settings", { params: at(id), body })));
+  keep(await answerOf(api.PATCH("/api/jobs/{job_id}/settings", { params: at(id), body })));
 
 export async function deleteJob(id: string) {
-  await answerOf(api.DELETE("/api/training-jobs/{job_id}", { params: at(id) }));
+  await answerOf(api.DELETE("/api/jobs/{job_id}", { params: at(id) }));
   void forgetLists();
 }
 
 /** From its newest checkpoint, on another machine; no offer is this one. */
-export const moveJob = async (id: string, body: Move) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/move", { params: at(id), body })));
+export const moveJob = async (id: string, body: Move) => keep(await answerOf(api.POST("/api/jobs/{job_id}/move", { params: at(id), body })));
 
 export const readLogs = (id: string, after: number | undefined, signal?: AbortSignal) =>
-  answerOf(api.GET("/api/training-jobs/{job_id}/logs", { params: { ...at(id), query: { after } }, signal }));
+  answerOf(api.GET("/api/jobs/{job_id}/logs", { params: { ...at(id), query: { after } }, signal }));
 
 export const logSearchQuery = (id: string, text: string) =>
   queryOptions({
     queryKey: ["jobs", "log-search", id, text],
     queryFn: ({ signal }) =>
-      answerOf(api.GET("/api/training-jobs/{job_id}/logs/search", { params: { ...at(id), query: { text } }, signal })),
+      answerOf(api.GET("/api/jobs/{job_id}/logs/search", { params: { ...at(id), query: { text } }, signal })),
     enabled: text !== "",
     staleTime: 0,
   });
@@ -184,18 +184,18 @@ export const comparedCurvesQuery = (ids: readonly string[], series: string[], li
 export const sharesQuery = (jobId: string) =>
   queryOptions({
     queryKey: ["jobs", "shares", jobId],
-    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs/{job_id}/shares", { params: at(jobId), signal })),
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs/{job_id}/shares", { params: at(jobId), signal })),
   });
 
 export async function createShare(jobId: string) {
-  const created = await answerOf(api.POST("/api/training-jobs/{job_id}/shares", { params: at(jobId) }));
+  const created = await answerOf(api.POST("/api/jobs/{job_id}/shares", { params: at(jobId) }));
   void queryClient.invalidateQueries({ queryKey: sharesQuery(jobId).queryKey });
   return created;
 }
 
 export async function revokeShare(jobId: string, shareId: string) {
   await answerOf(
-    api.DELETE("/api/training-jobs/{job_id}/shares/{share_id}", { params: { path: { job_id: jobId, share_id: shareId } } }),
+    api.DELETE("/api/jobs/{job_id}/shares/{share_id}", { params: { path: { job_id: jobId, share_id: shareId } } }),
   );
   await queryClient.invalidateQueries({ queryKey: sharesQuery(jobId).queryKey });
 }

@@ -13,7 +13,7 @@ const TASK_LIMIT = 20;
 export const tasksQuery = (parentId: string, kind: JobKind) =>
   queryOptions({
     queryKey: ["jobs", "tasks", parentId, kind],
-    queryFn: ({ signal }) => answerOf(api.GET("/api/training-jobs", { params: { query: { parentId, kind: [kind], limit: TASK_LIMIT } }, signal })),
+    queryFn: ({ signal }) => answerOf(api.GET("/api/jobs", { params: { query: { parentId, kind: [kind], limit: TASK_LIMIT } }, signal })),
     refetchInterval: (query) => (query.state.data?.items.some((job) => !isResting(job.status)) ? MOVING_EVERY : RESTING_EVERY),
   });
 
@@ -26,9 +26,9 @@ function keep(task: Job): Job {
 const at = (id: string) => ({ path: { job_id: id } });
 
 export const startEvaluation = async (jobId: string, body: NewEvaluation) =>
-  keep(await answerOf(api.POST("/api/training-jobs/{job_id}/evaluations", { params: at(jobId), body })));
+  keep(await answerOf(api.POST("/api/jobs/{job_id}/evaluations", { params: at(jobId), body })));
 
-export const startExport = async (jobId: string, body: NewExport) => keep(await answerOf(api.POST("/api/training-jobs/{job_id}/exports", { params: at(jobId), body })));
+export const startExport = async (jobId: string, body: NewExport) => keep(await answerOf(api.POST("/api/jobs/{job_id}/exports", { params: at(jobId), body })));
 
 export const forgetTasks = () => queryClient.invalidateQueries({ queryKey: ["jobs", "tasks"] });
 

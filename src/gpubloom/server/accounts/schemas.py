@@ -89,7 +89,7 @@ class ChangePassword(Schema):
 
     @model_validator(mode="after")
     def _strong(self) -> Self:
-        _refuse_weak("newPassword", self.new_password)
+        _refuse_weak("new_password", self.new_password)
         return self
 
 

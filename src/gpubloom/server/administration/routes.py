@@ -1,9 +1,8 @@
 """The addresses of administration."""
 
-from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, BackgroundTasks, Query
+from fastapi import APIRouter, BackgroundTasks
 
 import gpubloom
 from gpubloom.server.accounts.principal import AdminPrincipal, CurrentMailer, CurrentSettings
@@ -21,6 +20,7 @@ from gpubloom.server.administration.schemas import (
     ServerOut,
 )
 from gpubloom.server.db.database import ReadSession, WriteSession
+from gpubloom.server.db.pages import AskedPage
 
 router = APIRouter(tags=["administration"])
 
@@ -77,11 +77,10 @@ async def invite(
 async def list_audit_events(
     principal: AdminPrincipal,
     session: ReadSession,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    before: UUID | None = None,
+    page: AskedPage,
 ) -> AuditEvents:
     """Who did what, newest first."""
-    rows = await service.list_audit_events(session, limit=limit, before=before)
+    rows, total = await service.list_audit_events(session, page)
     items = [
         AuditEventOut(
             id=event.id,
@@ -96,4 +95,4 @@ async def list_audit_events(
         )
         for event, actor in rows
     ]
-    return AuditEvents(items=items, next_before=items[-1].id if len(items) == limit else None)
+    return AuditEvents(items=items, total=total)

@@ -1,8 +1,9 @@
 """The JSON of administration."""
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
+
+from pydantic import JsonValue
 
 from gpubloom.server.accounts.schemas import Email, UserOut
 from gpubloom.server.accounts.tables import Role
@@ -50,14 +51,12 @@ class AuditEventOut(Schema):
     action: str
     subject: str
     ip_address: str | None
-    details: dict[str, Any]
+    details: dict[str, JsonValue]
 
 
 class AuditEvents(Schema):
-    """`next_before` asks for the page of older events; null at the end."""
-
     items: list[AuditEventOut]
-    next_before: UUID | None
+    total: int
 
 
 class ServerOut(Schema):

@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts import mail
@@ -13,6 +13,7 @@ from gpubloom.server.accounts.registration import find_by_email, issue_link
 from gpubloom.server.accounts.sessions import end_all_sessions
 from gpubloom.server.accounts.tables import BrowserSession, OneTimeLink, Role, User
 from gpubloom.server.audit import AuditEvent, record
+from gpubloom.server.db.pages import Page
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 
 
@@ -85,16 +86,17 @@ async def invite(
 
 
 async def list_audit_events(
-    session: AsyncSession, *, limit: int, before: UUID | None
-) -> list[tuple[AuditEvent, User | None]]:
-    """The trail, newest first, from just before a given event."""
+    session: AsyncSession, page: Page
+) -> tuple[list[tuple[AuditEvent, User | None]], int]:
+    """A page of the trail, newest first, and how many events there are."""
     statement = select(AuditEvent, User).outerjoin(User, User.id == AuditEvent.actor_id)
-    if before is not None:
-        anchor = await session.scalar(select(AuditEvent).where(AuditEvent.id == before))
-        if anchor is None:
-            raise NotFound("There is no such audit event.")
-        statement = statement.where(
-            or_(AuditEvent.at < anchor.at, and_(AuditEvent.at == anchor.at, AuditEvent.id < anchor.id))
-        )
-    rows = await session.execute(statement.order_by(AuditEvent.at.desc(), AuditEvent.id.desc()).limit(limit))
-    return [(event, actor) for event, actor in rows]
+    if page.search:
+        searched = (AuditEvent.action, AuditEvent.subject, User.name, User.email)
+        statement = statement.where(or_(*(each.icontains(page.search, autoescape=True) for each in searched)))
+    total = await session.scalar(
+        select(func.count()).select_from(statement.with_only_columns(AuditEvent.id).subquery())
+    )
+    rows = await session.execute(
+        statement.order_by(AuditEvent.at.desc(), AuditEvent.id.desc()).limit(page.limit).offset(page.offset)
+    )
+    return [(event, actor) for event, actor in rows], total or 0

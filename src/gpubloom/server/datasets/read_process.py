@@ -162,7 +162,7 @@ def _preview(source: Source, request: dict[str, Any]) -> None:
         reason = found.reason[:2_000]
     model = ModelFiles.load(Path(request["model"])) if request["model"] else None
     notes = [*source.notes, *([model.template.note] if model and model.template.note else [])]
-    page = preview(source, mapping=mapping, page=request["page"], page_rows=request["page_size"], model=model)
+    page = preview(source, mapping=mapping, offset=request["offset"], limit=request["limit"], model=model)
     rows = []
     for row in page.rows:
         shown = Shortened()
@@ -183,11 +183,10 @@ def _preview(source: Source, request: dict[str, Any]) -> None:
         )
     say(
         page={
-            "page": page.number,
             "total": page.total,
             "mapping_reason": reason,
             "notes": notes,
-            "rows": rows,
+            "items": rows,
         }
     )
 

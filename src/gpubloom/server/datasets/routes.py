@@ -24,6 +24,7 @@ from gpubloom.server.datasets.schemas import (
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
 from gpubloom.server.db.pages import AskedPage
+from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.models.service import folder_to_read
 from gpubloom.server.problems import Conflict
 from gpubloom.server.settings import Settings
@@ -61,22 +62,36 @@ async def list_datasets(
 
 @router.post("", status_code=201)
 async def announce_dataset(
-    body: NewDataset, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+    body: NewDataset,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    creation: CurrentCreation,
 ) -> DatasetOut:
     """Announce a file; its bytes follow at /content, in pieces."""
     async with database.write() as session:
+        if (made_id := await creation.find_made(session)) is not None:
+            return await _shown(settings, await service.get_dataset(session, principal, made_id))
         dataset = await service.create_dataset(session, principal, settings, body)
+        await creation.remember(session, dataset.id)
     await _make_folder(settings, dataset)
     return await _shown(settings, dataset)
 
 
 @router.post("/from-hub", status_code=201)
 async def fetch_dataset(
-    body: DatasetFromHub, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+    body: DatasetFromHub,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    creation: CurrentCreation,
 ) -> DatasetOut:
     """Fetch a dataset from a hub, by its id."""
     async with database.write() as session:
+        if (made_id := await creation.find_made(session)) is not None:
+            return await _shown(settings, await service.get_dataset(session, principal, made_id))
         dataset = await service.create_from_hub(session, principal, settings, body)
+        await creation.remember(session, dataset.id)
     await _make_folder(settings, dataset)
     return await _shown(settings, dataset)
 
@@ -176,10 +191,10 @@ async def preview_dataset(
     database: CurrentDatabase,
     settings: CurrentSettings,
     readers: Readers,
-    page: Annotated[int, Query(ge=1, le=1_000_000_000)] = 1,
-    page_size: Annotated[int, Query(alias="pageSize", ge=1, le=100)] = 20,
-    model_id: Annotated[UUID | None, Query(alias="modelId")] = None,
-    context_length: Annotated[int | None, Query(alias="contextLength", ge=1, le=100_000_000)] = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    offset: Annotated[int, Query(ge=0, le=100_000_000_000)] = 0,
+    model_id: Annotated[UUID | None, Query()] = None,
+    context_length: Annotated[int | None, Query(ge=1, le=100_000_000)] = None,
 ) -> PreviewOut:
     """A page of rows, as they are and as the model will see them, what is trained marked."""
     async with database.read() as session:
@@ -190,8 +205,8 @@ async def preview_dataset(
         found = await reading.read_page(
             settings,
             dataset,
-            page=page,
-            page_size=page_size,
+            offset=offset,
+            limit=limit,
             model=model,
             context_length=context_length,
         )

@@ -1,10 +1,10 @@
 """The JSON of datasets, and of what an inspection found in one."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from gpubloom.datasets import FIELDS, Format, Mapping
 from gpubloom.server.datasets.tables import Source, Status
@@ -200,7 +200,7 @@ class PreviewRowOut(Schema):
 
     number: int
     line: int | None
-    raw: Any
+    raw: JsonValue
     pieces: list[PieceOut]
     tokens: int | None
     trained_tokens: int | None
@@ -213,11 +213,10 @@ class PreviewRowOut(Schema):
 class PreviewOut(Schema):
     """A page of rows; `total` is unknown as long as nobody has counted them."""
 
-    page: int
+    items: list[PreviewRowOut]
     total: int | None
     mapping_reason: str | None
     notes: list[str]
-    rows: list[PreviewRowOut]
 
 
 class RowProblems(Schema):

@@ -48,3 +48,22 @@ async def read_database_time(session: AsyncSession) -> datetime:
     moment: datetime | None = await session.scalar(select(database_time()))
     assert moment is not None
     return moment
+
+
+class seconds_between(FunctionElement[float]):  # noqa: N801
+    """The seconds from one time to a later one."""
+
+    inherit_cache = True
+    type = Double()
+
+
+@compiles(seconds_between, "postgresql")
+def _seconds_on_postgresql(element: seconds_between, compiler: SQLCompiler, **options: Any) -> str:
+    start, end = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"extract(epoch from ({end}) - ({start}))"
+
+
+@compiles(seconds_between, "sqlite")
+def _seconds_on_sqlite(element: seconds_between, compiler: SQLCompiler, **options: Any) -> str:
+    start, end = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"((julianday({end}) - julianday({start})) * 86400.0)"

@@ -17,7 +17,7 @@ from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 
-router = APIRouter(tags=["training jobs"])
+router = APIRouter(tags=["jobs"])
 
 
 @router.get("/checkpoints")
@@ -25,7 +25,7 @@ async def list_all_checkpoints(
     principal: CurrentPrincipal,
     session: ReadSession,
     search: Search = "",
-    project_id: Annotated[UUID | None, Query(alias="projectId")] = None,
+    project_id: Annotated[UUID | None, Query()] = None,
     best: Annotated[bool, Query(description="Only the best one of each training.")] = False,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,

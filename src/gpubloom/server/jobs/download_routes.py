@@ -83,7 +83,7 @@ def _read_file(found: FoundFile, first: int, last: int) -> Iterator[bytes]:
             yield piece
 
 
-router = APIRouter(prefix="/training-jobs/{job_id}", tags=["training jobs"])
+router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 
 Range = Annotated[str | None, Header(alias="Range")]
 

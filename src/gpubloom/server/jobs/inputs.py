@@ -75,7 +75,7 @@ def _with_path(part: Any, name: str, field: str, path: str | None) -> Any:
         return part
     if part.get(field):
         raise InvalidInput.for_field(
-            f"config.{name}.{field}", f"Leave {name}.{field} out: {name}Id or the path, one of the two."
+            f"config.{name}.{field}", f"Leave {name}.{field} out: {name}_id or the path, one of the two."
         )
     return {**part, field: path}
 
@@ -91,11 +91,11 @@ async def find_inputs(
     """One's own dataset and model, ready to be used; what belongs to somebody else is not found."""
     dataset = dataset_path = model = model_path = None
     if dataset_id is not None:
-        with _as_field("datasetId"):
+        with _as_field("dataset_id"):
             dataset = await get_ready_dataset(session, principal, dataset_id)
         dataset_path = str(dataset_file(settings, dataset))
     if model_id is not None:
-        with _as_field("modelId"):
+        with _as_field("model_id"):
             model = await get_ready_model(session, principal, model_id)
             model_path = str(readable_folder(settings, model))
     return Inputs(dataset, dataset_path, model, model_path)

@@ -225,7 +225,7 @@ async def decide(
         candidates = [m for m in candidates if m.host_memory_bytes >= host_memory * _GIGABYTE * 0.95]
         if not candidates:
             raise CannotRun.for_field(
-                "hostMemory",
+                "host_memory",
                 f"No machine of this server has {host_memory} GB of memory; "
                 f"the largest has {largest / _GIGABYTE:.0f} GB.",
             )
@@ -269,7 +269,7 @@ def _with_gpu(machines: list[Hardware], gpu_type: str) -> list[Hardware]:
         has = (
             f"It has {', '.join(present)}." if present else "It has no GPU; leave GPU type empty for the CPU."
         )
-        raise CannotRun.for_field("gpuType", f"This server has no {gpu_type}. {has}")
+        raise CannotRun.for_field("gpu_type", f"This server has no {gpu_type}. {has}")
     return found
 
 

@@ -13,6 +13,7 @@ from gpubloom.plan.backends import available_backends
 from gpubloom.plan.tasks import FindLearningRateTask
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
 from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession
+from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.inputs import Inputs, find_inputs
 from gpubloom.server.jobs.launch import (
@@ -42,12 +43,12 @@ from gpubloom.server.jobs.schemas import (
     QueuedJob,
     Script,
 )
-from gpubloom.server.jobs.tasks import BackendOut
+from gpubloom.server.jobs.tasks import BackendOut, Backends
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.service import create_project, get_project
 from gpubloom.server.settings import Settings
 
-router = APIRouter(tags=["training jobs"])
+router = APIRouter(tags=["jobs"])
 
 
 @router.get("/machines")
@@ -69,12 +70,15 @@ async def list_machines(session: ReadSession) -> Machines:
 
 
 @router.get("/backends")
-async def list_backends() -> list[BackendOut]:
+async def list_backends() -> Backends:
     """What can train here, and what to do for those that cannot."""
-    return [
-        BackendOut(name=each.name, available=each.available, reason=each.reason, brings=each.brings)
-        for each in await anyio.to_thread.run_sync(available_backends)
-    ]
+    found = await anyio.to_thread.run_sync(available_backends)
+    return Backends(
+        items=[
+            BackendOut(name=each.name, available=each.available, reason=each.reason, brings=each.brings)
+            for each in found
+        ]
+    )
 
 
 @router.post("/plan")
@@ -102,7 +106,7 @@ async def plan_job(
     return PlanAnswer(
         fits=True,
         reason=None,
-        plan=launch.plan.model_dump(mode="json"),
+        plan=launch.plan,
         machine=launch.machine,
         defaults=defaults,
     )
@@ -178,20 +182,21 @@ def _nearest(refusal: InvalidInput) -> Nearest | None:
     if not isinstance(refusal, CannotRun) or refusal.nearest is None:
         return None
     found, launch = refusal.nearest, refusal.nearest.launch
-    return Nearest(changes=found.changes, plan=launch.plan.model_dump(mode="json"), machine=launch.machine)
+    return Nearest(changes=found.changes, plan=launch.plan, machine=launch.machine)
 
 
-@router.post("/training-jobs", status_code=201)
+@router.post("/jobs", status_code=201)
 async def create_job(
     body: NewJob,
     principal: CurrentPrincipal,
     database: CurrentDatabase,
     settings: CurrentSettings,
     offer_service: CurrentOfferService,
+    creation: CurrentCreation,
 ) -> QueuedJob:
     """Queue a job for a project, or for a new project that is created in the same transaction."""
     if (body.project_id is None) == (body.project is None):
-        raise InvalidInput.for_field("projectId", "Name a project, or describe a new one: one of the two.")
+        raise InvalidInput.for_field("project_id", "Name a project, or describe a new one: one of the two.")
     if body.finder is not None and body.kind != "find_learning_rate":
         raise InvalidInput.for_field("finder", "Only kind find_learning_rate has a finder.")
     data_path = (
@@ -204,6 +209,9 @@ async def create_job(
     launch = await _decide(body, principal, database, settings, name=name, data_path=data_path, offer=offer)
     finder = _finder(body.finder or Finder(), launch) if body.kind == "find_learning_rate" else None
     async with database.write() as session:
+        if (made_id := await creation.find_made(session)) is not None:
+            earlier = await service.get_job(session, principal, made_id)
+            return QueuedJob(**dict(await job_out(session, settings, *earlier)), ignored=body.ignored)
         if body.project is not None:
             project = await create_project(session, principal, body.project, settings)
         else:
@@ -226,6 +234,7 @@ async def create_job(
             max_hours=body.max_hours,
             requested_config=TrainConfig.own_names(body.config),
         )
+        await creation.remember(session, job.id)
         made = await job_out(session, settings, job, project)
         return QueuedJob(**dict(made), ignored=body.ignored)
 
@@ -239,7 +248,9 @@ async def _take(
     if body.kind != "train":
         raise InvalidInput.for_field("offer", "A learning rate is found on a machine of this server.")
     if body.gpu_type is not None or body.host_memory is not None:
-        raise InvalidInput.for_field("offer", "The offer says which GPU: leave gpuType and hostMemory empty.")
+        raise InvalidInput.for_field(
+            "offer", "The offer says which GPU: leave gpu_type and host_memory empty."
+        )
     async with database.read() as session:
         return await offer_service.take(session, principal, body.offer)
 

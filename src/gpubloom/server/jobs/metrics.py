@@ -225,13 +225,13 @@ def _curve(
 # The columns of the wide form, and the series they come from.
 _ROW_COLUMNS = {
     "loss": "train/loss",
-    "learningRate": "train/learning_rate",
+    "learning_rate": "train/learning_rate",
     "throughput": "train/tokens_per_second",
 }
 _ROW_SYSTEM = {
-    "gpuUtilization": "system/gpu/0/utilization",
-    "cpuUtilization": "system/cpu/utilization",
-    "memoryUsage": "system/ram/used",
+    "gpu_utilization": "system/gpu/0/utilization",
+    "cpu_utilization": "system/cpu/utilization",
+    "memory_usage": "system/ram/used",
 }
 _MEGABYTE = 1_000_000
 
@@ -277,7 +277,7 @@ def _row(
     system: dict[str, tuple[list[float], list[float | None]]],
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "trainingJobId": str(job_id),
+        "training_job_id": str(job_id),
         "timestamp": datetime.fromtimestamp(point.time, UTC).isoformat().replace("+00:00", "Z"),
         "step": point.x,
     }
@@ -286,8 +286,8 @@ def _row(
     for column, (times, values_at) in system.items():
         index = bisect_right(times, point.time) - 1
         row[column] = values_at[index] if index >= 0 else None
-    if row["memoryUsage"] is not None:
-        row["memoryUsage"] = round(row["memoryUsage"] / _MEGABYTE)
+    if row["memory_usage"] is not None:
+        row["memory_usage"] = round(row["memory_usage"] / _MEGABYTE)
     return row
 
 

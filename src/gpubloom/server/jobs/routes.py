@@ -1,4 +1,4 @@
-"""The addresses of training jobs: list and read them, and tell one what to do."""
+"""The addresses of jobs: list and read them, and tell one what to do."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +13,11 @@ from gpubloom.plan.tasks import TASK_FILE, TASK_SCRIPT, task_files, task_from
 from gpubloom.scripts.task import script_task
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import ReadSession, WriteSession
-from gpubloom.server.jobs import service
+from gpubloom.server.db.pages import AskedPage
+from gpubloom.server.jobs import listing, service
 from gpubloom.server.jobs.files import read_text, remove_run, remove_transport, run_directory
-from gpubloom.server.jobs.metrics import read_curves, read_rows
+from gpubloom.server.jobs.listing import JobFilter
+from gpubloom.server.jobs.metrics import read_curves
 from gpubloom.server.jobs.present import job_out
 from gpubloom.server.jobs.schemas import (
     CheckpointOut,
@@ -27,76 +29,56 @@ from gpubloom.server.jobs.schemas import (
     Jobs,
     JobTotals,
     LiveSettings,
-    MetricRow,
     Script,
 )
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Action, Kind, Status
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
-from gpubloom.server.schema import Storable
 
-router = APIRouter(tags=["training jobs"])
+router = APIRouter(tags=["jobs"])
 
 _MOST_SHOWN = 1 << 20
 
-Search = Annotated[str, Query(max_length=120), Storable]
 
-
-@router.get("/training-jobs")
+@router.get("/jobs")
 async def list_jobs(
     principal: CurrentPrincipal,
     session: ReadSession,
-    settings: CurrentSettings,
+    page: AskedPage,
     kind: Annotated[
         list[Kind] | None,
-        Query(description="Trainings and scripts unless said; with parentId, every kind of task."),
+        Query(description="Trainings and scripts unless said; with parent_id, every kind of task."),
     ] = None,
-    parent_id: Annotated[
-        UUID | None, Query(alias="parentId", description="Only tasks about this job.")
-    ] = None,
-    project_id: Annotated[UUID | None, Query(alias="projectId")] = None,
+    parent_id: Annotated[UUID | None, Query(description="Only tasks about this job.")] = None,
+    project_id: Annotated[UUID | None, Query()] = None,
     status: Annotated[list[Status] | None, Query()] = None,
-    search: Search = "",
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> Jobs:
     """One's jobs, newest first."""
-    rows, total = await service.list_jobs(
-        session,
-        principal,
+    wanted = JobFilter(
         kinds=kind or (() if parent_id is not None else TOP_LEVEL_KINDS),
         parent_id=parent_id,
         project_id=project_id,
         statuses=status or (),
-        search=search.strip(),
-        limit=limit,
-        offset=offset,
     )
-    return Jobs(items=[await job_out(session, settings, job, project) for job, project in rows], total=total)
+    items, total = await listing.list_jobs(session, principal, wanted, page)
+    return Jobs(items=items, total=total)
 
 
-@router.get("/training-jobs/totals")
+@router.get("/jobs/totals")
 async def read_totals(principal: CurrentPrincipal, session: ReadSession) -> JobTotals:
     """How many trainings there are, and how long they took."""
-    counts, seconds = await service.count_jobs(session, principal)
-    return JobTotals(
-        running=sum(counts.get(status, 0) for status in ("provisioning", "running", "pausing", "cancelling")),
-        queued=counts.get("queued", 0),
-        completed=counts.get("completed", 0),
-        failed=counts.get("failed", 0),
-        training_seconds=seconds,
-    )
+    return await listing.count_jobs(session, principal)
 
 
-@router.get("/training-jobs/{job_id}")
+@router.get("/jobs/{job_id}")
 async def read_job(
     job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> JobOut:
-    """One training job."""
+    """One job."""
     job, project = await service.get_job(session, principal, job_id)
     return await job_out(session, settings, job, project)
 
 
-@router.get("/training-jobs/{job_id}/metrics")
+@router.get("/jobs/{job_id}/metrics")
 async def read_metrics(
     job_id: UUID,
     principal: CurrentPrincipal,
@@ -105,20 +87,15 @@ async def read_metrics(
     first: Annotated[int | None, Query(alias="from", ge=0, le=2**53, description="First step.")] = None,
     last: Annotated[int | None, Query(alias="to", ge=0, le=2**53, description="Last step.")] = None,
     points: Annotated[int, Query(ge=10, le=5_000, description="Most points of one curve.")] = 1_000,
-    shape: Annotated[str, Query(pattern="^(columns|rows)$")] = "columns",
-) -> Curves | list[MetricRow]:
-    """A job's curves in columns, thinned with minimum and maximum kept; or the newest steps as wide rows."""
+) -> Curves:
+    """A job's curves, thinned with minimum and maximum kept."""
     job, _ = await service.get_job(session, principal, job_id)
-    if shape == "rows":
-        facts = job.summary.get("facts") or {}
-        rows = await read_rows(session, job.id, limit=points, steps_per_epoch=facts.get("steps_per_epoch"))
-        return [MetricRow.model_validate(row) for row in rows]
     names = [name for name in series or [] if name.isprintable()]
     curves = await read_curves(session, job.id, names=names, first=first, last=last, points=points)
     return Curves(position=job.position, series=[CurveOut.model_validate(curve) for curve in curves])
 
 
-@router.get("/training-jobs/{job_id}/checkpoints")
+@router.get("/jobs/{job_id}/checkpoints")
 async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> Checkpoints:
     """A job's checkpoints, newest first."""
     job, _ = await service.get_job(session, principal, job_id)
@@ -129,7 +106,7 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
     )
 
 
-@router.get("/training-jobs/{job_id}/script")
+@router.get("/jobs/{job_id}/script")
 async def read_script(
     job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
 ) -> Script:
@@ -179,7 +156,7 @@ async def _ask(
     return await job_out(session, settings, job, project)
 
 
-@router.post("/training-jobs/{job_id}/pause")
+@router.post("/jobs/{job_id}/pause")
 async def pause(
     job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> JobOut:
@@ -187,7 +164,7 @@ async def pause(
     return await _ask("pause", job_id, principal, session, settings)
 
 
-@router.post("/training-jobs/{job_id}/resume")
+@router.post("/jobs/{job_id}/resume")
 async def resume(
     job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> JobOut:
@@ -195,7 +172,7 @@ async def resume(
     return await _ask("resume", job_id, principal, session, settings)
 
 
-@router.post("/training-jobs/{job_id}/cancel")
+@router.post("/jobs/{job_id}/cancel")
 async def cancel(
     job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> JobOut:
@@ -203,7 +180,7 @@ async def cancel(
     return await _ask("cancel", job_id, principal, session, settings)
 
 
-@router.post("/training-jobs/{job_id}/extend")
+@router.post("/jobs/{job_id}/extend")
 async def extend(
     job_id: UUID,
     body: Extension,
@@ -218,7 +195,7 @@ async def extend(
     return await job_out(session, settings, job, project)
 
 
-@router.post("/training-jobs/{job_id}/save")
+@router.post("/jobs/{job_id}/save")
 async def save(
     job_id: UUID, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
 ) -> JobOut:
@@ -227,7 +204,7 @@ async def save(
     return await job_out(session, settings, job, project)
 
 
-@router.patch("/training-jobs/{job_id}/settings")
+@router.patch("/jobs/{job_id}/settings")
 async def change_settings(
     job_id: UUID,
     body: LiveSettings,
@@ -243,7 +220,7 @@ async def change_settings(
     return await job_out(session, settings, job, project)
 
 
-@router.delete("/training-jobs/{job_id}", status_code=204)
+@router.delete("/jobs/{job_id}", status_code=204)
 async def delete_job(
     job_id: UUID,
     principal: CurrentPrincipal,

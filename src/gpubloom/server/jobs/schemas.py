@@ -1,22 +1,26 @@
-"""The JSON of jobs. `config` is a TrainConfig or a task: snake_case, camelCase accepted."""
+"""The JSON of jobs."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, JsonValue
 
-from gpubloom.offers.prices import PriceKind
-from gpubloom.plan import limits
+from gpubloom.offers.prices import Granularity, PriceKind
+from gpubloom.plan import Plan, TrainConfig, limits
+from gpubloom.plan.tasks import Task, TaskResult
+from gpubloom.scripts.task import ScriptTask
 from gpubloom.server.jobs.states import Kind, Status, Want
-from gpubloom.server.projects.schemas import ProjectIn
-from gpubloom.server.schema import Line, MetricNumber, Schema, Writable
+from gpubloom.server.projects.schemas import CamelProjectIn, ProjectIn
+from gpubloom.server.schema import CAMEL_CASE, Described, Line, MetricNumber, Schema, Writable
 
 
 class PlanRequest(Writable):
     """A config and the machine it is for."""
 
-    config: dict[str, Any] = Field(default_factory=dict, description="A TrainConfig; camelCase is accepted.")
+    config: Annotated[dict[str, Any], Described(TrainConfig)] = Field(
+        default_factory=dict, description="What differs from the defaults; camelCase is accepted."
+    )
     project_id: UUID | None = Field(None, description="Its data path is used when the config names none.")
     dataset_id: UUID | None = Field(None, description="A dataset of one's own, in place of a data path.")
     model_id: UUID | None = Field(None, description="A model of one's own, in place of model.path.")
@@ -52,7 +56,7 @@ class NewJob(PlanRequest):
     """A job for a project that exists, or for one that is created with it."""
 
     READ_ONLY = frozenset(
-        {"id", "userId", "status", "startTime", "endTime", "errorMessage", "createdAt", "updatedAt"}
+        {"id", "user_id", "status", "start_time", "end_time", "error_message", "created_at", "updated_at"}
     )
 
     kind: Literal["train", "find_learning_rate"] = "train"
@@ -68,8 +72,10 @@ class NewJob(PlanRequest):
 class Nearest(Schema):
     """The nearest setting that fits, and what to expect of it."""
 
-    changes: dict[str, Any] = Field(description="Fields of the config by their path, and their new values.")
-    plan: dict[str, Any]
+    changes: dict[str, JsonValue] = Field(
+        description="Fields of the config by their path, and their new values."
+    )
+    plan: Plan
     machine: str
 
 
@@ -78,10 +84,10 @@ class PlanAnswer(Schema):
 
     fits: bool
     reason: str | None
-    plan: dict[str, Any] | None
+    plan: Plan | None
     machine: str | None
     nearest: Nearest | None = None
-    defaults: dict[str, Any] | None = Field(
+    defaults: dict[str, JsonValue] | None = Field(
         None, description="What the job would use for each field that the config leaves out."
     )
 
@@ -107,7 +113,7 @@ class CheckpointOut(Schema):
     step: int
     path: str
     size: int | None
-    metrics: dict[str, Any]
+    metrics: dict[str, JsonValue]
     best: bool
     saved_at: datetime
 
@@ -116,7 +122,7 @@ class Checkpoints(Schema):
     """`facts`: what the run says about itself, such as device, precision and placement."""
 
     items: list[CheckpointOut]
-    facts: dict[str, Any]
+    facts: dict[str, JsonValue]
 
 
 class CheckpointOfJob(CheckpointOut):
@@ -147,8 +153,70 @@ class RunWarning(Schema):
     attempt: int
 
 
+class Span(Schema):
+    """An amount that is not known exactly."""
+
+    low: float
+    likely: float
+    high: float
+
+
+class JobOffer(Schema):
+    """The offer of a rented machine that was taken for a job. Amounts are US dollars."""
+
+    # Offers of earlier versions held more.
+    model_config = ConfigDict(extra="ignore")
+
+    target: str = Field(description="The service that is called.")
+    provider: str
+    title: str
+    gpu: str
+    gpus: int
+    memory_gb: float
+    region: str | None
+    kind: PriceKind
+    hourly: float
+    billing: Granularity
+    start_up_seconds: float
+    estimate: Span | None = Field(None, description="What the whole job would cost.")
+
+
+class JobListItem(Schema):
+    """A job, as lists show it."""
+
+    id: UUID
+    kind: Kind
+    parent_id: UUID | None
+    project_id: UUID
+    project_name: str
+    dataset_name: str | None
+    name: str
+    status: Status
+    provider: str | None = Field(description="Whose rented machine it runs on; None: one of this server.")
+    attempt: int
+    phase: str | None
+    waiting: str | None = Field(description="Why nothing runs yet, where that is known.")
+    step: int | None
+    total_steps: int | None
+    epoch: MetricNumber | None
+    epochs: MetricNumber | None
+    eta_seconds: MetricNumber | None
+    loss: MetricNumber | None
+    rows_used: int | None
+    rows_total: int | None
+    cost_so_far: MetricNumber | None = Field(description="US dollars, of a job on rented machines.")
+    export_form: str | None = Field(description="Of an export: adapter, merged or gguf.")
+    queue_position: int | None
+    error_code: str | None
+    error_message: str | None
+    start_time: datetime | None
+    end_time: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
 class JobOut(Schema):
-    """A job, as lists and the job page show it."""
+    """A job with all that its page shows."""
 
     id: UUID
     kind: Kind
@@ -163,19 +231,22 @@ class JobOut(Schema):
     user_id: UUID
     name: str
     status: Status
-    config: dict[str, Any]
-    requested_config: dict[str, Any] = Field(
+    config: TrainConfig | None = Field(
+        description="Of a training. None: a task or a script, or a config that this version cannot read."
+    )
+    requested_config: Annotated[dict[str, Any], Described(TrainConfig)] = Field(
         description="What was set by whoever started the job; defaults are only in config."
     )
-    plan: dict[str, Any]
+    task: Task | ScriptTask | None = Field(description="What is asked of a task or a script.")
+    plan: Plan | None
     gpu_type: str | None
     host_memory: int | None
     target: str = Field(description='"local", or the service that it runs at.')
-    offer: dict[str, Any] | None = Field(description="The offer that was taken.")
+    offer: JobOffer | None = Field(description="The offer that was taken.")
     budget: float | None
     max_hours: float | None
     want: Want
-    settings: dict[str, Any]
+    settings: LiveSettings
     attempt: int
     max_attempts: int
     summary: dict[str, Any]
@@ -183,7 +254,7 @@ class JobOut(Schema):
     rows_total: int | None = Field(description="Rows of the training data; None: not a file of examples.")
     warnings: list[RunWarning]
     warnings_left_out: int = Field(description="Further ones, which only the output has.")
-    result: dict[str, Any] | None = Field(description="A task's answer, once it is there.")
+    result: TaskResult | None = Field(description="A task's answer, once it is there.")
     position: int
     queue_position: int | None
     has_model: bool
@@ -202,7 +273,49 @@ class QueuedJob(JobOut):
 
 
 class Jobs(Schema):
-    items: list[JobOut]
+    items: list[JobListItem]
+    total: int
+
+
+class CamelNewJob(NewJob):
+    """A job as the product's first description spells it; also one that was once read."""
+
+    model_config = CAMEL_CASE
+    READ_ONLY = frozenset(
+        {"id", "userId", "status", "startTime", "endTime", "errorMessage", "createdAt", "updatedAt"}
+    )
+
+    project: CamelProjectIn | None = None
+
+
+class CamelJob(Schema):
+    """A job as the product's first description spells it."""
+
+    model_config = CAMEL_CASE
+
+    id: UUID
+    project_id: UUID
+    user_id: UUID
+    name: str
+    status: Status
+    config: TrainConfig | None
+    gpu_type: str | None
+    host_memory: int | None
+    start_time: datetime | None
+    end_time: datetime | None
+    error_message: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class CamelQueuedJob(CamelJob):
+    """A job that was just made."""
+
+    ignored: list[str] = Field([], description="Fields of the request that only the server sets.")
+
+
+class CamelJobs(Schema):
+    items: list[CamelJob]
     total: int
 
 
@@ -246,7 +359,9 @@ class Curves(Schema):
 
 
 class MetricRow(Schema):
-    """One step in the wide form."""
+    """One step with its curves in columns, as the product's first description spells it."""
+
+    model_config = CAMEL_CASE
 
     training_job_id: UUID
     timestamp: datetime
@@ -258,6 +373,10 @@ class MetricRow(Schema):
     throughput: float | None
     epoch: int | None
     step: int
+
+
+class MetricRows(Schema):
+    items: list[MetricRow]
 
 
 class LogPage(Schema):

@@ -1,12 +1,11 @@
 """What people do with jobs. Whose they are is part of every query; states move by the one table."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Select, and_, delete, func, or_, select
+from sqlalchemy import Select, delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.plan.tasks import FindLearningRateTask
@@ -18,13 +17,8 @@ from gpubloom.server.jobs.inputs import Inputs
 from gpubloom.server.jobs.launch import Launch
 from gpubloom.server.jobs.machines import is_lost, let_go
 from gpubloom.server.jobs.states import (
-    ACTIVE,
     ENDED,
-    MODEL_TASK_KINDS,
-    TOP_LEVEL_KINDS,
     Action,
-    Kind,
-    Status,
     after,
     check_can_be_asked,
     name_of,
@@ -43,48 +37,11 @@ def visible_to(principal: Principal) -> Select[TrainingJob, Project]:
     )
 
 
-async def list_jobs(
-    session: AsyncSession,
-    principal: Principal,
-    *,
-    kinds: Sequence[Kind],
-    parent_id: UUID | None,
-    project_id: UUID | None,
-    statuses: Sequence[Status],
-    search: str,
-    limit: int,
-    offset: int,
-) -> tuple[list[tuple[TrainingJob, Project]], int]:
-    """A page of a person's jobs, newest first, and how many there are."""
-    statement = visible_to(principal)
-    if kinds:
-        statement = statement.where(TrainingJob.kind.in_(kinds))
-    if parent_id is not None:
-        statement = statement.where(TrainingJob.parent_id == parent_id)
-    if project_id is not None:
-        statement = statement.where(TrainingJob.project_id == project_id)
-    if statuses:
-        statement = statement.where(TrainingJob.status.in_(statuses))
-    if search:
-        statement = statement.where(
-            or_(
-                TrainingJob.name.icontains(search, autoescape=True),
-                Project.name.icontains(search, autoescape=True),
-            )
-        )
-    counted = statement.with_only_columns(TrainingJob.id).subquery()
-    total = await session.scalar(select(func.count()).select_from(counted))
-    rows = await session.execute(
-        statement.order_by(TrainingJob.created_at.desc(), TrainingJob.id).limit(limit).offset(offset)
-    )
-    return [(job, project) for job, project in rows], total or 0
-
-
 async def get_job(session: AsyncSession, principal: Principal, job_id: UUID) -> tuple[TrainingJob, Project]:
     """One job; somebody else's does not exist."""
     row = (await session.execute(visible_to(principal).where(TrainingJob.id == job_id))).one_or_none()
     if row is None:
-        raise NotFound("There is no such training job.")
+        raise NotFound("There is no such job.")
     return row[0], row[1]
 
 
@@ -101,31 +58,8 @@ async def lock_own_job(
         )
     ).one_or_none()
     if row is None:
-        raise NotFound("There is no such training job.")
+        raise NotFound("There is no such job.")
     return row[0], row[1]
-
-
-async def queue_position(session: AsyncSession, job: TrainingJob) -> int | None:
-    """How many jobs of the same kind of device wait before this one, plus one; None when it does not wait."""
-    if job.status != "queued" or job.target != "local":
-        return None
-    if job.gpus > 0:
-        same_device = TrainingJob.gpus > 0
-    else:
-        side_slot = job.kind in MODEL_TASK_KINDS
-        same_device = and_(TrainingJob.gpus == 0, TrainingJob.kind.in_(MODEL_TASK_KINDS) == side_slot)
-    before = await session.scalar(
-        select(func.count())
-        .select_from(TrainingJob)
-        .where(TrainingJob.status == "queued", TrainingJob.target == "local", same_device)
-        .where(
-            or_(
-                TrainingJob.queued_at < job.queued_at,
-                and_(TrainingJob.queued_at == job.queued_at, TrainingJob.id < job.id),
-            )
-        )
-    )
-    return (before or 0) + 1
 
 
 async def create_job(
@@ -202,14 +136,14 @@ def state_of(job: TrainingJob) -> dict[str, Any]:
         "settings": job.settings,
         "attempt": job.attempt,
         "summary": told.summary,
-        "rowsUsed": told.rows_used,
-        "rowsTotal": told.rows_total,
+        "rows_used": told.rows_used,
+        "rows_total": told.rows_total,
         "warnings": told.warnings,
-        "warningsLeftOut": told.warnings_left_out,
-        "errorCode": job.error_code,
-        "errorMessage": job.error_message,
-        "startTime": _iso(job.start_time),
-        "endTime": _iso(job.end_time),
+        "warnings_left_out": told.warnings_left_out,
+        "error_code": job.error_code,
+        "error_message": job.error_message,
+        "start_time": _iso(job.start_time),
+        "end_time": _iso(job.end_time),
     }
 
 
@@ -273,7 +207,7 @@ async def extend(
         config["max_steps"] = None
     if max_steps is not None:
         if max_steps <= (job.summary.get("step") or 0):
-            raise InvalidInput.for_field("maxSteps", f"It already took {job.summary.get('step')} steps.")
+            raise InvalidInput.for_field("max_steps", f"It already took {job.summary.get('step')} steps.")
         config["max_steps"] = max_steps
     if config == job.config:
         raise InvalidInput.for_field("epochs", "It was already trained for that long: ask for more.")
@@ -355,29 +289,6 @@ async def list_checkpoints(session: AsyncSession, job_id: UUID) -> list[Checkpoi
         .order_by(Checkpoint.step.desc(), Checkpoint.saved_at.desc())
     )
     return list(rows)
-
-
-async def count_jobs(session: AsyncSession, principal: Principal) -> tuple[dict[str, int], float]:
-    """How many trainings are in each state, and how long all of them trained together."""
-    counts = await session.execute(
-        select(TrainingJob.status, func.count())
-        .where(TrainingJob.user_id == principal.id, TrainingJob.kind.in_(TOP_LEVEL_KINDS))
-        .group_by(TrainingJob.status)
-    )
-    started = await session.scalars(
-        select(TrainingJob).where(
-            TrainingJob.user_id == principal.id,
-            TrainingJob.kind.in_(TOP_LEVEL_KINDS),
-            TrainingJob.start_time.is_not(None),
-        )
-    )
-    moment = now()
-    seconds = 0.0
-    for job in started:
-        assert job.start_time is not None
-        end = job.end_time or (moment if job.status in ACTIVE else job.updated_at)
-        seconds += max(0.0, (end - job.start_time).total_seconds())
-    return {str(status): count for status, count in counts}, seconds
 
 
 @dataclass(frozen=True)

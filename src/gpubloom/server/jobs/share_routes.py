@@ -11,6 +11,8 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query
 from sqlalchemy import delete, select
 
+from gpubloom.plan import TrainConfig
+from gpubloom.plan.config import DataConfig
 from gpubloom.server.accounts.mail import page_link
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import CurrentDatabase, ReadSession, WriteSession
@@ -23,7 +25,7 @@ from gpubloom.server.problems import Conflict, NotFound
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.security.secrets import fingerprint, new_secret
 
-router = APIRouter(prefix="/training-jobs/{job_id}/shares", tags=["sharing"])
+router = APIRouter(prefix="/jobs/{job_id}/shares", tags=["sharing"])
 public_router = APIRouter(prefix="/shared", tags=["sharing"])
 
 
@@ -98,7 +100,7 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
         summary["facts"] = _without_locations(summary["facts"])
     return out.model_copy(
         update={
-            "config": _without_paths(out.config, out.model_name),
+            "config": None if out.config is None else _without_paths(out.config, out.model_name),
             "requested_config": {},
             "summary": summary,
             "warnings": [],
@@ -111,13 +113,12 @@ async def read_shared_job(shared: SharedJob, session: ReadSession, settings: Cur
     )
 
 
-def _without_paths(config: dict[str, Any], model_name: str | None) -> dict[str, Any]:
+def _without_paths(config: TrainConfig, model_name: str | None) -> TrainConfig:
     """Where data and models lie stays here; the model's name, or that of its folder, says which it is."""
-    shown = {name: value for name, value in config.items() if name != "data"}
-    model = shown.get("model")
-    if isinstance(model, dict) and isinstance(model.get("path"), str):
-        shown["model"] = {**model, "path": model_name or PurePath(model["path"]).name}
-    return shown
+    model = config.model
+    if model.path is not None:
+        model = model.model_copy(update={"path": model_name or PurePath(model.path).name})
+    return config.model_copy(update={"data": DataConfig(), "model": model})
 
 
 def _without_locations(facts: dict[str, Any]) -> dict[str, Any]:

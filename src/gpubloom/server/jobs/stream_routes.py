@@ -17,7 +17,7 @@ from gpubloom.server.jobs.logs import read_output, search_output
 from gpubloom.server.jobs.schemas import LogMatches, LogPage
 from gpubloom.server.schema import Storable
 
-router = APIRouter(tags=["training jobs"])
+router = APIRouter(tags=["jobs"])
 
 
 async def _own_job_id(job_id: UUID, principal: CurrentPrincipal, database: CurrentDatabase) -> UUID:
@@ -30,7 +30,7 @@ async def _own_job_id(job_id: UUID, principal: CurrentPrincipal, database: Curre
 OwnJobId = Annotated[UUID, Depends(_own_job_id)]
 
 
-@router.get("/training-jobs/{job_id}/stream", response_class=EventSourceResponse)
+@router.get("/jobs/{job_id}/stream", response_class=EventSourceResponse)
 async def stream_job(
     request: Request,
     job_id: OwnJobId,
@@ -51,29 +51,29 @@ async def stream_job(
         yield ServerSentEvent(id=str(event.position), event=event.kind, data=event.data)
 
 
-@router.get("/training-jobs/{job_id}/logs")
+@router.get("/jobs/{job_id}/logs")
 async def read_logs(
     job_id: OwnJobId,
     settings: CurrentSettings,
     after: Annotated[int | None, Query(ge=0, le=2**53, description="Byte position to go on from.")] = None,
-    lines: Annotated[int, Query(ge=1, le=2_000)] = 500,
+    limit: Annotated[int, Query(ge=1, le=2_000)] = 500,
 ) -> LogPage:
     """The end of a job's output, or what came after a position."""
     part = await anyio.to_thread.run_sync(
-        lambda: read_output(run_directory(settings, job_id), after=after, most_lines=lines)
+        lambda: read_output(run_directory(settings, job_id), after=after, most_lines=limit)
     )
     return LogPage(lines=part.lines, start=part.start, end=part.end)
 
 
-@router.get("/training-jobs/{job_id}/logs/search")
+@router.get("/jobs/{job_id}/logs/search")
 async def search_logs(
     job_id: OwnJobId,
     settings: CurrentSettings,
     text: Annotated[str, Query(min_length=1, max_length=200), Storable],
-    most: Annotated[int, Query(ge=1, le=2_000)] = 500,
+    limit: Annotated[int, Query(ge=1, le=2_000)] = 500,
 ) -> LogMatches:
     """The newest lines of the output that contain a text."""
     found, more = await anyio.to_thread.run_sync(
-        lambda: search_output(run_directory(settings, job_id), text, most=most)
+        lambda: search_output(run_directory(settings, job_id), text, most=limit)
     )
     return LogMatches(lines=found, more=more)

@@ -18,6 +18,7 @@ from gpubloom.plan.tasks import Task, task_from
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
 from gpubloom.server.db.database import WriteSession
+from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import has_model, run_directory
 from gpubloom.server.jobs.launch import live_machines
@@ -75,6 +76,10 @@ class BackendOut(Schema):
     available: bool
     reason: str | None
     brings: str
+
+
+class Backends(Schema):
+    items: list[BackendOut]
 
 
 @dataclass(frozen=True)
@@ -167,7 +172,7 @@ async def _gpus_for(session: AsyncSession, subject: Subject) -> int:
     return 1 if machines and all(machine.gpus for machine in machines) else 0
 
 
-router = APIRouter(prefix="/training-jobs/{job_id}", tags=["training jobs"])
+router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 
 
 @router.post("/evaluations", status_code=201)
@@ -177,11 +182,15 @@ async def evaluate(
     principal: CurrentPrincipal,
     session: WriteSession,
     settings: CurrentSettings,
+    creation: CurrentCreation,
 ) -> JobOut:
     """Measure a trained model against what it was tuned from; the answer becomes the new job's result."""
+    if (made_id := await creation.find_made(session)) is not None:
+        return await job_out(session, settings, *await service.get_job(session, principal, made_id))
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
     fields = {"kind": "evaluate", **body.model_dump(exclude={"checkpoint_id"})}
     job = await create_task(session, principal, subject, fields)
+    await creation.remember(session, job.id)
     return await job_out(session, settings, job, subject.project)
 
 
@@ -192,8 +201,11 @@ async def export(
     principal: CurrentPrincipal,
     session: WriteSession,
     settings: CurrentSettings,
+    creation: CurrentCreation,
 ) -> JobOut:
     """Write a trained model in the form that others read; its files are downloaded from the new job."""
+    if (made_id := await creation.find_made(session)) is not None:
+        return await job_out(session, settings, *await service.get_job(session, principal, made_id))
     subject = await subject_of(session, principal, settings, job_id, body.checkpoint_id)
     # Only whether there is one: the worker writes it into the task's folder, just before that begins.
     if body.hub is not None and await open_hub_token(session, settings, principal.id) is None:
@@ -203,4 +215,5 @@ async def export(
         )
     fields = {"kind": "export", **body.model_dump(exclude={"checkpoint_id"})}
     job = await create_task(session, principal, subject, fields)
+    await creation.remember(session, job.id)
     return await job_out(session, settings, job, subject.project)

@@ -13,6 +13,7 @@ from gpubloom.scripts.task import ScriptTask
 from gpubloom.scripts.templates import templates
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import CurrentDatabase, ReadSession
+from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.launch import CurrentOfferService, live_machines
 from gpubloom.server.jobs.logs import read_output
@@ -30,6 +31,7 @@ from gpubloom.server.ml_jobs.schemas import (
     StartedMlJob,
     TakenOffer,
     TemplateOut,
+    Templates,
 )
 from gpubloom.server.ml_jobs.service import SandboxChoice
 from gpubloom.server.offers import CurrentPrices
@@ -64,9 +66,9 @@ _BODY = {
 
 
 @router.get("/templates")
-async def list_templates() -> list[TemplateOut]:
+async def list_templates() -> Templates:
     """Folders to start from; each runs as it is."""
-    return [TemplateOut.model_validate(template) for template in templates()]
+    return Templates(items=[TemplateOut.model_validate(template) for template in templates()])
 
 
 @dataclass(frozen=True)
@@ -128,26 +130,34 @@ async def quote(prepared: CheckedJob) -> Quote:
 
 @router.post("", status_code=201, openapi_extra={"requestBody": _BODY})
 async def submit(
-    prepared: CheckedJob, principal: CurrentPrincipal, database: CurrentDatabase, settings: CurrentSettings
+    prepared: CheckedJob,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    creation: CurrentCreation,
 ) -> StartedMlJob:
     """Queue somebody's own script: where they say, or where it is best, with what that will cost."""
     async with database.write() as session:
-        job = await service.create(
-            session,
-            principal,
-            settings,
-            prepared.body,
-            prepared.folder,
-            prepared.task,
-            prepared.placement,
-            prepared.sandbox_choice,
-            prepared.found,
-        )
+        job_id = await creation.find_made(session)
+        if job_id is None:
+            job = await service.create(
+                session,
+                principal,
+                settings,
+                prepared.body,
+                prepared.folder,
+                prepared.task,
+                prepared.placement,
+                prepared.sandbox_choice,
+                prepared.found,
+            )
+            job_id = job.id
+            await creation.remember(session, job_id)
         return StartedMlJob(
-            job_id=job.id,
+            job_id=job_id,
             provider=prepared.placement.provider,
             estimated_cost=SpanOut.model_validate(prepared.placement.cost),
-            status_url=f"/api/ml-jobs/{job.id}/status",
+            status_url=f"/api/ml-jobs/{job_id}/status",
             reasons=prepared.reasons,
             ignored=prepared.body.ignored,
         )
@@ -186,11 +196,11 @@ def _status(job: TrainingJob, lines: list[str]) -> MlJobStatus:
         status=job.status,
         progress=Progress(
             step=summary.get("step"),
-            total_steps=summary.get("totalSteps"),
+            total_steps=summary.get("total_steps"),
             epoch=summary.get("epoch"),
             total_epochs=summary.get("epochs"),
             loss=loss,
-            eta_seconds=summary.get("etaSeconds"),
+            eta_seconds=summary.get("eta_seconds"),
         ),
         logs=lines,
         cost_so_far=float(cost.get("so_far") or 0.0),

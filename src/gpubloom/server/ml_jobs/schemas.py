@@ -1,15 +1,15 @@
-"""The JSON of script jobs, in snake_case. Amounts are US dollars."""
+"""The JSON of script jobs. Amounts are US dollars."""
 
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from gpubloom.offers import Constraints
 from gpubloom.offers.offer import Priority
 from gpubloom.offers.prices import PriceKind
 from gpubloom.server.jobs.states import Status
-from gpubloom.server.schema import Flag, Line, MetricNumber, Number, Storable, Whole
+from gpubloom.server.schema import Flag, Line, MetricNumber, Number, Schema, Storable, Whole
 
 MOST_FILES = 2_000
 # The largest request, by address.
@@ -21,13 +21,7 @@ _Dollars = Annotated[Number, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 _Hours = Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False)]
 
 
-class SnakeSchema(BaseModel):
-    """Unknown fields are refused, as everywhere."""
-
-    model_config = ConfigDict(extra="forbid", from_attributes=True)
-
-
-class FileIn(SnakeSchema):
+class FileIn(Schema):
     """A file of the job's folder, as text or as base64: one of the two."""
 
     path: _Path
@@ -35,7 +29,7 @@ class FileIn(SnakeSchema):
     base64: str | None = None
 
 
-class TakenOffer(SnakeSchema):
+class TakenOffer(Schema):
     """Which of the offers somebody takes."""
 
     provider: _Name
@@ -45,7 +39,7 @@ class TakenOffer(SnakeSchema):
     region: _Name | None = None
 
 
-class Preferences(SnakeSchema):
+class Preferences(Schema):
     """What must hold of an offer, and what is weighed."""
 
     gpus: list[_Name] = Field([], max_length=100, description="Kinds of GPU; empty: any.")
@@ -54,7 +48,7 @@ class Preferences(SnakeSchema):
     max_hourly: _Dollars | None = None
     max_hours: _Hours | None = None
     spot: Flag = True
-    credits: Annotated[dict[_Name, _Dollars], Field(max_length=100)] = {}
+    credits: Annotated[dict[_Name, _Dollars], Field(max_length=100)] = Field({})
     priority: Priority = "balanced"
 
     def constraints(self, provider: str | None, engines: frozenset[str]) -> Constraints:
@@ -72,7 +66,7 @@ class Preferences(SnakeSchema):
         )
 
 
-class Overrides(SnakeSchema):
+class Overrides(Schema):
     """What a person knows better than what was read from the script."""
 
     gpu_memory_gb: Annotated[Number, Field(ge=0, le=100_000, allow_inf_nan=False)] | None = Field(
@@ -94,7 +88,7 @@ class Overrides(SnakeSchema):
         return [] if self.framework is None else ["requirements.framework"]
 
 
-class NewMlJob(SnakeSchema):
+class NewMlJob(Schema):
     """A script, or a folder with one in it, and where it should run."""
 
     code: Annotated[str, Field(max_length=1_000_000), Storable] | None = Field(
@@ -139,13 +133,13 @@ class NewMlJob(SnakeSchema):
         return [] if self.requirements is None else self.requirements.ignored
 
 
-class SpanOut(SnakeSchema):
+class SpanOut(Schema):
     low: float
     likely: float
     high: float
 
 
-class StartedMlJob(SnakeSchema):
+class StartedMlJob(Schema):
     """`reasons`: why it runs there, and what is good to know."""
 
     job_id: UUID
@@ -156,7 +150,7 @@ class StartedMlJob(SnakeSchema):
     ignored: list[str] = Field([], description="Fields of the request that change nothing here.")
 
 
-class Quote(SnakeSchema):
+class Quote(Schema):
     """Where a job would run; `offer` is what to send to get just that, null for this server's machine."""
 
     provider: str
@@ -166,7 +160,7 @@ class Quote(SnakeSchema):
     ignored: list[str] = Field([], description="Fields of the request that change nothing here.")
 
 
-class Progress(SnakeSchema):
+class Progress(Schema):
     step: int | None
     total_steps: int | None
     epoch: float | None
@@ -175,7 +169,7 @@ class Progress(SnakeSchema):
     eta_seconds: float | None
 
 
-class MlJobStatus(SnakeSchema):
+class MlJobStatus(Schema):
     """`logs`: the newest lines. `estimated_total`: likely cost of the whole job, where that is known."""
 
     id: UUID
@@ -188,12 +182,12 @@ class MlJobStatus(SnakeSchema):
     error: str | None
 
 
-class TemplateFileOut(SnakeSchema):
+class TemplateFileOut(Schema):
     path: str
     text: str
 
 
-class TemplateOut(SnakeSchema):
+class TemplateOut(Schema):
     """A folder that runs as it is; `provider`: where its values are meant for."""
 
     name: str
@@ -204,3 +198,7 @@ class TemplateOut(SnakeSchema):
     arguments: list[str]
     datasets: list[str]
     gpu: str | None
+
+
+class Templates(Schema):
+    items: list[TemplateOut]

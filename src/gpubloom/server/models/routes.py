@@ -12,6 +12,7 @@ from gpubloom.hub.catalogue import USUAL_SETTING, catalogue
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession, WriteSession
 from gpubloom.server.db.pages import AskedPage
+from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.models import service
 from gpubloom.server.models.checks import CheckFailed, check_folder
 from gpubloom.server.models.files import (
@@ -77,6 +78,7 @@ async def add_model(
     database: CurrentDatabase,
     settings: CurrentSettings,
     readers: Readers,
+    creation: CurrentCreation,
 ) -> ModelOut:
     """Add a model: fetched from a hub, in a folder of this machine, or uploaded file by file."""
     check = None
@@ -89,7 +91,10 @@ async def add_model(
         async with readers:
             check = await _checked(folder)
     async with database.write() as session:
+        if (made_id := await creation.find_made(session)) is not None:
+            return await _shown(settings, await service.get_model(session, principal, made_id))
         model = await service.create_model(session, principal, settings, body, check=check)
+        await creation.remember(session, model.id)
     if body.source == "upload":
         folder = own_folder(settings, model.id)
         await anyio.to_thread.run_sync(lambda: folder.mkdir(parents=True, exist_ok=True, mode=0o700))

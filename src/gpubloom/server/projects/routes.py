@@ -7,8 +7,9 @@ from fastapi import APIRouter
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import ReadSession, WriteSession
 from gpubloom.server.db.pages import AskedPage
+from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.projects import service
-from gpubloom.server.projects.schemas import ProjectIn, ProjectOut, Projects
+from gpubloom.server.projects.schemas import CamelProjectIn, ProjectChange, ProjectOut, Projects
 
 router = APIRouter(prefix="/projects", tags=["projects"])
 
@@ -26,10 +27,18 @@ async def list_projects(
 
 @router.post("", status_code=201)
 async def create_project(
-    body: ProjectIn, principal: CurrentPrincipal, session: WriteSession, settings: CurrentSettings
+    body: CamelProjectIn,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+    creation: CurrentCreation,
 ) -> ProjectOut:
     """Create a project."""
-    return ProjectOut.model_validate(await service.create_project(session, principal, body, settings))
+    if (made_id := await creation.find_made(session)) is not None:
+        return ProjectOut.model_validate(await service.get_project(session, principal, made_id))
+    project = await service.create_project(session, principal, body, settings)
+    await creation.remember(session, project.id)
+    return ProjectOut.model_validate(project)
 
 
 @router.get("/{project_id}")
@@ -41,13 +50,26 @@ async def read_project(project_id: UUID, principal: CurrentPrincipal, session: R
 @router.put("/{project_id}")
 async def replace_project(
     project_id: UUID,
-    body: ProjectIn,
+    body: CamelProjectIn,
     principal: CurrentPrincipal,
     session: WriteSession,
     settings: CurrentSettings,
 ) -> ProjectOut:
     """Change a project: all its fields are replaced."""
-    project = await service.replace_project(session, principal, project_id, body, settings)
+    project = await service.change_project(session, principal, project_id, body, settings)
+    return ProjectOut.model_validate(project)
+
+
+@router.patch("/{project_id}")
+async def change_project(
+    project_id: UUID,
+    body: ProjectChange,
+    principal: CurrentPrincipal,
+    session: WriteSession,
+    settings: CurrentSettings,
+) -> ProjectOut:
+    """Change some fields of a project."""
+    project = await service.change_project(session, principal, project_id, body, settings)
     return ProjectOut.model_validate(project)
 
 

@@ -1,4 +1,4 @@
-"""The JSON of projects. The web app's form checks the same rules; a test keeps the two alike."""
+"""The JSON of projects. Their address speaks camelCase, as the product's first description does."""
 
 from datetime import datetime
 from typing import Annotated
@@ -7,21 +7,24 @@ from uuid import UUID
 from pydantic import Field, field_validator
 
 from gpubloom.server.projects.tables import Architecture
-from gpubloom.server.schema import Line, Number, Schema, Text
+from gpubloom.server.schema import CAMEL_CASE, Line, Number, Schema, Text
 
 LARGEST_MODEL = 10_000
+
+
+Name = Annotated[Line, Field(min_length=1, max_length=120)]
+Billions = Annotated[
+    Number, Field(gt=0, le=LARGEST_MODEL, allow_inf_nan=False, description="Billions of parameters.")
+]
 
 
 class ProjectIn(Schema):
     """What a person says about a project."""
 
-    name: Annotated[Line, Field(min_length=1, max_length=120)]
+    name: Name
     description: Annotated[Text, Field(max_length=2000)] | None = None
     model_architecture: Architecture
-    model_size: Annotated[
-        Number,
-        Field(gt=0, le=LARGEST_MODEL, allow_inf_nan=False, description="Billions of parameters."),
-    ]
+    model_size: Billions
     training_data_path: Annotated[Line, Field(max_length=1024)] | None = None
 
     @field_validator("description", "training_data_path", mode="after")
@@ -30,7 +33,24 @@ class ProjectIn(Schema):
         return text or None
 
 
+class CamelProjectIn(ProjectIn):
+    """What a person says about a project."""
+
+    model_config = CAMEL_CASE
+
+
+class ProjectChange(CamelProjectIn):
+    """What should be different about a project; what is left out stays as it is."""
+
+    # Never used: only fields that were sent are changed. None of them can be null.
+    name: Name = ""
+    model_architecture: Architecture = "transformer"
+    model_size: Billions = 1.0
+
+
 class ProjectOut(Schema):
+    model_config = CAMEL_CASE
+
     id: UUID
     user_id: UUID
     name: str

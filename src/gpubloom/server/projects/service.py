@@ -11,7 +11,7 @@ from gpubloom.server.audit import record
 from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.data_paths import DataPathRefused, check_data_path
-from gpubloom.server.projects.schemas import ProjectIn
+from gpubloom.server.projects.schemas import ProjectChange, ProjectIn
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
 
@@ -40,7 +40,7 @@ async def get_project(session: AsyncSession, principal: Principal, project_id: U
 
 
 def _fields(body: ProjectIn, settings: Settings) -> dict[str, object]:
-    fields = body.model_dump()
+    fields = body.model_dump(exclude_unset=isinstance(body, ProjectChange))
     if body.training_data_path is not None:
         try:
             fields["training_data_path"] = check_data_path(body.training_data_path, settings)
@@ -71,10 +71,10 @@ async def create_project(
     return project
 
 
-async def replace_project(
+async def change_project(
     session: AsyncSession, principal: Principal, project_id: UUID, body: ProjectIn, settings: Settings
 ) -> Project:
-    """Change what a project says."""
+    """Change what a project says: all of it, or with a ProjectChange what was sent."""
     # Looks at files, so it comes before the first statement, which begins the transaction.
     fields = _fields(body, settings)
     project = await get_project(session, principal, project_id)
@@ -86,12 +86,12 @@ async def replace_project(
 
 
 async def delete_project(session: AsyncSession, principal: Principal, project_id: UUID) -> None:
-    """Remove a project that has no training jobs."""
+    """Remove a project that has no jobs."""
     project = await get_project(session, principal, project_id)
     try:
         await session.execute(delete(Project).where(Project.id == project.id))
     except IntegrityError as error:
         raise Conflict(
-            "This project has training jobs. Delete them first, then the project.", code="project_in_use"
+            "This project has jobs. Delete them first, then the project.", code="project_in_use"
         ) from error
     _record(session, principal, "project.deleted", project)

@@ -18,7 +18,7 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.problems import Conflict
 from gpubloom.server.schema import Schema
 
-router = APIRouter(prefix="/training-jobs/{job_id}", tags=["training jobs"])
+router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 
 
 class Move(Schema):

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 
 from gpubloom.server.accounts.principal import CurrentPrincipal
 from gpubloom.server.db.database import ReadSession, WriteSession
+from gpubloom.server.db.pages import AskedPage
 from gpubloom.server.rentals import service
 from gpubloom.server.rentals.schemas import BudgetIn, BudgetOut, Budgets, Rentals, SpendingOut
 
@@ -17,12 +18,14 @@ router = APIRouter(tags=["rentals"])
 async def list_rentals(
     principal: CurrentPrincipal,
     session: ReadSession,
+    page: AskedPage,
     running: Annotated[
         bool | None, Query(description="Only those that are billed now, or only others.")
     ] = None,
 ) -> Rentals:
     """The machines that were rented for your jobs, newest first."""
-    return Rentals(items=await service.list_rentals(session, principal, running=running))
+    items, total = await service.list_rentals(session, principal, page, running=running)
+    return Rentals(items=items, total=total)
 
 
 @router.get("/spending")

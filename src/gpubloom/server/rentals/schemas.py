@@ -21,7 +21,7 @@ class CapabilityOut(Schema):
 
 
 class CapabilitiesOut(Schema):
-    """What differs between services. `longestSeconds`: how long one machine may live."""
+    """What differs between services. `longest_seconds`: how long one machine may live."""
 
     runs_unattended: CapabilityOut
     live_prices: CapabilityOut
@@ -98,6 +98,7 @@ class RentalOut(Schema):
 
 class Rentals(Schema):
     items: list[RentalOut]
+    total: int
 
 
 class ProviderSpending(Schema):

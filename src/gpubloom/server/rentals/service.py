@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
+from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.jobs.service import lock_own_job
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.problems import InvalidInput, NotFound
@@ -30,15 +31,16 @@ def visible_to(principal: Principal) -> Select[Rental]:
 
 
 async def list_rentals(
-    session: AsyncSession, principal: Principal, *, running: bool | None
-) -> list[RentalOut]:
-    """The newest first."""
+    session: AsyncSession, principal: Principal, page: Page, *, running: bool | None
+) -> tuple[list[RentalOut], int]:
+    """A page of them, newest first, and how many there are."""
     statement = visible_to(principal)
     if running is not None:
         is_billed = Rental.state.in_(BILLED)
         statement = statement.where(is_billed if running else ~is_billed)
-    rows = await session.scalars(statement.order_by(Rental.created_at.desc()).limit(_MOST_SHOWN))
-    return [_rental_out(row) for row in rows]
+    statement = statement.order_by(Rental.created_at.desc())
+    rows, total = await read_page(session, statement, page, searched=(Rental.job_name,))
+    return [_rental_out(row) for row in rows], total
 
 
 def _rental_out(row: Rental) -> RentalOut:

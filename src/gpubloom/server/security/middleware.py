@@ -157,13 +157,17 @@ def _host_name(host: str) -> str:
 
 
 class SecurityHeaders:
-    """ASGI middleware; answers of the API are never cached unless they say so themselves."""
+    """ASGI middleware; answers of the API are never cached unless they say so themselves.
 
-    def __init__(self, app: ASGIApp, *, secure: bool) -> None:
+    They name the build of the web app that is served, so that a page of an earlier one can ask to be reloaded.
+    """
+
+    def __init__(self, app: ASGIApp, *, secure: bool, app_build: str | None = None) -> None:
         self.app = app
         self.headers = dict(_HEADERS)
         if secure:
             self.headers["Strict-Transport-Security"] = "max-age=31536000"
+        self.app_build = app_build
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -177,6 +181,8 @@ class SecurityHeaders:
                     headers.setdefault(name, value)
                 if scope["path"].startswith("/api/"):
                     headers.setdefault("Cache-Control", "no-store")
+                    if self.app_build is not None:
+                        headers["X-App-Build"] = self.app_build
             await send(message)
 
         await self.app(scope, receive, with_headers)

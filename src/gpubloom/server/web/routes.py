@@ -1,5 +1,6 @@
 """The web app's files. Anything that is no file and no API address is a page of the app."""
 
+import re
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
@@ -13,9 +14,20 @@ STATIC = Path(__file__).parent / "static"
 # Built files carry a hash in their names; they never change under one name.
 _FOREVER = "public, max-age=31536000, immutable"
 
+_SCRIPT = re.compile(r'<script type="module"[^>]* src="/assets/([^"/]+)"')
+
 _NOT_BUILT = """<!doctype html><html lang="en"><title>GPU Bloom</title>
 <p>The web app is not built. Run <code>make ui</code> in the checkout, then reload.
 The API is at <code>/api</code>.</p></html>"""
+
+
+def app_build(static: Path = STATIC) -> str | None:
+    """Which build of the web app is served: the hashed name of its first script; None while there is none."""
+    try:
+        found = _SCRIPT.search((static / "index.html").read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    return None if found is None else found[1]
 
 
 class _Assets(StaticFiles):

@@ -81,6 +81,6 @@ describe("moving to another machine", () => {
     await userEvent.type(budget, "25");
     await userEvent.click(screen.getByRole("button", { name: "Go on there" }));
     await waitFor(() => expect(onClose).toHaveBeenCalled());
-    expect(sent.find(({ method }) => method === "POST")).toEqual({ method: "POST", path: "/api/training-jobs/j/move", body: { offer: null, budget: 25, maxHours: null } });
+    expect(sent.find(({ method }) => method === "POST")).toEqual({ method: "POST", path: "/api/jobs/j/move", body: { offer: null, budget: 25, maxHours: null } });
   });
 });

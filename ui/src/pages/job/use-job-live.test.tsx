@@ -51,7 +51,7 @@ async function follow() {
 
 it("follows the stream from exactly where the loaded curves end", async () => {
   const page = await follow();
-  expect(newest().url).toBe("/api/training-jobs/j/stream?after=7");
+  expect(newest().url).toBe("/api/jobs/j/stream?after=7");
   expect(page.current.connection).toBe("live");
   newest().say("update", 8, { series: [loss([2], [4])] });
   newest().say("update", 8, { series: [loss([2], [4])] });

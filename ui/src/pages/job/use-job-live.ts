@@ -78,7 +78,7 @@ class Follower {
 
   #open() {
     this.#close();
-    const stream = new EventSource(`/api/training-jobs/${this.id}/stream?after=${this.store.position}`);
+    const stream = new EventSource(`/api/jobs/${this.id}/stream?after=${this.store.position}`);
     this.#stream = stream;
     stream.addEventListener("open", () => {
       this.tell("live");

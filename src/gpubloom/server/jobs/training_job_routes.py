@@ -1,0 +1,98 @@
+"""Trainings at the addresses and in the camelCase of the product's first description.
+
+They do what `/jobs` does, with the same code. Everything else that was once below `/training-jobs` is gone:
+only pages of an earlier version of the web app ask for it.
+"""
+
+from typing import Annotated, Any, NoReturn
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from fastapi.sse import EventSourceResponse
+from sqlalchemy import Select
+
+from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
+from gpubloom.server.db.database import CurrentDatabase, ReadSession
+from gpubloom.server.db.pages import AskedPage, read_page
+from gpubloom.server.idempotency import CurrentCreation
+from gpubloom.server.jobs import launch_routes, service
+from gpubloom.server.jobs.launch import CurrentOfferService
+from gpubloom.server.jobs.metrics import read_rows
+from gpubloom.server.jobs.present import training_of
+from gpubloom.server.jobs.schemas import (
+    CamelJob,
+    CamelJobs,
+    CamelNewJob,
+    CamelQueuedJob,
+    MetricRow,
+    MetricRows,
+)
+from gpubloom.server.jobs.stream_routes import stream_job
+from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.problems import Gone
+
+router = APIRouter(prefix="/training-jobs", tags=["training jobs"])
+
+
+@router.get("")
+async def list_training_jobs(
+    principal: CurrentPrincipal,
+    session: ReadSession,
+    page: AskedPage,
+    project_id: Annotated[UUID | None, Query(alias="projectId")] = None,
+) -> CamelJobs:
+    """One's trainings, newest first."""
+    own: Select[TrainingJob] = service.visible_to(principal).with_only_columns(TrainingJob)
+    own = own.where(TrainingJob.kind == "train").order_by(TrainingJob.created_at.desc(), TrainingJob.id)
+    if project_id is not None:
+        own = own.where(TrainingJob.project_id == project_id)
+    rows, total = await read_page(session, own, page, searched=(TrainingJob.name,))
+    return CamelJobs(items=[training_of(row) for row in rows], total=total)
+
+
+@router.post("", status_code=201)
+async def create_training_job(
+    body: CamelNewJob,
+    principal: CurrentPrincipal,
+    database: CurrentDatabase,
+    settings: CurrentSettings,
+    offer_service: CurrentOfferService,
+    creation: CurrentCreation,
+) -> CamelQueuedJob:
+    """Queue a training for a project, or for a new project that is created in the same transaction."""
+    made = await launch_routes.create_job(body, principal, database, settings, offer_service, creation)
+    return CamelQueuedJob(
+        **made.model_dump(include=set(CamelJob.model_fields) - {"config"}),
+        config=made.config,
+        ignored=made.ignored,
+    )
+
+
+@router.get("/{job_id}")
+async def read_training_job(job_id: UUID, principal: CurrentPrincipal, session: ReadSession) -> CamelJob:
+    """One training."""
+    job, _ = await service.get_job(session, principal, job_id)
+    return training_of(job)
+
+
+@router.get("/{job_id}/metrics")
+async def read_metric_rows(
+    job_id: UUID,
+    principal: CurrentPrincipal,
+    session: ReadSession,
+    limit: Annotated[int, Query(ge=1, le=5_000)] = 1_000,
+) -> MetricRows:
+    """The newest steps of a training, a row each."""
+    job, _ = await service.get_job(session, principal, job_id)
+    facts: dict[str, Any] = job.summary.get("facts") or {}
+    rows = await read_rows(session, job.id, limit=limit, steps_per_epoch=facts.get("steps_per_epoch"))
+    return MetricRows(items=[MetricRow.model_validate(row) for row in rows])
+
+
+router.add_api_route("/{job_id}/stream", stream_job, methods=["GET"], response_class=EventSourceResponse)
+
+
+@router.api_route("/{path:path}", methods=["GET", "POST", "PATCH", "PUT", "DELETE"], include_in_schema=False)
+async def moved(path: str) -> NoReturn:
+    """What pages of an earlier version ask for."""
+    raise Gone("GPU Bloom was updated. Reload the page.", code="reload_page")
