@@ -159,7 +159,7 @@ def _host_name(host: str) -> str:
 class SecurityHeaders:
     """ASGI middleware; answers of the API are never cached unless they say so themselves.
 
-    They name the build of the web app that is served, so that a page of an earlier one can ask to be reloaded.
+    They name the build of the web app that is served: a page of an earlier one then asks to be reloaded.
     """
 
     def __init__(self, app: ASGIApp, *, secure: bool, app_build: str | None = None) -> None:
