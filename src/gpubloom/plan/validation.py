@@ -43,6 +43,19 @@ class Part(BaseModel):
         return renamed
 
 
+    @classmethod
+    def camel_names(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields with their names in camelCase, at every depth; what is not known stays as it is."""
+        renamed: dict[str, Any] = {}
+        for name, value in fields.items():
+            known = cls.model_fields.get(name)
+            part = None if known is None else known.annotation
+            if isinstance(value, Mapping) and isinstance(part, type) and issubclass(part, Part):
+                value = part.camel_names(value)
+            renamed[name if known is None else to_camel(name)] = value
+        return renamed
+
+
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """All problems of a config in one sentence, field by field."""
     return (

@@ -78,7 +78,7 @@ def training_of(job: TrainingJob) -> CamelJob:
         user_id=job.user_id,
         name=job.name,
         status=job.status,
-        config=_config(job),
+        config=TrainConfig.camel_names(_requested_config(job, _config(job))),
         gpu_type=job.gpu_type,
         host_memory=job.host_memory,
         start_time=job.start_time,

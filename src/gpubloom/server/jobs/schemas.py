@@ -298,7 +298,7 @@ class CamelJob(Schema):
     user_id: UUID
     name: str
     status: Status
-    config: TrainConfig | None
+    config: dict[str, JsonValue] = Field(description="What was set by whoever started the job.")
     gpu_type: str | None
     host_memory: int | None
     start_time: datetime | None

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query
 from fastapi.sse import EventSourceResponse
 from sqlalchemy import Select
 
+from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import CurrentDatabase, ReadSession
 from gpubloom.server.db.pages import AskedPage, read_page
@@ -63,7 +64,7 @@ async def create_training_job(
     made = await launch_routes.create_job(body, principal, database, settings, offer_service, creation)
     return CamelQueuedJob(
         **made.model_dump(include=set(CamelJob.model_fields) - {"config"}),
-        config=made.config,
+        config=TrainConfig.camel_names(made.requested_config),
         ignored=made.ignored,
     )
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field, field_validator
 
 from gpubloom.server.projects.tables import Architecture
-from gpubloom.server.schema import CAMEL_CASE, Line, Number, Schema, Text
+from gpubloom.server.schema import CAMEL_CASE, Line, Number, Schema, Text, Writable
 
 LARGEST_MODEL = 10_000
 
@@ -18,7 +18,7 @@ Billions = Annotated[
 ]
 
 
-class ProjectIn(Schema):
+class ProjectIn(Writable):
     """What a person says about a project."""
 
     name: Name
@@ -34,9 +34,10 @@ class ProjectIn(Schema):
 
 
 class CamelProjectIn(ProjectIn):
-    """What a person says about a project."""
+    """What a person says about a project; also one that was once read."""
 
     model_config = CAMEL_CASE
+    READ_ONLY = frozenset({"id", "userId", "createdAt", "updatedAt"})
 
 
 class ProjectChange(CamelProjectIn):
