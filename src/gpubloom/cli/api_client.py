@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
+from uuid import uuid4
 
 import httpx2
 
@@ -27,17 +28,24 @@ def call(
     query: dict[str, str | int] | None = None,
     credentials: Credentials | None = None,
 ) -> Any:
-    """The decoded JSON of one API call, None for an empty reply."""
+    """The decoded JSON of one API call, None for an empty reply.
+
+    A request whose answer was lost is sent once more; its key keeps it from creating a second thing.
+    """
     credentials = credentials or load_credentials()
-    try:
-        response = httpx2.request(
-            method,
-            f"{credentials.server}/api{path}",
-            json=body,
-            params=query,
-            headers=_headers(credentials),
-            timeout=TIMEOUT_SECONDS,
+    headers = {**_headers(credentials), "Idempotency-Key": uuid4().hex}
+
+    def send() -> httpx2.Response:
+        address = f"{credentials.server}/api{path}"
+        return httpx2.request(
+            method, address, json=body, params=query, headers=headers, timeout=TIMEOUT_SECONDS
         )
+
+    try:
+        try:
+            response = send()
+        except (httpx2.ReadError, httpx2.RemoteProtocolError):
+            response = send()
     except _UNREACHABLE as error:
         _fail_unreachable(credentials, error)
     _refuse_errors(response)

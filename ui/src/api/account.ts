@@ -71,8 +71,7 @@ const AUDIT_PAGE = 50;
 
 export const auditQuery = infiniteQueryOptions({
   queryKey: ["audit"],
-  queryFn: ({ pageParam }) =>
-    answerOf(api.GET("/api/audit-events", { params: { query: { limit: AUDIT_PAGE, before: pageParam } } })),
-  initialPageParam: undefined as string | undefined,
-  getNextPageParam: (page) => page.nextBefore ?? undefined,
+  queryFn: ({ pageParam }) => answerOf(api.GET("/api/audit-events", { params: { query: { limit: AUDIT_PAGE, offset: pageParam } } })),
+  initialPageParam: 0,
+  getNextPageParam: ({ total }, pages) => (pages.length * AUDIT_PAGE < total ? pages.length * AUDIT_PAGE : undefined),
 });

@@ -9,7 +9,9 @@ const post = (path = "/api/projects") =>
 function setUp(answers: (() => Response)[], options: { signedIn?: boolean } = {}) {
   let token: string | null = "first";
   const seen: { token: string | null; body: string }[] = [];
+  const keys: (string | null)[] = [];
   const fetch = vi.fn(async (request: Request) => {
+    keys.push(request.headers.get("Idempotency-Key"));
     seen.push({ token: request.headers.get("X-CSRF-Token"), body: await request.text() });
     const answer = answers.shift();
     if (!answer) throw new TypeError("Failed to fetch");
@@ -23,7 +25,7 @@ function setUp(answers: (() => Response)[], options: { signedIn?: boolean } = {}
     token = "renewed";
     return true;
   });
-  return { seen, signInAgain, renewCsrfToken, send: createSessionFetch({ fetch, csrfToken: () => token, signInAgain, renewCsrfToken }) };
+  return { seen, keys, signInAgain, renewCsrfToken, send: createSessionFetch({ fetch, csrfToken: () => token, signInAgain, renewCsrfToken }) };
 }
 
 describe("a request of a page with a session", () => {
@@ -32,6 +34,16 @@ describe("a request of a page with a session", () => {
     await send(post());
     await send(new Request("http://localhost/api/projects"));
     expect(seen.map((request) => request.token)).toEqual(["first", null]);
+  });
+
+  it("keeps its key until an answer arrives", async () => {
+    const { send, keys } = setUp([() => { throw new TypeError("Failed to fetch"); }, ok, ok]);
+    await expect(send(post())).rejects.toThrow();
+    await send(post());
+    await send(post());
+    expect(keys[0]).toBeTruthy();
+    expect(keys[1]).toBe(keys[0]);
+    expect(keys[2]).not.toBe(keys[0]);
   });
 
   it("is sent again, whole and with the new token, once the person has signed in again", async () => {

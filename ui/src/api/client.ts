@@ -1,7 +1,8 @@
 /**
  * The typed API client and the query cache.
  * Every request carries the CSRF token. When the session has ended, a request waits until the person has signed in
- * again and is then sent once more, so that nothing that was typed is lost.
+ * again and is then sent once more, so that nothing that was typed is lost. A request that creates something keeps its
+ * key until an answer arrives: sent again after a broken connection, it creates nothing twice.
  */
 import { QueryClient } from "@tanstack/react-query";
 import createClient from "openapi-fetch";
@@ -25,11 +26,23 @@ async function codeOf(response: Response): Promise<string> {
 }
 
 export function createSessionFetch(around: Surroundings) {
+  /** Keys of requests whose answer has not arrived, by method, address and body. */
+  const keys = new Map<string, string>();
+
   async function send(request: Request): Promise<Response> {
     const token = around.csrfToken();
     if (token !== null && !SAFE_METHODS.has(request.method)) request.headers.set("X-CSRF-Token", token);
+    const same = request.method === "POST" ? `${request.url}\n${await request.clone().text()}` : null;
+    if (same !== null) {
+      const key = keys.get(same) ?? crypto.randomUUID();
+      keys.set(same, key);
+      request.headers.set("Idempotency-Key", key);
+    }
     try {
-      return await around.fetch(request);
+      const response = await around.fetch(request);
+      if (same !== null) keys.delete(same);
+      noteBuild(response.headers.get("X-App-Build"));
+      return response;
     } catch (error) {
       // A request that was called off is not a failure of the connection.
       if (request.signal.aborted) throw error;
@@ -52,6 +65,19 @@ export function createSessionFetch(around: Surroundings) {
     return response;
   };
 }
+
+/** The build of the app that this page is, by its first script; null while developing, and in tests. */
+const ownBuild = globalThis.document?.querySelector('script[type="module"][src^="/assets/"]')?.getAttribute("src")?.split("/").at(-1) ?? null;
+let outdated = false;
+
+function noteBuild(served: string | null) {
+  if (outdated || served === null || ownBuild === null || served === ownBuild) return;
+  outdated = true;
+  announce();
+}
+
+/** Whether the server has a newer version of the app than this page. */
+export const useOutdated = () => useSyncExternalStore(subscribe, () => outdated);
 
 type Question = { answer: Promise<boolean>; settle: (signedIn: boolean) => void };
 

@@ -31,7 +31,7 @@ export const datasetQuery = (id: string) =>
     refetchInterval: (query) => pollInterval(query, query.state.data && isSettled(query.state.data) ? RESTING_EVERY : MOVING_EVERY),
   });
 
-type PreviewWanted = { page: number; pageSize: number; modelId?: string };
+type PreviewWanted = { offset: number; limit: number; model_id?: string };
 
 /** Rows, raw and as a model sees them. A changed mapping is another version of them. */
 export const previewQuery = (dataset: Pick<Dataset, "id" | "format" | "columns">, wanted: PreviewWanted) =>

@@ -2,17 +2,23 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient } from "./client";
 import { pollInterval } from "./problem";
-import type { Curves, Extension, Job, JobStatus, LiveSettings, Move, NewJob, PlanRequest } from "./types";
+import type { Curves, Extension, Job, JobListItem, JobStatus, LiveSettings, Move, NewJob, PlanRequest } from "./types";
 
 /** States in which nothing happens until somebody asks for it. */
 const RESTING: readonly JobStatus[] = ["completed", "failed", "cancelled", "paused"];
 export const isResting = (status: JobStatus) => RESTING.includes(status);
 
+/** The share of the work that is done, from 0 to 1; null while nobody knows how much there is. */
+export function progressOf({ status, step, total_steps: total }: Pick<JobListItem, "status" | "step" | "total_steps">): number | null {
+  if (status === "completed") return 1;
+  return step === null || !total ? null : Math.min(1, step / total);
+}
+
 const LIVE_EVERY = 2_000;
 const RESTING_EVERY = 15_000;
 
 /** Lists have no stream: they are polled often while a job in them is active, and rarely otherwise. */
-const listInterval = (jobs: Job[] | undefined) => (jobs?.some((job) => !isResting(job.status)) ? LIVE_EVERY : RESTING_EVERY);
+const listInterval = (jobs: JobListItem[] | undefined) => (jobs?.some((job) => !isResting(job.status)) ? LIVE_EVERY : RESTING_EVERY);
 
 type Wanted = { projectId?: string; status?: JobStatus[]; search?: string; limit: number; offset?: number };
 
@@ -20,7 +26,7 @@ export const jobsQuery = ({ projectId, status, search = "", limit, offset = 0 }:
   queryOptions({
     queryKey: ["jobs", "list", { projectId, status, search, limit, offset }],
     queryFn: ({ signal }) =>
-      answerOf(api.GET("/api/jobs", { params: { query: { projectId, status, search, limit, offset } }, signal })),
+      answerOf(api.GET("/api/jobs", { params: { query: { project_id: projectId, status, search, limit, offset } }, signal })),
     placeholderData: keepPreviousData,
     refetchInterval: (query) => listInterval(query.state.data?.items),
   });
@@ -99,9 +105,7 @@ export const planScriptQuery = (body: PlanRequest) =>
 type Range = { from?: number; to?: number; points?: number; series?: string[] };
 
 export async function fetchCurves(id: string, range: Range = {}, signal?: AbortSignal): Promise<Curves> {
-  const answer = await answerOf(api.GET("/api/jobs/{job_id}/metrics", { params: { ...at(id), query: range }, signal }));
-  // The same address can also return rows; this client never requests them.
-  return answer as Curves;
+  return answerOf(api.GET("/api/jobs/{job_id}/metrics", { params: { ...at(id), query: range }, signal }));
 }
 
 function keep(job: Job): Job {
@@ -155,7 +159,7 @@ export const logSearchQuery = (id: string, text: string) =>
 /** What can train here, and what to do for those that cannot. */
 export const backendsQuery = queryOptions({
   queryKey: ["backends"],
-  queryFn: ({ signal }) => answerOf(api.GET("/api/backends", { signal })),
+  queryFn: async ({ signal }) => (await answerOf(api.GET("/api/backends", { signal }))).items,
   staleTime: 5 * 60_000,
 });
 

@@ -1,7 +1,4 @@
-/**
- * Jobs that run a person's own script: its requirements, the offers that meet them, templates, quotes and the start.
- * The addresses under /api/ml-jobs use snake_case in both directions.
- */
+/** Jobs that run a person's own script: its requirements, the offers that meet them, templates, quotes and the start. */
 import { keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
 import { answerOf, api } from "./client";
 import { forgetLists } from "./jobs";
@@ -61,7 +58,7 @@ export type NewScriptJob = paths["/api/ml-jobs"]["post"]["requestBody"]["content
 
 export const templatesQuery = queryOptions({
   queryKey: ["script templates"],
-  queryFn: ({ signal }) => answerOf(api.GET("/api/ml-jobs/templates", { signal })),
+  queryFn: async ({ signal }) => (await answerOf(api.GET("/api/ml-jobs/templates", { signal }))).items,
   staleTime: 60 * 60_000,
 });
 

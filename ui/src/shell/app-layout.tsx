@@ -3,8 +3,10 @@ import { useQuery } from "@tanstack/react-query";
 import { Outlet, useLocation } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect, useRef, useState } from "react";
 import { authStateQuery } from "@/api/auth";
-import { askToSignInAgain, useSignInRequired } from "@/api/client";
+import { askToSignInAgain, useOutdated, useSignInRequired } from "@/api/client";
 import type { User } from "@/api/types";
+import { Button } from "@/components/button";
+import { Notice } from "@/components/notice";
 import { useUploads } from "@/uploads/upload-store";
 import { AccountCorner, NavigationList, PhoneMenu } from "./navigation";
 import { Brand } from "./page";
@@ -41,6 +43,19 @@ export function useFocusOnNavigation() {
   return content;
 }
 
+/** A page of an earlier version may misunderstand the server: its person is asked to load the new one. */
+function ReloadNotice() {
+  if (!useOutdated()) return null;
+  return (
+    <Notice role="status" className="mb-4 flex flex-wrap items-center justify-between gap-3">
+      GPU Bloom was updated. Reload this page to use the new version.
+      <Button size="small" onClick={() => window.location.reload()}>
+        Reload
+      </Button>
+    </Notice>
+  );
+}
+
 const SignInAgainDialog = lazy(() =>
   import("./sign-in-again-dialog").then((module) => ({ default: module.SignInAgainDialog })),
 );
@@ -68,6 +83,7 @@ export function AppLayout() {
         </aside>
         <PhoneMenu />
         <main id="content" ref={content} tabIndex={-1} className="max-w-[1320px] px-4 pt-5 pb-10 outline-none sm:px-7">
+          <ReloadNotice />
           {uploading && (
             <Suspense fallback={null}>
               <UploadsStrip />

@@ -20,7 +20,7 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
   const [showSpace, setShowSpace] = useState(false);
   const models = useQuery(modelsQuery);
   const ready = (models.data?.items ?? []).filter((model) => model.status === "ready");
-  const preview = useQuery(previewQuery(dataset, { page, pageSize: PAGE, modelId: modelId || undefined }));
+  const preview = useQuery(previewQuery(dataset, { offset: (page - 1) * PAGE, limit: PAGE, model_id: modelId || undefined }));
   const options = [["", "No model: a plain template"] as const, ...ready.map(({ id, name }) => [id, name] as const)];
   const readable = report.mapping !== null;
   const total = preview.data?.total ?? report.rows;
@@ -30,7 +30,7 @@ export function PreviewCard({ dataset, report }: { dataset: Dataset; report: Dat
       {(loaded) => (
         <Updating pending={preview.isPlaceholderData}>
           <ol className="grid gap-3">
-            {loaded.rows.map((row) => (
+            {loaded.items.map((row) => (
               <li key={row.number} className="min-w-0">
                 <RowHead row={row} />
                 {show(row)}

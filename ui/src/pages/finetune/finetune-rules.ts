@@ -1,5 +1,5 @@
 /** The fine-tuning form: initial values, required fields, and the memory that each method needs. */
-import { readPlan } from "@/api/plan";
+import { memoriesOf } from "@/api/plan";
 import type { Dataset, Method, Model, PlanAnswer, PlanRequest } from "@/api/types";
 import type { Json } from "@/forms/job-fields";
 import { type JobFormValues, jobRules, withValue } from "@/forms/job-form";
@@ -52,7 +52,7 @@ export function withMethod(request: PlanRequest, method: Method): PlanRequest {
 
 export function costText(answer: PlanAnswer | undefined): string | null {
   if (!answer) return null;
-  const [memory] = readPlan(answer.plan)?.memories ?? [];
+  const [memory] = answer.plan ? memoriesOf(answer.plan) : [];
   if (answer.fits) return memory ? bytesText(memory.total) : null;
   return answer.nearest ? "does not fit like this" : null;
 }

@@ -1,7 +1,7 @@
 /** Evaluations of a job: the form, the results, and the answers before and after training with their word differences. */
 import { Gauge } from "lucide-react";
-import { type Answered, type Evaluation, type Measured, readEvaluation, type Score, startEvaluation } from "@/api/tasks";
-import type { Job, NewEvaluation } from "@/api/types";
+import { scoresOf, startEvaluation } from "@/api/tasks";
+import type { EvaluationResult as Evaluation, Job, NewEvaluation } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Notice } from "@/components/notice";
@@ -109,12 +109,13 @@ function EvaluateForm({ subject, onClose, onStarted }: Required<EvaluateDialogPr
 
 /** What an evaluation found: perplexity before and after as bars, and answers side by side. */
 export function EvaluationResult({ task }: { task: Job }) {
-  const evaluation = readEvaluation(task.result);
-  if (evaluation === null) return null;
+  if (task.result?.kind !== "evaluate") return null;
+  const evaluation = task.result;
+  const scores = scoresOf(evaluation);
   return (
     <div className="grid gap-5">
-      {evaluation.tuned && <Perplexity evaluation={evaluation} />}
-      {evaluation.scores.length > 0 && <Scores scores={evaluation.scores} />}
+      {evaluation.perplexity.tuned && <Perplexity measured={evaluation.perplexity} />}
+      {scores.length > 0 && <Scores scores={scores} />}
       {evaluation.prompts.length > 0 && (
         <section aria-label="Answers before and after">
           <h3 className="mb-2 text-xs text-dim">
@@ -138,7 +139,7 @@ export function EvaluationResult({ task }: { task: Job }) {
   );
 }
 
-function Perplexity({ evaluation: { base, tuned } }: { evaluation: Evaluation }) {
+function Perplexity({ measured: { base, tuned } }: { measured: Evaluation["perplexity"] }) {
   const [before, after] = [base?.perplexity ?? null, tuned?.perplexity ?? null];
   // Perplexities are ratios: on a plain scale the better one could not be seen.
   const most = Math.log(Math.max(before ?? 1, after ?? 1, 1.0001));
@@ -163,7 +164,7 @@ const changeText = (before: number, after: number) => {
   return percent === 0 ? "about the same" : percent < 0 ? `${-percent} % lower after the tuning` : `${percent} % higher after the tuning`;
 };
 
-function Bar({ name, measured, most, colour }: { name: string; measured: Measured; most: number; colour: string }) {
+function Bar({ name, measured, most, colour }: { name: string; measured: NonNullable<Evaluation["perplexity"]["base"]>; most: number; colour: string }) {
   const { perplexity, loss, tokens } = measured;
   const width = perplexity === null ? 0 : Math.max(2, (Math.log(Math.max(perplexity, 1)) / most) * 100);
   return (
@@ -180,7 +181,7 @@ function Bar({ name, measured, most, colour }: { name: string; measured: Measure
   );
 }
 
-function Scores({ scores }: { scores: Score[] }) {
+function Scores({ scores }: { scores: ReturnType<typeof scoresOf> }) {
   return (
     <table className="w-full text-sm">
       <caption className="mb-1.5 text-left text-xs text-dim">Benchmarks of lm-eval</caption>
@@ -212,7 +213,7 @@ function Scores({ scores }: { scores: Score[] }) {
   );
 }
 
-function AnswerPair({ answered: { prompt, base, tuned } }: { answered: Answered }) {
+function AnswerPair({ answered: { prompt, base, tuned } }: { answered: Evaluation["prompts"][number] }) {
   return (
     <li className="rounded-card border border-line px-3.5 py-2.5">
       <p className="mb-2 font-[540] break-words whitespace-pre-wrap">{prompt}</p>

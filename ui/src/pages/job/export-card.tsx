@@ -4,8 +4,8 @@ import { Download, ExternalLink, PackageOpen } from "lucide-react";
 import { useWatch } from "react-hook-form";
 import { archiveAddress, modelFileAddress, modelFilesQuery } from "@/api/jobs";
 import { hubTokenQuery } from "@/api/models";
-import { type Exported, readExport, type Replayed, startExport } from "@/api/tasks";
-import type { Job, NewExport } from "@/api/types";
+import { startExport } from "@/api/tasks";
+import type { ExportResult as Exported, Job, NewExport } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Loaded, SkeletonRows } from "@/components/loaded";
@@ -141,16 +141,16 @@ function TokenNote() {
   return "It is pushed when it is written and checked, with the token you stored.";
 }
 
-const FORM_NAMES: Record<string, string> = { merged: "Merged model", adapter: "Adapter", gguf: "GGUF" };
+const FORM_NAMES: Record<Exported["form"], string> = { merged: "Merged model", adapter: "Adapter", gguf: "GGUF" };
 
 /** What an export wrote, whether it still answers the same, and where to get it. */
 export function ExportResult({ task }: { task: Job }) {
-  const exported = readExport(task.result);
-  if (exported === null) return null;
+  if (task.result?.kind !== "export") return null;
+  const exported = task.result;
   return (
     <div className="grid gap-3.5">
       <p>
-        <b className="font-[570]">{FORM_NAMES[exported.form] ?? exported.form}</b>
+        <b className="font-[570]">{FORM_NAMES[exported.form]}</b>
         <span className="text-dim">
           {exported.dtype && `, ${exported.dtype}`}
           {exported.bytes !== null && `, ${bytesText(exported.bytes)}`}
@@ -178,7 +178,7 @@ function HubLink({ hub: { repository, url } }: { hub: NonNullable<Exported["hub"
   );
 }
 
-function ReplayCheck({ exported: { same, of, replay, largestDifference } }: { exported: Exported }) {
+function ReplayCheck({ exported: { same, of, replay, largest_logit_difference: largestDifference } }: { exported: Exported }) {
   if (of === 0) return <Notice tone="attention">No prompt was replayed, so nothing says whether it answers as before.</Notice>;
   const changed = replay.filter((one) => !one.same);
   const logits = largestDifference === null ? "" : ` The largest difference of a logit is ${metricText(largestDifference)}.`;
@@ -211,7 +211,7 @@ function ReplayCheck({ exported: { same, of, replay, largestDifference } }: { ex
   );
 }
 
-function Changed({ replayed: { prompt, before, after } }: { replayed: Replayed }) {
+function Changed({ replayed: { prompt, before, after } }: { replayed: Exported["replay"][number] }) {
   return (
     <li className="rounded-card border border-line px-3.5 py-2.5 text-sm">
       <p className="mb-1.5 font-[540] break-words whitespace-pre-wrap">{prompt}</p>

@@ -3,7 +3,6 @@ import { ExternalLink } from "lucide-react";
 import { useEffect, useState } from "react";
 import { type Cost, readCost, readSummary } from "@/api/job-summary";
 import { isResting } from "@/api/jobs";
-import { readPlan } from "@/api/plan";
 import { useProviderTitle } from "@/api/providers";
 import type { Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
@@ -17,7 +16,7 @@ const DASH = "–";
 /** The figures of a run at a glance. */
 export function JobStats({ job }: { job: Job }) {
   const summary = readSummary(job);
-  const steps = summary.totalSteps ?? readPlan(job.plan)?.steps ?? null;
+  const steps = summary.totalSteps ?? job.plan?.steps ?? null;
   const loss = summary.values["train/loss"];
   const evalLoss = summary.values["eval/loss"];
   const throughput = summary.values["train/tokens_per_second"];

@@ -1,9 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { readFinder } from "@/api/tasks";
 import type { CurvePoints } from "@/charts/plot-data";
 import { across, decades, down, frameOf, livePoints, pathOf } from "./learning-rate-finder";
 
-const point = (rate: number, loss: number) => ({ rate, loss, smoothed: loss });
+const point = (rate: number, loss: number) => ({ learning_rate: rate, loss, smoothed: loss });
 const curve = (x: number[], value: number[]): CurvePoints => ({ name: "", rank: 0, axis: "step", x, value, low: value, high: value, attempt: x.map(() => 1), last: null });
 
 describe("the picture of a learning-rate finder", () => {
@@ -31,12 +30,6 @@ describe("the picture of a learning-rate finder", () => {
 
 it("pairs the two live curves by step", () => {
   const result = livePoints(curve([1, 2, 3], [1e-5, 1e-4, 1e-3]), curve([1, 3], [5, 4]));
-  expect(result.map(({ rate, loss }) => [rate, loss])).toEqual([[1e-5, 5], [1e-3, 4]]);
+  expect(result.map((one) => [one.learning_rate, one.loss])).toEqual([[1e-5, 5], [1e-3, 4]]);
   expect(livePoints(undefined, curve([1], [1]))).toEqual([]);
-});
-
-it("reads what the finder answered, and leaves out what is no point", () => {
-  const result = readFinder({ points: [{ learning_rate: 1e-4, loss: 3, smoothed: 3.1 }, { learning_rate: 0, loss: 1 }, null], suggested: 3e-4, reason: "falls fastest", diverged_at: null });
-  expect(result).toEqual({ points: [{ rate: 1e-4, loss: 3, smoothed: 3.1 }], suggested: 3e-4, reason: "falls fastest", divergedAt: null });
-  expect(readFinder(null)).toBeNull();
 });

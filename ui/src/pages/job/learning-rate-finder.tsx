@@ -3,8 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useSyncExternalStore } from "react";
 import { readSummary } from "@/api/job-summary";
 import { isResting, jobQuery } from "@/api/jobs";
-import { type FinderPoint, type FinderResult, readFinder } from "@/api/tasks";
-import type { Job } from "@/api/types";
+import type { FinderResult, Job } from "@/api/types";
 import type { CurveStore } from "@/charts/curve-store";
 import { type CurvePoints, smooth } from "@/charts/plot-data";
 import { Button } from "@/components/button";
@@ -15,13 +14,15 @@ import { useJobLive } from "./use-job-live";
 
 const LIVE_SMOOTHING = 0.7;
 
+type FinderPoint = FinderResult["points"][number];
+
 /** The points of a finder that is still at work, from the two curves that it reports. */
 export function livePoints(rates: CurvePoints | undefined, losses: CurvePoints | undefined): FinderPoint[] {
   if (!rates || !losses) return [];
   const rateAt = new Map(rates.x.map((step, index) => [step, rates.value[index]]));
   const points = losses.x.flatMap((step, index) => {
     const [rate, loss] = [rateAt.get(step), losses.value[index]];
-    return rate === undefined || loss === undefined || rate <= 0 ? [] : [{ rate, loss }];
+    return rate === undefined || loss === undefined || rate <= 0 ? [] : [{ learning_rate: rate, loss }];
   });
   const smoothed = smooth(points.map((point) => point.loss), LIVE_SMOOTHING);
   return points.map((point, index) => ({ ...point, smoothed: smoothed[index] ?? point.loss }));
@@ -41,7 +42,7 @@ export function frameOf(points: readonly FinderPoint[]): Frame | null {
   const fall = first.smoothed - low;
   const high = fall > 0 ? Math.min(Math.max(...values), first.smoothed + fall * 0.6) : Math.max(...values);
   const padding = Math.max(high - low, Math.abs(low) * 0.01, 1e-6) * 0.08;
-  const [left, right] = [Math.log10(first.rate), Math.log10(last.rate)];
+  const [left, right] = [Math.log10(first.learning_rate), Math.log10(last.learning_rate)];
   return { left, right: right > left ? right : left + 1, low: low - padding, high: high + padding };
 }
 
@@ -58,7 +59,7 @@ export function pathOf(points: readonly FinderPoint[], frame: Frame, read: (poin
       pen = "M";
       continue;
     }
-    path += `${pen}${across(frame, point.rate).toFixed(2)} ${y.toFixed(2)}`;
+    path += `${pen}${across(frame, point.learning_rate).toFixed(2)} ${y.toFixed(2)}`;
     pen = "L";
   }
   return path;
@@ -78,7 +79,7 @@ function FinderChart({ points, suggested }: FinderChartProps) {
   const frame = frameOf(points);
   if (frame === null) return <div className="h-52 rounded-control bg-white/3" />;
   const suggestedX = suggested === null ? null : across(frame, suggested);
-  const nearest = suggested === null ? undefined : points.reduce((best, point) => (Math.abs(Math.log(point.rate / suggested)) < Math.abs(Math.log(best.rate / suggested)) ? point : best));
+  const nearest = suggested === null ? undefined : points.reduce((best, point) => (Math.abs(Math.log(point.learning_rate / suggested)) < Math.abs(Math.log(best.learning_rate / suggested)) ? point : best));
   return (
     <div role="img" aria-label={inWords(points, suggested)}>
       <div className="flex h-52 gap-2">
@@ -122,7 +123,7 @@ function inWords(points: readonly FinderPoint[], suggested: number | null): stri
   if (!first || !last) return "Loss over learning rate. No values yet.";
   const lowest = points.reduce((best, point) => (point.smoothed < best.smoothed ? point : best));
   const advice = suggested === null ? "" : ` Suggested: ${settingText(suggested)}.`;
-  return `Loss over learning rate, from ${settingText(first.rate)} to ${settingText(last.rate)}. It starts at ${metricText(first.smoothed)} and is lowest, ${metricText(lowest.smoothed)}, at ${settingText(lowest.rate)}.${advice}`;
+  return `Loss over learning rate, from ${settingText(first.learning_rate)} to ${settingText(last.learning_rate)}. It starts at ${metricText(first.smoothed)} and is lowest, ${metricText(lowest.smoothed)}, at ${settingText(lowest.learning_rate)}.${advice}`;
 }
 
 type LearningRateFinderProps = {
@@ -145,7 +146,7 @@ export function LearningRateFinder({ jobId, onUse }: LearningRateFinderProps) {
 function Finder({ job, onUse }: { job: Job; onUse?: (rate: number) => void }) {
   const { store } = useJobLive(job.id, job.status);
   const live = useLivePoints(store);
-  const result = readFinder(job.result);
+  const result = job.result?.kind === "find_learning_rate" ? job.result : null;
   const points = result?.points.length ? result.points : live;
   return (
     <div className="grid gap-3">
@@ -161,7 +162,7 @@ function useLivePoints(store: CurveStore) {
   return useMemo(() => (count === 0 ? [] : livePoints(store.curve("finder/learning_rate"), store.curve("finder/loss"))), [store, count]);
 }
 
-function Suggestion({ result: { suggested, reason, divergedAt }, onUse }: { result: FinderResult; onUse?: (rate: number) => void }) {
+function Suggestion({ result: { suggested, reason, diverged_at: divergedAt }, onUse }: { result: FinderResult; onUse?: (rate: number) => void }) {
   if (suggested === null) {
     return <Notice tone="attention">{reason ?? "The sweep showed no rate at which the loss clearly falls. Try a wider range, or more steps."}</Notice>;
   }

@@ -1,13 +1,13 @@
 import { describe, expect, it } from "vitest";
 import { readSummary } from "@/api/job-summary";
-import { readPlan } from "@/api/plan";
+import type { Plan } from "@/api/types";
 import { effectiveConfig } from "./config-card";
 import { differenceText, predictionsOf } from "./memory-card";
 
 const memory = { weights: 60, gradients: 0, optimizer: 0, activations: 40, overhead: 0, limit_bytes: 200 };
 
 function rows(given: { plan?: object; summary?: object; speed?: number }) {
-  const plan = readPlan({
+  const plan = {
     device: "cuda",
     memory,
     memory_total_bytes: 100,
@@ -18,8 +18,7 @@ function rows(given: { plan?: object; summary?: object; speed?: number }) {
     tokens_per_second: 500,
     step_seconds: 2,
     ...given.plan,
-  });
-  if (!plan) throw new Error("no plan");
+  } as Plan;
   const result = predictionsOf(plan, readSummary({ summary: { ...given.summary } }), given.speed ?? null);
   return Object.fromEntries(result.map((row) => [row.name, [row.planned, row.measured]]));
 }

@@ -1,7 +1,7 @@
 /** Memory and step time of a job, planned and measured. */
 import { number, readSummary, type Summary } from "@/api/job-summary";
-import { type MemoryUse, type Plan, readPlan } from "@/api/plan";
-import type { Job } from "@/api/types";
+import { memoriesOf, type MemoryUse } from "@/api/plan";
+import type { Job, Plan } from "@/api/types";
 import { ENGINE_MEMORY, STEP_PARTS } from "@/charts/chart-spec";
 import { type CurveStore, useRecent } from "@/charts/curve-store";
 import { Card, CardHeader } from "@/components/card";
@@ -14,11 +14,11 @@ type Prediction = { name: string; planned: number; measured: number | null; text
 /** The run plans again where it happens, on what it measures there; its own figures go before the job's. */
 export function predictionsOf(plan: Plan, summary: Summary, tokensPerSecond: number | null): Prediction[] {
   const { facts } = summary;
-  const predictions: Prediction[] = plan.memories.map((memory) => memoryPrediction(plan, memory, summary));
-  const stepTokens = number(facts.tokens_per_step) ?? plan.tokensPerStep;
-  const seconds = number(facts.planned_step_seconds) ?? plan.stepSeconds;
+  const predictions: Prediction[] = memoriesOf(plan).map((memory) => memoryPrediction(plan, memory, summary));
+  const stepTokens = number(facts.tokens_per_step) ?? plan.tokens_per_step;
+  const seconds = number(facts.planned_step_seconds) ?? (plan.step_seconds || null);
   if (seconds !== null) predictions.push({ name: "Step", planned: seconds, measured: stepTokens && tokensPerSecond ? stepTokens / tokensPerSecond : null, text: secondsText });
-  const speed = seconds !== null && stepTokens !== null ? stepTokens / seconds : plan.tokensPerSecond;
+  const speed = seconds !== null && stepTokens !== null ? stepTokens / seconds : plan.tokens_per_second;
   if (speed !== null) predictions.push({ name: "Tokens per second", planned: speed, measured: tokensPerSecond, text: countText });
   return predictions;
 }
@@ -29,7 +29,7 @@ function memoryPrediction(plan: Plan, memory: MemoryUse, { facts, values, system
   if (memory.name === "Host") {
     return { ...row, planned: number(facts.planned_host_bytes) ?? memory.total, measured: reported ?? system["process/ram"] ?? null };
   }
-  const reserved = number(facts.planned_gpu_bytes) ?? plan.gpuReserved;
+  const reserved = number(facts.planned_gpu_bytes) ?? plan.gpu_reserved_bytes;
   if (reported !== undefined && reserved !== null) return { ...row, planned: reserved, measured: reported };
   // Without the engine's own figure: the whole card's, which has the driver's share in it.
   return { ...row, planned: memory.total, measured: system["gpu/0/memory_used"] ?? null };
@@ -83,19 +83,19 @@ function MeasuredStep({ store }: { store: CurveStore }) {
 
 /** Where the run's memory goes, and how well it was predicted. */
 export function MemoryCard({ job, store }: { job: Job; store: CurveStore }) {
-  const plan = readPlan(job.plan);
+  const { plan } = job;
   const summary = readSummary(job);
   const tokensPerSecond = useRecent(store, "train/tokens_per_second");
   if (plan === null) return null;
   const predictions = predictionsOf(plan, summary, tokensPerSecond);
-  const measured = Object.fromEntries(plan.memories.map(({ name }) => [name, predictions.find((row) => row.name.startsWith(name))?.measured ?? undefined]));
-  const placement = typeof summary.facts.placement === "string" ? summary.facts.placement : plan.placementText;
+  const measured = Object.fromEntries(memoriesOf(plan).map(({ name }) => [name, predictions.find((row) => row.name.startsWith(name))?.measured ?? undefined]));
+  const placement = typeof summary.facts.placement === "string" ? summary.facts.placement : plan.placement_text;
   const isMarked = Object.values(measured).some((value) => value !== undefined);
   return (
     <Card className="h-full">
       <CardHeader title="Where memory lives" note={isMarked ? <MarkNote /> : "planned"} />
       <div className="grid gap-4">
-        <MemoryBars memories={plan.memories} measured={measured} />
+        <MemoryBars memories={memoriesOf(plan)} measured={measured} />
         <PredictionTable rows={predictions} />
         <MeasuredStep store={store} />
         <Facts facts={factsOf(job, plan, summary)} />
@@ -156,7 +156,7 @@ function factsOf(job: Job, plan: Plan, { facts }: Summary): [string, string][] {
     ["Precision", plan.precision],
   ];
   if (plan.parameters !== null) rows.unshift(["Parameters", parametersText(plan.parameters)]);
-  if (plan.tokensPerStep !== null) rows.push(["Tokens per step", countText(plan.tokensPerStep)]);
+  if (plan.tokens_per_step !== null) rows.push(["Tokens per step", countText(plan.tokens_per_step)]);
   if (typeof facts.compiled === "boolean") rows.push(["Compiled layers", facts.compiled ? "yes" : "no"]);
   if (typeof facts.host_optimizer === "string") rows.push(["Host optimizer", facts.host_optimizer]);
   return rows;

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { number, progressOf, record, texts } from "@/api/job-summary";
 import { moveJob, scriptQuery } from "@/api/jobs";
-import { readPlan } from "@/api/plan";
+import { memoriesOf } from "@/api/plan";
 import { sentenceOf } from "@/api/problem";
 import { type Requirements, requirementsQuery } from "@/api/scripts";
 import type { Job } from "@/api/types";
@@ -23,18 +23,18 @@ const left = (hours: number, job: Pick<Job, "summary" | "status">) => Math.max(0
 
 /** Of a training from its plan, of a script from what is found in it; hours are those that are left. */
 export function moveNeeds(job: Pick<Job, "plan" | "offer" | "summary" | "status">, requirements: Requirements | undefined): KnownNeeds {
-  const plan = readPlan(job.plan);
+  const { plan } = job;
   if (plan !== null) {
-    const [memory] = plan.memories;
+    const [memory] = memoriesOf(plan);
     return { memoryGb: memory ? Math.ceil((memory.total / GIB) * 10) / 10 : null, hours: plan.seconds === null ? null : left(plan.seconds / HOUR, job) };
   }
   if (requirements) return { memoryGb: Math.max(LEAST_GB, requirements.gpuMemoryGb.value), hours: left(requirements.durationHours.value, job) };
-  return { memoryGb: number(record(job.offer).memory_gb), hours: null };
+  return { memoryGb: job.offer?.memory_gb ?? null, hours: null };
 }
 
 function useMoveNeeds(job: Job): KnownNeeds {
   const script = useQuery({ ...scriptQuery(job.id), enabled: job.kind === "script" });
-  const request = script.data ? { script: script.data.script, files: {}, arguments: texts(job.config.arguments) } : null;
+  const request = script.data ? { script: script.data.script, files: {}, arguments: job.task?.kind === "script" ? job.task.arguments : [] } : null;
   const requirements = useQuery(requirementsQuery(request));
   return moveNeeds(job, requirements.data);
 }

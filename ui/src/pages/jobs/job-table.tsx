@@ -1,15 +1,14 @@
 /** The table of jobs: status badges, rows used, and selection for a comparison. */
 import { Link } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
-import { progressOf, readSummary } from "@/api/job-summary";
-import { isResting, MOST } from "@/api/jobs";
-import type { Job, JobStatus } from "@/api/types";
+import { isResting, MOST, progressOf } from "@/api/jobs";
+import type { JobListItem, JobStatus } from "@/api/types";
 import { cn } from "@/components/class-names";
 import { type Column, DataTable } from "@/components/data-table";
 import { ProgressBar } from "@/components/figures";
 import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
-import { countText, durationText, metricText } from "@/text/numbers";
+import { countText, durationText, metricText, numberOf } from "@/text/numbers";
 
 type Tone = "neutral" | "violet" | "teal" | "good" | "bad";
 
@@ -41,7 +40,7 @@ export function JobStatusBadge({ status, className }: { status: JobStatus; class
 }
 
 /** Of a run that uses only some rows of its data: how many. */
-export function RowsUsed({ job: { rowsUsed, rowsTotal } }: { job: Pick<Job, "rowsUsed" | "rowsTotal"> }) {
+export function RowsUsed({ job: { rows_used: rowsUsed, rows_total: rowsTotal } }: { job: Pick<JobListItem, "rows_used" | "rows_total"> }) {
   if (rowsUsed === null || rowsTotal === null || rowsUsed >= rowsTotal) return null;
   return (
     <span className="text-sm font-normal tracking-normal text-warning">
@@ -53,7 +52,7 @@ export function RowsUsed({ job: { rowsUsed, rowsTotal } }: { job: Pick<Job, "row
 /** Runs that somebody picks out of a table. */
 type Selection = { chosen: readonly string[]; toggle: (id: string) => void; full: boolean };
 
-type JobNameProps = { job: Job; withProject: boolean };
+type JobNameProps = { job: JobListItem; withProject: boolean };
 
 function ChosenName({ selection, ...rest }: JobNameProps & { selection: Selection }) {
   const chosen = selection.chosen.includes(rest.job.id);
@@ -87,8 +86,8 @@ function JobName({ job, withProject }: JobNameProps) {
   );
 }
 
-function Progress({ job }: { job: Job }) {
-  const { step, totalSteps } = readSummary(job);
+function Progress({ job }: { job: JobListItem }) {
+  const { step, total_steps: totalSteps } = job;
   if (step === null) return <span className="text-dim">{job.queuePosition ? `${countText(job.queuePosition)}. in the queue` : "–"}</span>;
   return (
     <div className="w-36">
@@ -101,21 +100,17 @@ function Progress({ job }: { job: Job }) {
   );
 }
 
-function lossOf(job: Job): string | null {
-  const { values } = readSummary(job);
-  const loss = values["train/loss"];
-  return loss === undefined ? null : metricText(loss);
-}
+const lossOf = ({ loss }: JobListItem) => (loss === null ? null : metricText(numberOf(loss)));
 
 /** Time left while it runs, time taken once it has ended. */
-function timeOf(job: Job): string | null {
-  const { etaSeconds } = readSummary(job);
+function timeOf(job: JobListItem): string | null {
+  const etaSeconds = job.eta_seconds === null ? null : numberOf(job.eta_seconds);
   if (!isResting(job.status)) return etaSeconds === null || job.status === "queued" ? null : `${durationText(etaSeconds)} left`;
   if (!job.startTime || !job.endTime) return null;
   return durationText((Date.parse(job.endTime) - Date.parse(job.startTime)) / 1000);
 }
 
-const columns = (withProject: boolean, selection?: Selection): Column<Job>[] => [
+const columns = (withProject: boolean, selection?: Selection): Column<JobListItem>[] => [
   {
     header: "Job",
     lead: true,

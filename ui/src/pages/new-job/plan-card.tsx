@@ -2,7 +2,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { planQuery } from "@/api/jobs";
-import { type Phase, type Plan, readPlan } from "@/api/plan";
+import { memoriesOf } from "@/api/plan";
 import type { PlanAnswer, PlanRequest } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
@@ -80,11 +80,11 @@ export function PlanCard({ planned: { answer, behind }, missing, onTake }: PlanC
 }
 
 function Fitting({ answer }: { answer: PlanAnswer }) {
-  const plan = readPlan(answer.plan);
+  const { plan } = answer;
   return (
     <>
       <p className="mt-0.5 text-xs break-words text-faint">
-        On {answer.machine ?? "this server"}. {plan?.placementText}
+        On {answer.machine ?? "this server"}. {plan?.placement_text}
       </p>
       {plan && <PlanFigures plan={plan} />}
     </>
@@ -94,7 +94,7 @@ function Fitting({ answer }: { answer: PlanAnswer }) {
 type NotFittingProps = { answer: PlanAnswer; pending: boolean; onTake: (changes: Json) => void };
 
 function NotFitting({ answer: { reason, nearest }, pending, onTake }: NotFittingProps) {
-  const plan = readPlan(nearest?.plan);
+  const plan = nearest?.plan;
   return (
     <>
       <p className="mt-0.5 break-words text-dim">{reason}</p>
@@ -108,7 +108,7 @@ function NotFitting({ answer: { reason, nearest }, pending, onTake }: NotFitting
           {plan && (
             <>
               <p className="mt-4 text-xs break-words text-faint">
-                Then, on {nearest.machine}: {plan.placementText}
+                Then, on {nearest.machine}: {plan.placement_text}
               </p>
               <PlanFigures plan={plan} />
             </>
@@ -133,7 +133,7 @@ function PlanSkeleton() {
 function PlanFigures({ plan }: { plan: Plan }) {
   return (
     <div className="mt-4 grid gap-4">
-      <MemoryBars memories={plan.memories} />
+      <MemoryBars memories={memoriesOf(plan)} />
       <StepTimeline plan={plan} />
       {plan.limitedBy && (
         <p className="text-xs text-dim">

@@ -3,7 +3,6 @@ import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { useForm, useWatch } from "react-hook-form";
 import { createJob } from "@/api/jobs";
-import { readPlan } from "@/api/plan";
 import type { PlanRequest } from "@/api/types";
 import { toast } from "@/components/toasts";
 import { type Json, missingIn } from "@/forms/job-fields";
@@ -102,7 +101,7 @@ export function useJobForm(begin: JobFormStart) {
   /** What starts the job, or something else about the same config. */
   function bodyOf(checked: JobFormValues) {
     const name = checked.name.trim() || begin.usualName?.(checked) || "";
-    return newJobBody({ ...checked, name }, config, readPlan(planned.answer.data?.plan)?.parameters ?? null);
+    return newJobBody({ ...checked, name }, config, planned.answer.data?.plan?.parameters ?? null);
   }
 
   function show({ fields, others }: ReturnType<typeof jobFailure>) {

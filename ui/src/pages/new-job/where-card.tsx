@@ -4,7 +4,7 @@ import { ChevronRight } from "lucide-react";
 import { useEffect, useState } from "react";
 import { useFormContext, useWatch } from "react-hook-form";
 import { machinesQuery } from "@/api/jobs";
-import { readPlan } from "@/api/plan";
+import { memoriesOf } from "@/api/plan";
 import type { PlanAnswer } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { SelectField, TextField } from "@/forms/field";
@@ -61,10 +61,10 @@ const OPERATIONS = 6;
 
 /** What a plan says of any machine: memory, and how much is computed. What it says of time holds for its own machine only. */
 export function plannedNeeds(answer: PlanAnswer | undefined): KnownNeeds {
-  const plan = readPlan(answer?.plan) ?? readPlan(answer?.nearest?.plan);
-  if (plan === null) return { memoryGb: null, hours: null };
-  const [memory] = plan.memories;
-  const { parameters, tokensPerStep, steps } = plan;
+  const plan = answer?.plan ?? answer?.nearest?.plan;
+  if (!plan) return { memoryGb: null, hours: null };
+  const [memory] = memoriesOf(plan);
+  const { parameters, tokens_per_step: tokensPerStep, steps } = plan;
   return {
     memoryGb: memory ? Math.ceil((memory.total / GIB) * 10) / 10 : null,
     hours: null,

@@ -37,7 +37,8 @@ export function AuditTab() {
       <CardHeader title="Audit log" note="Newest first. Entries are never changed." />
       <Loaded query={audit} skeleton={<SkeletonRows rows={6} />}>
         {({ pages }) => {
-          const events = pages.flatMap((page) => page.items);
+          // What happened meanwhile moves entries on to the next page, where they come again.
+          const events = [...new Map(pages.flatMap((page) => page.items.map((event) => [event.id, event] as const))).values()];
           if (events.length === 0) return <EmptyState icon={ScrollText} title="Nothing has happened yet." />;
           return (
             <>
