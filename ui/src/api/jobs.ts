@@ -8,12 +8,6 @@ import type { Curves, Extension, Job, JobListItem, JobStatus, LiveSettings, Move
 const RESTING: readonly JobStatus[] = ["completed", "failed", "cancelled", "paused"];
 export const isResting = (status: JobStatus) => RESTING.includes(status);
 
-/** The share of the work that is done, from 0 to 1; null while nobody knows how much there is. */
-export function progressOf({ status, step, total_steps: total }: Pick<JobListItem, "status" | "step" | "total_steps">): number | null {
-  if (status === "completed") return 1;
-  return step === null || !total ? null : Math.min(1, step / total);
-}
-
 const LIVE_EVERY = 2_000;
 const RESTING_EVERY = 15_000;
 

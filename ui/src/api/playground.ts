@@ -1,8 +1,12 @@
 /** Playground sessions, and the answers of a model as they stream in, token by token. */
 import { queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient, sessionFetch } from "./client";
-import { type Json, number, record, text } from "./job-summary";
 import { ApiProblem, pollInterval, problemFromBody } from "./problem";
+import { number, text } from "./summary";
+
+type Json = Record<string, unknown>;
+
+const record = (value: unknown): Json => (typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {});
 
 /**
  * Server-sent events from an answer to `fetch`, for what EventSource cannot ask: it only knows GET.

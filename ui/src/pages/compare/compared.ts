@@ -1,5 +1,5 @@
 /** What a comparison draws and says, from the runs themselves. */
-import { measured } from "@/api/job-summary";
+import { measured } from "@/api/summary";
 import type { Curve, Curves, Job, Outcome } from "@/api/types";
 import { METRICS, type PageChartSpec } from "@/charts/chart-spec";
 import { countText, durationText, metricText } from "@/text/numbers";

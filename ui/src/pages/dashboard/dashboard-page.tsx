@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Sparkles } from "lucide-react";
 import type { ReactNode } from "react";
-import { progressOf, readSummary } from "@/api/job-summary";
+import { progressOf } from "@/api/summary";
 import { jobsQuery, totalsQuery } from "@/api/jobs";
 import { projectsQuery } from "@/api/projects";
 import { spendingQuery } from "@/api/providers";
@@ -220,9 +220,8 @@ export function RunningNow() {
   );
 }
 
-function RunningJob({ job }: { job: Job }) {
-  const { step, totalSteps, etaSeconds, values } = readSummary(job);
-  const loss = values["train/loss"];
+function RunningJob({ job }: { job: JobListItem }) {
+  const { step, total_steps: totalSteps, eta_seconds: etaSeconds, loss } = job;
   return (
     <Link
       to="/projects/$projectId/jobs/$jobId"
@@ -239,8 +238,8 @@ function RunningJob({ job }: { job: Job }) {
       <ProgressBar value={progressOf(job)} label={`Progress of ${job.name}`} />
       <span className="flex flex-wrap justify-between gap-x-4 text-xs text-dim tabular-nums">
         <span>{step === null ? "starting" : `step ${countText(step)}${totalSteps === null ? "" : ` of ${countText(totalSteps)}`}`}</span>
-        {loss !== undefined && <span>loss {metricText(loss)}</span>}
-        {etaSeconds !== null && <span>{durationText(etaSeconds)} left</span>}
+        {loss !== null && <span>loss {metricText(numberOf(loss))}</span>}
+        {etaSeconds !== null && <span>{durationText(numberOf(etaSeconds))} left</span>}
       </span>
     </Link>
   );

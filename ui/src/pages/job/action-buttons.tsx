@@ -29,11 +29,11 @@ const ACTIONS: Record<JobStatus, JobAction[]> = {
 /** A person's own script takes no commands but to stop, and its result is not a model for the playground. */
 const NOT_OF_SCRIPTS: readonly JobAction[] = ["save", "settings", "extend", "playground", "again"];
 
-export function actionsFor(job: Pick<Job, "status" | "hasModel" | "kind" | "config">): JobAction[] {
-  const possible = ACTIONS[job.status].filter((action) => job.hasModel || (action !== "download" && action !== "playground"));
+export function actionsFor(job: Pick<Job, "status" | "has_model" | "kind" | "task">): JobAction[] {
+  const possible = ACTIONS[job.status].filter((action) => job.has_model || (action !== "download" && action !== "playground"));
   if (job.kind !== "script") return possible;
   // One that does not go on from a checkpoint would lose everything by a pause; the server refuses it.
-  return possible.filter((action) => !NOT_OF_SCRIPTS.includes(action) && (action !== "pause" || job.config.resumes !== false));
+  return possible.filter((action) => !NOT_OF_SCRIPTS.includes(action) && (action !== "pause" || job.task?.kind !== "script" || job.task.resumes));
 }
 
 const TEXTS: Record<JobAction, string> = {

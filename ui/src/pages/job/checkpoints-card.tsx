@@ -4,7 +4,7 @@ import { Link, useNavigate } from "@tanstack/react-router";
 import { EllipsisVertical, MessagesSquare, Save } from "lucide-react";
 import { DropdownMenu } from "radix-ui";
 import { useState } from "react";
-import { measured } from "@/api/job-summary";
+import { measured } from "@/api/summary";
 import { checkpointsQuery } from "@/api/jobs";
 import type { Checkpoint, Job } from "@/api/types";
 import { Button } from "@/components/button";

@@ -1,7 +1,6 @@
 /** The config and the script of a job. */
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { text } from "@/api/job-summary";
 import { scriptQuery } from "@/api/jobs";
 import type { Job } from "@/api/types";
 import { CopyButton } from "@/components/button";
@@ -36,7 +35,7 @@ function factsOf(group: Json, prefix = ""): [string, string][] {
   });
 }
 
-export function ConfigCard({ config }: { config: Job["config"] }) {
+export function ConfigCard({ config }: { config: Json }) {
   const [asJson, setAsJson] = useState(false);
   const json = JSON.stringify(config, null, 2);
   const entries = Object.entries(effectiveConfig(config));
@@ -72,7 +71,7 @@ export function ConfigCard({ config }: { config: Job["config"] }) {
 export function ScriptCard({ job }: { job: Job }) {
   const [open, setOpen] = useState(false);
   const script = useQuery({ ...scriptQuery(job.id), enabled: open });
-  const name = (job.kind === "script" && text(job.config.entry)) || "train.py";
+  const name = job.task?.kind === "script" ? job.task.entry : "train.py";
   return (
     <Card>
       <CardHeader title="Script">

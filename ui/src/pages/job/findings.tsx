@@ -1,6 +1,6 @@
 /** What a person should know about a job: failures, warnings, restarts, budgets. */
 import { useQuery } from "@tanstack/react-query";
-import { readSummary, type Summary } from "@/api/job-summary";
+import type { Summary } from "@/api/summary";
 import { machinesQuery } from "@/api/jobs";
 import type { Job } from "@/api/types";
 import { cn } from "@/components/class-names";
@@ -32,7 +32,7 @@ const TITLES: Record<string, string> = {
 
 /** What somebody should know about a job before looking at its charts, most pressing first. */
 export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding[] {
-  const summary = readSummary(job);
+  const { summary } = job;
   const findings: Finding[] = [];
   if (job.status === "failed") {
     const advice = ADVICE[job.errorCode ?? ""] ?? "Read the output below, then resume or start a new job.";
@@ -45,8 +45,11 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
     const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
     findings.push({ key: `${finding.kind}-${index}`, tone, title: TITLES[finding.kind] ?? "", text: finding.sentence });
   });
-  const refused = summary.marks.findLast((mark) => mark.kind === "applied")?.refused;
-  if (refused) findings.push({ key: "refused", tone: "attention", title: "A setting was refused.", text: refused });
+  const refused = Object.entries(summary.marks.findLast((mark) => mark.kind === "applied")?.refused ?? {});
+  if (refused.length > 0) {
+    const reasons = refused.map(([setting, reason]) => `${setting}: ${reason}`).join("; ");
+    findings.push({ key: "refused", tone: "attention", title: "A setting was refused.", text: reasons });
+  }
   if (summary.restartCount > 0) {
     const times = TIMES[summary.restartCount] ?? `${countText(summary.restartCount)} times`;
     const from = summary.resumedFromStep === null ? "" : `Last time it went on from step ${countText(summary.resumedFromStep)}; steps it repeated are drawn fainter.`;
@@ -82,12 +85,12 @@ const LIMITS: Record<string, string> = { budget: "Paused: the budget is spent.",
 function moneyFindings(job: Pick<Job, "status" | "errorCode" | "errorMessage">, { marks }: Pick<Summary, "marks">): Finding[] {
   const stopped = (job.status === "paused" || job.status === "pausing") && job.errorCode !== null ? LIMITS[job.errorCode] : undefined;
   if (stopped) return [{ key: "limit", tone: "bad", title: stopped, text: job.errorMessage ?? "" }];
-  const last = new Map(marks.flatMap(({ warning }) => (warning ? [[warning.scope, warning] as const] : [])));
+  const last = new Map(marks.filter(({ kind }) => kind === "budget").map((mark) => [mark.scope, mark] as const));
   return [...last.values()].map(({ percent, scope, sentence }) => ({
     key: `budget-${scope}`,
-    tone: percent >= 100 ? "bad" : percent >= 80 ? "attention" : "plain",
+    tone: (percent ?? 0) >= 100 ? "bad" : (percent ?? 0) >= 80 ? "attention" : "plain",
     title: "Budget.",
-    text: sentence,
+    text: sentence ?? "",
   }));
 }
 

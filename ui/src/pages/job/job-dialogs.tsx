@@ -2,7 +2,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link2 } from "lucide-react";
 import { useState } from "react";
-import { readSummary } from "@/api/job-summary";
 import { changeSettings, createShare, extendJob, revokeShare, sharesQuery } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import type { Job, LiveSettings } from "@/api/types";
@@ -24,7 +23,7 @@ const extendRules = z.object({
 });
 
 export function ExtendDialog({ job, onClose }: { job: Job; onClose: () => void }) {
-  const { step } = readSummary(job);
+  const { step } = job.summary;
   return (
     <Dialog
       open
@@ -80,15 +79,12 @@ const text = (changed: unknown, configured: unknown) => String(changed ?? config
 
 /** What is in force: the config, and what was changed since. */
 function inForce({ config, settings }: Job): SettingsValues {
-  const optimizer = config.optimizer as Record<string, unknown> | undefined;
-  const evaluation = config.eval as Record<string, unknown> | undefined;
-  const checkpoint = config.checkpoint as Record<string, unknown> | undefined;
   return {
-    learningRate: text(settings.learning_rate, config.learning_rate),
-    weightDecay: text(settings.weight_decay, optimizer?.weight_decay),
-    clipNorm: text(settings.clip_norm, optimizer?.clip_norm),
-    evalEverySteps: text(settings.eval_every_steps, evaluation?.every_steps),
-    saveEverySteps: text(settings.save_every_steps, checkpoint?.every_steps),
+    learningRate: text(settings.learning_rate, config?.learning_rate),
+    weightDecay: text(settings.weight_decay, config?.optimizer.weight_decay),
+    clipNorm: text(settings.clip_norm, config?.optimizer.clip_norm),
+    evalEverySteps: text(settings.eval_every_steps, config?.eval.every_steps),
+    saveEverySteps: text(settings.save_every_steps, config?.checkpoint.every_steps),
   };
 }
 

@@ -1,7 +1,7 @@
 /** Figures of a job: progress, time, speed and cost. */
 import { ExternalLink } from "lucide-react";
 import { useEffect, useState } from "react";
-import { type Cost, readCost, readSummary } from "@/api/job-summary";
+import { type Cost, lastValue } from "@/api/summary";
 import { isResting } from "@/api/jobs";
 import { useProviderTitle } from "@/api/providers";
 import type { Job } from "@/api/types";
@@ -15,21 +15,21 @@ const DASH = "–";
 
 /** The figures of a run at a glance. */
 export function JobStats({ job }: { job: Job }) {
-  const summary = readSummary(job);
-  const steps = summary.totalSteps ?? job.plan?.steps ?? null;
-  const loss = summary.values["train/loss"];
-  const evalLoss = summary.values["eval/loss"];
-  const throughput = summary.values["train/tokens_per_second"];
+  const { summary } = job;
+  const steps = summary.total_steps ?? job.plan?.steps ?? null;
+  const loss = lastValue(summary, "train/loss");
+  const evalLoss = lastValue(summary, "eval/loss");
+  const throughput = lastValue(summary, "train/tokens_per_second");
   const stats: Stat[] = [
     { name: "Step", value: summary.step === null ? "0" : countText(summary.step), unit: steps === null ? undefined : `/ ${countText(steps)}` },
     { name: "Epoch", value: summary.epoch === null ? DASH : summary.epoch.toFixed(2), unit: summary.epochs === null ? undefined : `/ ${trimmed(summary.epochs)}` },
-    useTimeStat(job, summary.etaSeconds),
+    useTimeStat(job, summary.eta_seconds),
     { name: "Loss", value: loss === undefined ? DASH : metricText(loss), unit: evalLoss === undefined ? undefined : `eval ${metricText(evalLoss)}` },
     { name: "Throughput", value: throughput === undefined ? DASH : countText(throughput), unit: throughput === undefined ? undefined : "tok/s" },
-    { name: "Attempt", value: job.attempt === 0 ? DASH : countText(job.attempt), unit: restarts(summary.restartCount) },
+    { name: "Attempt", value: job.attempt === 0 ? DASH : countText(job.attempt), unit: restarts(summary.restart_count) },
   ];
-  const cost = readCost(job);
-  if (cost) stats.push({ name: "Cost so far", value: moneyText(cost.soFar), unit: cost.estimated ? `of about ${moneyText(cost.estimated.likely)}` : undefined });
+  const { cost } = summary;
+  if (cost) stats.push({ name: "Cost so far", value: moneyText(cost.so_far), unit: cost.estimated ? `of about ${moneyText(cost.estimated.likely)}` : undefined });
   return <StatSummary label="Progress" stats={stats} />;
 }
 
@@ -62,7 +62,7 @@ function useNow(ticking: boolean): number {
 
 /** What a job on a rented machine costs: until now, by the hour, probably in all, and at most. Absent for others. */
 export function CostCard({ job }: { job: Job }) {
-  const cost = readCost(job);
+  const { cost } = job.summary;
   const providerTitle = useProviderTitle();
   if (cost === null) return null;
   const machine = [providerTitle(cost.provider), cost.gpu && gpuText({ gpu: cost.gpu, gpus: cost.gpus }), cost.region].filter(Boolean).join(" · ");
@@ -72,14 +72,14 @@ export function CostCard({ job }: { job: Job }) {
       <div className="grid gap-x-10 gap-y-4 sm:grid-cols-2">
         <div>
           <p className="mb-2 flex flex-wrap items-baseline gap-x-2">
-            <b className="text-2xl font-[620] tracking-[-0.02em] tabular-nums">{moneyText(cost.soFar)}</b>
+            <b className="text-2xl font-[620] tracking-[-0.02em] tabular-nums">{moneyText(cost.so_far)}</b>
             <span className="text-sm text-dim">{sinceText(cost)}</span>
           </p>
           {cost.limit === null ? (
             <p className="text-xs text-dim">No budget is set for this job.</p>
           ) : (
             <>
-              <BudgetBar label="Spent of this job’s budget" spent={cost.soFar} limit={cost.limit} />
+              <BudgetBar label="Spent of this job’s budget" spent={cost.so_far} limit={cost.limit} />
               <p aria-hidden className="relative mt-1 h-4 text-2xs text-faint tabular-nums">
                 <span className="absolute left-1/2 -translate-x-1/2">50 %</span>
                 <span className="absolute left-[80%] -translate-x-1/2">80 %</span>

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
-import type { Job, JobStatus } from "@/api/types";
+import type { JobStatus } from "@/api/types";
+import { testJob } from "@/test-job";
 import { findingsOf } from "./findings";
 import { actionsFor } from "./action-buttons";
 import { countWrong, groupLines } from "@/text/log-groups";
 
-const job = (change: Partial<Job>): Job =>
-  ({ target: "local", status: "running", hasModel: false, summary: {}, plan: {}, config: {}, settings: {}, queuePosition: null, errorCode: null, errorMessage: null, ...change }) as Job;
+const job = testJob;
 
 describe("the output of a run", () => {
   it("marks the warnings of the trainer, which are no errors", () => {
@@ -32,16 +32,16 @@ describe("the actions of a job", () => {
   const all: JobStatus[] = ["queued", "provisioning", "running", "pausing", "paused", "cancelling", "cancelled", "completed", "failed"];
 
   it.each(Object.entries(possible))("%s is offered exactly where the server allows it", (action, states) => {
-    const offered = all.filter((status) => (actionsFor({ status, hasModel: true, kind: "train", config: {} }) as string[]).includes(action));
+    const offered = all.filter((status) => (actionsFor({ status, has_model: true, kind: "train", task: null }) as string[]).includes(action));
     expect(offered.toSorted()).toEqual(states.toSorted());
   });
 
   it.each(["download", "playground"] as const)("%s is offered only when there is a model", (action) => {
-    expect(actionsFor({ status: "completed", hasModel: true, kind: "train", config: {} })).toContain(action);
-    expect(actionsFor({ status: "completed", hasModel: false, kind: "train", config: {} })).not.toContain(action);
+    expect(actionsFor({ status: "completed", has_model: true, kind: "train", task: null })).toContain(action);
+    expect(actionsFor({ status: "completed", has_model: false, kind: "train", task: null })).not.toContain(action);
   });
 
-  const allActions = (config: Job["config"]) => [...new Set(all.flatMap((status) => actionsFor({ status, hasModel: true, kind: "script", config })))].toSorted();
+  const allActions = (task: object) => [...new Set(all.flatMap((status) => actionsFor(job({ status, has_model: true, kind: "script", task: { kind: "script", ...task } }))))].toSorted();
 
   it("a script gets no command that it cannot receive", () => {
     expect(allActions({ resumes: true })).toEqual(["cancel", "delete", "download", "move", "pause", "resume", "share"]);
@@ -49,7 +49,7 @@ describe("the actions of a job", () => {
   });
 
   it("sharing is always possible", () => {
-    expect(all.every((status) => actionsFor({ status, hasModel: false, kind: "train", config: {} }).includes("share"))).toBe(true);
+    expect(all.every((status) => actionsFor({ status, has_model: false, kind: "train", task: null }).includes("share"))).toBe(true);
   });
 });
 
@@ -57,12 +57,12 @@ const keys = (result: ReturnType<typeof findingsOf>) => result.map((finding) => 
 
 describe("findings", () => {
   it("say nothing about a run that goes well", () => {
-    expect(findingsOf(job({ summary: { restartCount: 0, dropped: {}, marks: [] } }), true)).toEqual([]);
+    expect(findingsOf(job({ summary: { restart_count: 0, dropped: {}, marks: [] } }), true)).toEqual([]);
   });
 
   it("put a failure first, with its reason and what to do", () => {
     const result = findingsOf(
-      job({ status: "failed", errorCode: "too_many_attempts", errorMessage: "Killed by signal 9.", summary: { restartCount: 2, resumedFromStep: 8000 } }),
+      job({ status: "failed", error_code: "too_many_attempts", error_message: "Killed by signal 9.", summary: { restart_count: 2, resumed_from_step: 8000 } }),
       true,
     );
     expect(keys(result)).toEqual(["failed", "resumed"]);
@@ -84,16 +84,16 @@ describe("findings", () => {
   });
 
   it("tell a job that waits for its turn from one that waits for a worker", () => {
-    expect(findingsOf(job({ status: "queued", queuePosition: 3 }), true)[0]?.text).toBe("2 jobs are ahead of it.");
-    expect(keys(findingsOf(job({ status: "queued", queuePosition: 1 }), false))).toEqual(["no-worker"]);
-    expect(findingsOf(job({ status: "queued", queuePosition: 3, target: "lambda" }), true)[0]?.text).toContain("rented");
+    expect(findingsOf(job({ status: "queued", queue_position: 3 }), true)[0]?.text).toBe("2 jobs are ahead of it.");
+    expect(keys(findingsOf(job({ status: "queued", queue_position: 1 }), false))).toEqual(["no-worker"]);
+    expect(findingsOf(job({ status: "queued", queue_position: 3, target: "lambda" }), true)[0]?.text).toContain("rented");
   });
 
   it("name what was lost and what was refused", () => {
     const summary = {
       dropped: { metric: 812, log: 0 },
-      damagedLines: 1,
-      marks: [{ kind: "applied", step: 3, refused: "learning_rate must be above 0" }],
+      damaged_lines: 1,
+      marks: [{ kind: "applied", step: 3, refused: { learning_rate: "must be above 0" } }],
     };
     const result = findingsOf(job({ summary }), true);
     expect(keys(result)).toEqual(["refused", "dropped", "damaged"]);

@@ -1,5 +1,5 @@
 /** Memory and step time of a job, planned and measured. */
-import { number, readSummary, type Summary } from "@/api/job-summary";
+import { lastTelemetry, lastValue, number, type Summary } from "@/api/summary";
 import { memoriesOf, type MemoryUse } from "@/api/plan";
 import type { Job, Plan } from "@/api/types";
 import { ENGINE_MEMORY, STEP_PARTS } from "@/charts/chart-spec";
@@ -23,16 +23,17 @@ export function predictionsOf(plan: Plan, summary: Summary, tokensPerSecond: num
   return predictions;
 }
 
-function memoryPrediction(plan: Plan, memory: MemoryUse, { facts, values, system }: Summary): Prediction {
+function memoryPrediction(plan: Plan, memory: MemoryUse, summary: Summary): Prediction {
+  const { facts } = summary;
   const row = { name: `${memory.name} memory`, text: bytesText };
-  const reported = values[ENGINE_MEMORY[memory.name]];
+  const reported = lastValue(summary, ENGINE_MEMORY[memory.name]);
   if (memory.name === "Host") {
-    return { ...row, planned: number(facts.planned_host_bytes) ?? memory.total, measured: reported ?? system["process/ram"] ?? null };
+    return { ...row, planned: number(facts.planned_host_bytes) ?? memory.total, measured: reported ?? lastTelemetry(summary, "process/ram") };
   }
   const reserved = number(facts.planned_gpu_bytes) ?? plan.gpu_reserved_bytes;
   if (reported !== undefined && reserved !== null) return { ...row, planned: reserved, measured: reported };
   // Without the engine's own figure: the whole card's, which has the driver's share in it.
-  return { ...row, planned: memory.total, measured: system["gpu/0/memory_used"] ?? null };
+  return { ...row, planned: memory.total, measured: lastTelemetry(summary, "gpu/0/memory_used") };
 }
 
 /** "+3 %": how far the measured value lies from the planned. */
@@ -84,7 +85,7 @@ function MeasuredStep({ store }: { store: CurveStore }) {
 /** Where the run's memory goes, and how well it was predicted. */
 export function MemoryCard({ job, store }: { job: Job; store: CurveStore }) {
   const { plan } = job;
-  const summary = readSummary(job);
+  const { summary } = job;
   const tokensPerSecond = useRecent(store, "train/tokens_per_second");
   if (plan === null) return null;
   const predictions = predictionsOf(plan, summary, tokensPerSecond);
@@ -155,8 +156,8 @@ function factsOf(job: Job, plan: Plan, { facts }: Summary): [string, string][] {
     ["Device", plan.device === "cpu" ? "CPU" : (job.gpuType ?? "GPU")],
     ["Precision", plan.precision],
   ];
-  if (plan.parameters !== null) rows.unshift(["Parameters", parametersText(plan.parameters)]);
-  if (plan.tokens_per_step !== null) rows.push(["Tokens per step", countText(plan.tokens_per_step)]);
+  rows.unshift(["Parameters", parametersText(plan.parameters)]);
+  rows.push(["Tokens per step", countText(plan.tokens_per_step)]);
   if (typeof facts.compiled === "boolean") rows.push(["Compiled layers", facts.compiled ? "yes" : "no"]);
   if (typeof facts.host_optimizer === "string") rows.push(["Host optimizer", facts.host_optimizer]);
   return rows;

@@ -4,9 +4,8 @@ import { cleanup, configure, render, screen, waitFor } from "@testing-library/re
 import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { queryClient } from "@/api/client";
-import { readCost } from "@/api/job-summary";
 import type { Requirements } from "@/api/scripts";
-import type { Job } from "@/api/types";
+import { testJob } from "@/test-job";
 import { serveFrom } from "@/test-server";
 import { findingsOf } from "./findings";
 import { CostCard } from "./job-stats";
@@ -16,7 +15,7 @@ import { MoveDialog, moveNeeds } from "./move-dialog";
 configure({ asyncUtilTimeout: 10_000 });
 
 const cost = { so_far: 8.25, hourly: 1.1, estimated: { low: 9, likely: 12, high: 18 }, limit: 10, provider: "lambda", gpu: "A10", gpus: 2, region: "us-east-1", kind: "on_demand", billed_seconds: 27_000, running: true, detail: null, page: "https://cloud.example/1", warnings: [50, 80] };
-const job = (change: Partial<Job>): Job => ({ id: "j", kind: "script", target: "local", budget: null, maxHours: null, status: "running", hasModel: false, summary: {}, plan: {}, offer: null, config: {}, errorCode: null, errorMessage: null, queuePosition: null, ...change }) as Job;
+const job: typeof testJob = (change = {}) => testJob({ kind: "script", ...change });
 const serveNothing = () => serveFrom(({ path }) => ({ body: path === "/api/machines" ? { items: [] } : path === "/api/providers" ? { items: [], storage: { ready: true, reason: null } } : { need: {}, offers: [], excluded: [], archetype: null, usual: null } }));
 const within = (element: React.ReactNode) => render(<QueryClientProvider client={queryClient}>{element}</QueryClientProvider>);
 
@@ -35,8 +34,7 @@ describe("the cost of a job", () => {
   });
 
   it("is absent where nothing is rented", () => {
-    expect(readCost(job({}))).toBeNull();
-    expect(readCost(job({ summary: { cost: { so_far: null, provider: "lambda" } } }))).toBeNull();
+    expect(within(<CostCard job={job()} />).container.textContent).toBe("");
   });
 });
 
@@ -52,21 +50,21 @@ describe("findings about money", () => {
   });
 
   it("say that a limit paused the job, and nothing else about it", () => {
-    const result = findingsOf(job({ status: "paused", errorCode: "budget", errorMessage: "The budget of $10 is spent. Allow more.", summary: { marks: [mark(100, "job")] } }), true);
+    const result = findingsOf(job({ status: "paused", error_code: "budget", error_message: "The budget of $10 is spent. Allow more.", summary: { marks: [mark(100, "job")] } }), true);
     expect(result.map(({ tone, title, text }) => [tone, title, text])).toEqual([["bad", "Paused: the budget is spent.", "The budget of $10 is spent. Allow more."]]);
   });
 
   it("tell why nothing runs yet instead of a position in the queue", () => {
-    const result = findingsOf(job({ status: "queued", queuePosition: 1, summary: { waiting: "Lambda has no A10 to give; asked again in a minute." } }), true);
+    const result = findingsOf(job({ status: "queued", queue_position: 1, summary: { waiting: "Lambda has no A10 to give; asked again in a minute." } }), true);
     expect(result.map(({ text }) => text)).toEqual(["Lambda has no A10 to give; asked again in a minute."]);
   });
 });
 
 describe("moving to another machine", () => {
   it("begins with what the job is known to need, and with the time that is left", () => {
-    const requirements = { gpuMemoryGb: { value: 10.5 }, durationHours: { value: 4 } } as Requirements;
-    expect(moveNeeds(job({ summary: { step: 50, totalSteps: 100 } }), requirements)).toEqual({ memoryGb: 10.5, hours: 2 });
-    const planned = { device: "cuda", memory_total_bytes: 8 * 2 ** 30, memory_limit_bytes: 1e10, memory: { weights: 8 * 2 ** 30 }, seconds: 7200 };
+    const requirements = { gpu_memory_gb: { value: 10.5 }, duration_hours: { value: 4 } } as Requirements;
+    expect(moveNeeds(job({ summary: { step: 50, total_steps: 100 } }), requirements)).toEqual({ memoryGb: 10.5, hours: 2 });
+    const planned = { device: "cuda", memory_total_bytes: 8 * 2 ** 30, memory_limit_bytes: 1e10, memory: { weights: 8 * 2 ** 30, gradients: 0, optimizer: 0, activations: 0, overhead: 0, limit_bytes: 0 }, seconds: 7200 };
     expect(moveNeeds(job({ kind: "train", plan: planned }), undefined)).toEqual({ memoryGb: 8, hours: 2 });
     expect(moveNeeds(job({ offer: { memory_gb: 24 } }), undefined)).toEqual({ memoryGb: 24, hours: null });
   });
@@ -81,6 +79,6 @@ describe("moving to another machine", () => {
     await userEvent.type(budget, "25");
     await userEvent.click(screen.getByRole("button", { name: "Go on there" }));
     await waitFor(() => expect(onClose).toHaveBeenCalled());
-    expect(sent.find(({ method }) => method === "POST")).toEqual({ method: "POST", path: "/api/jobs/j/move", body: { offer: null, budget: 25, maxHours: null } });
+    expect(sent.find(({ method }) => method === "POST")).toEqual({ method: "POST", path: "/api/jobs/j/move", body: { offer: null, budget: 25, max_hours: null } });
   });
 });

@@ -1,7 +1,7 @@
 /** The dialog that moves a job to another machine, and what the job needs there. */
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { number, progressOf, record, texts } from "@/api/job-summary";
+import { progressOf } from "@/api/summary";
 import { moveJob, scriptQuery } from "@/api/jobs";
 import { memoriesOf } from "@/api/plan";
 import { sentenceOf } from "@/api/problem";
@@ -19,7 +19,7 @@ const HOUR = 3600;
 /** A rented machine always has a GPU, so a script without one accepts any. */
 const LEAST_GB = 1;
 
-const left = (hours: number, job: Pick<Job, "summary" | "status">) => Math.max(0.01, Number((hours * (1 - (progressOf(job) ?? 0))).toPrecision(2)));
+const left = (hours: number, job: Pick<Job, "summary" | "status">) => Math.max(0.01, Number((hours * (1 - (progressOf({ status: job.status, ...job.summary }) ?? 0))).toPrecision(2)));
 
 /** Of a training from its plan, of a script from what is found in it; hours are those that are left. */
 export function moveNeeds(job: Pick<Job, "plan" | "offer" | "summary" | "status">, requirements: Requirements | undefined): KnownNeeds {

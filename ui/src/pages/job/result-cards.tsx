@@ -2,8 +2,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { Download, FileBox } from "lucide-react";
 import { useSyncExternalStore } from "react";
-import { readSummary } from "@/api/job-summary";
 import { archiveAddress, artifactAddress, artifactsArchiveAddress, artifactsQuery, checkpointsQuery, modelFileAddress, modelFilesQuery } from "@/api/jobs";
+import { lastValue } from "@/api/summary";
 import type { Job } from "@/api/types";
 import type { CurveStore } from "@/charts/curve-store";
 import { Button } from "@/components/button";
@@ -15,21 +15,21 @@ import { bytesText, counted, countText, metricText } from "@/text/numbers";
 
 /** What a finished run came to: its last values, and its best. */
 export function ResultCard({ job, store }: { job: Job; store: CurveStore }) {
-  const { values, step, facts } = readSummary(job);
+  const { summary } = job;
   const checkpoints = useQuery(checkpointsQuery(job.id));
   const best = checkpoints.data?.items.find((checkpoint) => checkpoint.best);
   const lines: [string, string][] = [];
   const add = (name: string, value: number | undefined, text = metricText) => value !== undefined && lines.push([name, text(value)]);
-  add("Final loss", values["train/loss"]);
-  add("Final eval loss", values["eval/loss"]);
+  add("Final loss", lastValue(summary, "train/loss"));
+  add("Final eval loss", lastValue(summary, "eval/loss"));
   const bestEval = useLowest(store, "eval/loss");
   if (bestEval) lines.push(["Best eval loss", `${metricText(bestEval.value)} at step ${countText(bestEval.step)}`]);
-  add("Accuracy in evaluation", values["eval/accuracy"], (value) => `${(value * 100).toFixed(1)} %`);
-  add("Perplexity in evaluation", values["eval/perplexity"]);
+  add("Accuracy in evaluation", lastValue(summary, "eval/accuracy"), (value) => `${(value * 100).toFixed(1)} %`);
+  add("Perplexity in evaluation", lastValue(summary, "eval/perplexity"));
   if (best) lines.push(["Best checkpoint", `step ${countText(best.step)}`]);
-  add("Steps", step ?? undefined, countText);
-  add("Tokens seen", values["train/tokens_seen"], countText);
-  if (typeof facts.model === "string") lines.push(["Model", facts.model]);
+  add("Steps", summary.step ?? undefined, countText);
+  add("Tokens seen", lastValue(summary, "train/tokens_seen"), countText);
+  if (typeof summary.facts.model === "string") lines.push(["Model", summary.facts.model]);
   return (
     <Card className="h-full">
       <CardHeader title="Result" />

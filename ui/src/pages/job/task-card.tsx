@@ -3,11 +3,11 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { LucideIcon } from "lucide-react";
 import { type ReactNode, useCallback, useState } from "react";
-import { progressOf, readSummary } from "@/api/job-summary";
-import { cancelJob, isResting } from "@/api/jobs";
+import { progressOf } from "@/api/summary";
+import { cancelJob, isResting, jobQuery } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import { forgetTasks, tasksQuery } from "@/api/tasks";
-import type { Job } from "@/api/types";
+import type { Job, JobListItem } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ProgressBar } from "@/components/figures";
@@ -17,6 +17,9 @@ import { Notice } from "@/components/notice";
 import { exactTime } from "@/components/time-ago";
 import { toastFailure } from "@/components/toasts";
 import { statusText } from "@/pages/jobs/job-table";
+
+/** How often a task that is under way is asked for. */
+const TASK_EVERY = 1_000;
 
 type TaskCardProps = {
   job: Job;
@@ -70,7 +73,7 @@ export function TaskCard({ job, kind, anchor, title, icon, invitation, action, p
               </EmptyState>
             );
           }
-          return current.result === null ? <TaskProgress task={current} /> : children(current);
+          return <ChosenTask key={current.id} id={current.id} resting={isResting(current.status)} show={children} />;
         }}
       </Loaded>
       {open &&
@@ -82,8 +85,18 @@ export function TaskCard({ job, kind, anchor, title, icon, invitation, action, p
   );
 }
 
-function optionText(task: Job): string {
-  const form = task.config.form === "gguf" ? "GGUF, " : typeof task.config.form === "string" ? `${task.config.form}, ` : "";
+/** A list has no results: the task that is looked at is loaded whole. */
+function ChosenTask({ id, resting, show }: { id: string; resting: boolean; show: (task: Job) => ReactNode }) {
+  const task = useQuery({ ...jobQuery(id), refetchInterval: (query) => (query.state.data?.result || (resting && query.state.data && isResting(query.state.data.status)) ? false : TASK_EVERY) });
+  return (
+    <Loaded query={task} skeleton={<SkeletonRows rows={2} />}>
+      {(loaded) => (loaded.result === null ? <TaskProgress task={loaded} /> : show(loaded))}
+    </Loaded>
+  );
+}
+
+function optionText(task: JobListItem): string {
+  const form = task.export_form === "gguf" ? "GGUF, " : task.export_form ? `${task.export_form}, ` : "";
   return `${form}${exactTime(new Date(task.createdAt))}${task.status === "completed" ? "" : `, ${statusText(task.status).toLowerCase()}`}`;
 }
 
@@ -117,7 +130,7 @@ export function TaskProgress({ task }: { task: Job }) {
         <TaskLink task={task}>Output</TaskLink>
         <StopButton task={task} />
       </div>
-      <ProgressBar value={progressOf(task)} label="Progress" />
+      <ProgressBar value={progressOf({ status: task.status, ...task.summary })} label="Progress" />
     </div>
   );
 }
@@ -126,7 +139,7 @@ function wordsFor(task: Job): string {
   if (task.status === "queued") return (task.queuePosition ?? 1) > 1 ? `In the queue, at place ${task.queuePosition}.` : "In the queue: it starts as soon as a device is free.";
   if (task.status === "provisioning") return "Starting.";
   if (task.status === "cancelling") return "Stopping.";
-  const { phase } = readSummary(task);
+  const { phase } = task.summary;
   return PHASES[phase ?? ""] ?? "At work.";
 }
 

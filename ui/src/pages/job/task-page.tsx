@@ -1,7 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
-import { record } from "@/api/job-summary";
 import { deleteJob, isResting, jobQuery } from "@/api/jobs";
 import { forgetTasks } from "@/api/tasks";
 import type { Job, JobKind } from "@/api/types";
@@ -62,7 +61,7 @@ export function TaskPage({ task }: { task: Job }) {
           </Card>
         )}
         <OutputCard job={task} />
-        <ConfigCard config={task.kind === "find_learning_rate" ? record(task.config.train) : task.config} />
+        {task.task && <ConfigCard config={task.task.kind === "find_learning_rate" ? task.task.train : task.task} />}
       </div>
     </>
   );

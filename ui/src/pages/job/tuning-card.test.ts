@@ -3,8 +3,8 @@ import type { Job } from "@/api/types";
 import { isTuning, optimizationsOf, tuningFacts } from "./tuning-card";
 
 const tuned = {
-  modelName: "tiny",
-  datasetName: "herons.jsonl",
+  model_name: "tiny",
+  dataset_name: "herons.jsonl",
   config: { method: "lora", backend: "engine", lora: { rank: 16, alpha: 32 }, model: { path: "/models/x" }, data: { kind: "examples", packing: true } },
   summary: { facts: { optimizations: "loss in chunks, compiled layers" }, values: { "train/tokens_seen": { value: 4000 }, "train/trained_tokens": { value: 1000 } } },
 } as unknown as Job;
@@ -21,10 +21,10 @@ it("says what is tuned, on what, and how much of it is taught", () => {
 
 it("lists what the run says is in force, and packing where it was chosen", () => {
   expect(optimizationsOf(tuned)).toEqual(["packing", "loss in chunks", "compiled layers"]);
-  expect(optimizationsOf({ ...tuned, config: { data: { kind: "text" } }, summary: {} } as unknown as Job)).toEqual([]);
+  expect(optimizationsOf({ ...tuned, config: { data: { kind: "text" } }, summary: { facts: {} } } as unknown as Job)).toEqual([]);
 });
 
 it("keeps silent about a model that is trained from nothing", () => {
-  expect(isTuning({ config: { model: { preset: "tiny", path: null }, data: { kind: "text" } } })).toBe(false);
+  expect(isTuning({ config: { model: { preset: "tiny", path: null }, data: { kind: "text" } } as Job["config"] })).toBe(false);
   expect(isTuning(tuned)).toBe(true);
 });

@@ -1,6 +1,6 @@
 /** What a fine-tuning run trains: base model, method, optimizations. */
-import { number, readSummary, record, text } from "@/api/job-summary";
-import type { Job } from "@/api/types";
+import { lastValue, type Summary, text } from "@/api/summary";
+import type { Job, TrainConfig } from "@/api/types";
 import { type CurveStore, useRecent } from "@/charts/curve-store";
 import { Card, CardHeader } from "@/components/card";
 import { Facts } from "@/components/figures";
@@ -12,52 +12,46 @@ const METHODS: Record<string, string> = { full: "full", lora: "LoRA", qlora: "QL
 /** How a model was tuned, as people write it. */
 export const methodText = (method: string | null): string | null => (method === null ? null : (METHODS[method] ?? method));
 
-export const methodOf = ({ config }: Pick<Job, "config">): string | null => text(config.method);
+export const methodOf = ({ config }: Pick<Job, "config">): string | null => config?.method ?? null;
 
 /** Whether the run tunes a model that was there before. */
-export const isTuning = ({ config }: Pick<Job, "config">) => text(record(config.model).path) !== null || record(config.data).kind === "examples";
+export const isTuning = ({ config }: Pick<Job, "config">) => config !== null && (config.model.path !== null || config.data.kind === "examples");
 
 const lastPart = (path: string) => path.replace(/\/+$/, "").split("/").at(-1) ?? path;
 
 /** Names at the left, values at the right; what is not known is left out. */
 export function tuningFacts(job: Job): [string, string][] {
-  const { config } = job;
-  const { values } = readSummary(job);
+  const { config, summary } = job;
   const rows: [string, string][] = [];
   const add = (name: string, value: string | null) => value !== null && value !== "" && rows.push([name, value]);
-  const path = text(record(config.model).path);
+  const path = config?.model.path ?? null;
   add("Base model", job.modelName ?? (path && lastPart(path)));
   add("Dataset", job.datasetName ?? null);
-  add("Method", methodWords(config));
-  add("Trained share of tokens", shareText(values));
-  add("Tokens seen", numberText(values["train/tokens_seen"] ?? null));
-  const backend = text(config.backend);
+  add("Method", config && methodWords(config));
+  add("Trained share of tokens", shareText(summary));
+  add("Tokens seen", numberText(lastValue(summary, "train/tokens_seen") ?? null));
+  const backend = config?.backend ?? null;
   add("Trainer", backend === null || backend === "engine" ? null : backend === "trl" ? "TRL" : "TRL with Unsloth");
   return rows;
 }
 
 const numberText = (value: number | null) => (value === null ? null : countText(value));
 
-function methodWords(config: Job["config"]): string | null {
-  const method = methodText(text(config.method));
-  const rank = number(record(config.lora).rank);
-  if (method === null || method === "full" || rank === null) return method === "full" ? "full: every weight" : method;
-  const alpha = number(record(config.lora).alpha);
-  return `${method}, rank ${rank}${alpha === null ? "" : `, alpha ${settingText(alpha)}`}`;
+function methodWords({ method, lora }: TrainConfig): string {
+  return method === "full" ? "full: every weight" : `${METHODS[method]}, rank ${lora.rank}, alpha ${settingText(lora.alpha)}`;
 }
 
 /** Of the tokens that went through the model, those that it was taught. */
-function shareText(values: Record<string, number>): string | null {
-  const [trained, seen] = [values["train/trained_tokens"], values["train/tokens_seen"]];
+function shareText(summary: Summary): string | null {
+  const [trained, seen] = [lastValue(summary, "train/trained_tokens"), lastValue(summary, "train/tokens_seen")];
   return trained !== undefined && seen ? `${((trained / seen) * 100).toFixed(1)} %` : null;
 }
 
 /** What makes this run faster or smaller, in words: what the run says is in force, and packing, which is a choice. */
 export function optimizationsOf(job: Job): string[] {
-  const { facts } = readSummary(job);
-  const data = record(job.config.data);
-  const optimizations = (text(facts.optimizations) ?? "").split(", ").filter(Boolean);
-  return data.kind === "examples" && data.packing !== false ? ["packing", ...optimizations] : optimizations;
+  const data = job.config?.data;
+  const optimizations = (text(job.summary.facts.optimizations) ?? "").split(", ").filter(Boolean);
+  return data?.kind === "examples" && data.packing ? ["packing", ...optimizations] : optimizations;
 }
 
 /** What is tuned, on what, and what makes it fast. Absent for a model that is trained from nothing. */

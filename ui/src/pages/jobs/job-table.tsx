@@ -1,7 +1,8 @@
 /** The table of jobs: status badges, rows used, and selection for a comparison. */
 import { Link } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
-import { isResting, MOST, progressOf } from "@/api/jobs";
+import { isResting, MOST } from "@/api/jobs";
+import { progressOf } from "@/api/summary";
 import type { JobListItem, JobStatus } from "@/api/types";
 import { cn } from "@/components/class-names";
 import { type Column, DataTable } from "@/components/data-table";
@@ -131,7 +132,7 @@ const columns = (withProject: boolean, selection?: Selection): Column<JobListIte
   { header: "Created", end: true, cell: (job) => <span className="text-dim"><TimeAgo at={job.createdAt} /></span> },
 ];
 
-type JobTableProps = { jobs: Job[]; label: string; withProject?: boolean; selection?: Selection };
+type JobTableProps = { jobs: JobListItem[]; label: string; withProject?: boolean; selection?: Selection };
 
 export function JobTable({ jobs, label, withProject = true, selection }: JobTableProps) {
   const visibleColumns = useMemo(() => columns(withProject, selection), [withProject, selection]);

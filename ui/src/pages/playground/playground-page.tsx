@@ -88,7 +88,7 @@ export function ModelChoice({ chosen, onChoose }: ModelChoiceProps) {
   const models = useQuery(modelsQuery);
   // An older run, opened by its address, is not among the newest.
   const other = useQuery({ ...jobQuery(chosen.job ?? ""), enabled: chosen.job !== undefined });
-  const trained = (jobs.data?.items ?? []).filter((job) => job.hasModel || job.attempt > 0);
+  const trained = (jobs.data?.items ?? []).filter((job) => job.attempt > 0);
   const listed = other.data && !trained.some((job) => job.id === other.data.id) ? [other.data, ...trained] : trained;
   const ready = (models.data?.items ?? []).filter((model) => model.status === "ready");
   const groups = [

@@ -1,0 +1,28 @@
+/** What a run says about itself. The shape is the server's; a run's own facts may hold anything. */
+import { numberOf } from "@/text/numbers";
+import type { Job, JobStatus } from "./types";
+
+export type Summary = Job["summary"];
+export type Mark = Summary["marks"][number];
+export type Cost = NonNullable<Summary["cost"]>;
+
+/** A fact that should be a number, or a text. */
+export const number = (value: unknown): number | null => (typeof value === "number" && Number.isFinite(value) ? value : null);
+export const text = (value: unknown): string | null => (typeof value === "string" ? value : null);
+
+/** What a run measured: a number, or one of the texts that JSON has for NaN and the infinities. */
+export const measured = (value: unknown): number | null => (typeof value === "number" || value === "NaN" || value === "Infinity" || value === "-Infinity" ? numberOf(value) : null);
+
+/** The newest value of a curve. */
+export const lastValue = ({ values }: Pick<Summary, "values">, name: string) => measured(values[name]?.value) ?? undefined;
+
+/** The newest value of a machine's telemetry. */
+export const lastTelemetry = ({ system }: Pick<Summary, "system">, name: string) => measured(system[name]);
+
+type Progress = { status: JobStatus; step: number | null; total_steps: number | null };
+
+/** The share of the work that is done, from 0 to 1; null while nobody knows how much there is. */
+export function progressOf({ status, step, total_steps: total }: Progress): number | null {
+  if (status === "completed") return 1;
+  return step === null || !total ? null : Math.min(1, step / total);
+}
