@@ -57,7 +57,7 @@ def add_streamed_job(server: LiveServer) -> str:
             attempt=1,
             summary={
                 "step": STEPS,
-                "totalSteps": 400,
+                "total_steps": 400,
                 "values": {name: {"value": value} for name, value in values.items()},
                 "facts": _facts(found),
             },

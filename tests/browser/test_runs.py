@@ -41,7 +41,7 @@ def add_runs(server: LiveServer) -> None:
                 attempt=1,
                 summary={
                     "step": STEPS,
-                    "totalSteps": STEPS,
+                    "total_steps": STEPS,
                     "values": {series: {"value": value} for series, value in values.items()},
                 },
             )

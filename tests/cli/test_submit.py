@@ -73,7 +73,7 @@ def test_an_unmodified_folder_trains_here_and_its_files_come_back(bloom: Bloom, 
     job_id = done.stdout.split()[0]
     job = json.loads(bloom("jobs", "show", job_id, "--json").stdout)
     assert (job["status"], job["kind"], job["name"]) == ("completed", "script", "nanogpt_folder")
-    assert (job["summary"]["step"], job["summary"]["totalSteps"]) == (60, 60)
+    assert (job["summary"]["step"], job["summary"]["total_steps"]) == (60, 60)
     assert job["summary"]["values"]["train/loss"]["value"] < 4
     assert job["summary"]["values"]["eval/loss"]["step"] == 60
     listed = bloom("jobs", "list").stdout

@@ -327,7 +327,7 @@ def test_damaged_events_are_skipped_and_counted(machine: Machine) -> None:
 
     asyncio.run(scenario())
     job = machine.job(job_id)
-    assert (job.status, job.summary["damagedLines"]) == ("completed", 1)
+    assert (job.status, job.summary["damaged_lines"]) == ("completed", 1)
 
 
 def test_an_extended_job_trains_on_from_where_it_ended(machine: Machine) -> None:

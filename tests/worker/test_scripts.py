@@ -86,8 +86,8 @@ def test_a_script_runs_in_the_sandbox_and_its_progress_checkpoints_and_files_are
     async def scenario() -> None:
         async with machine.worker():
             job = await machine.when(script, lambda job: (job.summary.get("step") or 0) >= 20)
-            assert job.summary["totalSteps"] == 30
-            assert job.summary["etaSeconds"] is not None
+            assert job.summary["total_steps"] == 30
+            assert job.summary["eta_seconds"] is not None
             (machine.run_dir(script) / "work" / "go").touch()
             await machine.until(script, "completed", "failed")
 
@@ -122,7 +122,7 @@ def test_a_paused_script_is_told_by_a_signal_and_goes_on_from_its_checkpoint(mac
     output = machine.output(script)
     assert "so that the script goes on from out/ckpt.pt: --init_from=resume" in output
     assert "resuming from 10" in output
-    assert job.summary["resumedFromStep"] == 10
+    assert job.summary["resumed_from_step"] == 10
 
 
 @on_sqlite

@@ -24,7 +24,7 @@ def _call(method: str, path: str, **arguments: Any) -> Any:
 
 def _line(job: dict[str, Any]) -> str:
     summary = job["summary"]
-    step, total = summary.get("step"), summary.get("totalSteps")
+    step, total = summary.get("step"), summary.get("total_steps")
     progress = "" if step is None else f"step {step:,}" + (f" of {total:,}" if total else "")
     loss = (summary.get("values") or {}).get("train/loss", {}).get("value")
     # NaN and the infinities are texts in JSON.

@@ -116,7 +116,7 @@ def test_the_status_says_how_far_it_is_what_it_printed_and_what_it_costs(
         target="lambda",
         offer={"provider": "lambda", "estimate": {"low": 1.0, "likely": 2.5, "high": 6.0}},
         summary={
-            "step": 5, "totalSteps": 10, "epoch": 1, "epochs": 2, "etaSeconds": 12.5,
+            "step": 5, "total_steps": 10, "epoch": 1, "epochs": 2, "eta_seconds": 12.5,
             "values": {"train/loss": {"value": 1.25, "step": 5}}, "cost": {"so_far": 0.75},
         },
     )  # fmt: skip

@@ -68,7 +68,7 @@ def test_a_folder_as_people_bring_it_trains_there_and_everything_arrives(
         async with shopper.worker():
             job_id = await shopper.submit("--max_iters=300", "--eval_interval=20", **offer)
             await shopper.trained(job_id, 10)
-            await shopper.when(job_id, lambda job: job.summary.get("etaSeconds") is not None)
+            await shopper.when(job_id, lambda job: job.summary.get("eta_seconds") is not None)
             status = await shopper.status(job_id)
             job = await shopper.until(job_id, "completed", "failed")
             assert job.status == "completed", job.error_message

@@ -1,6 +1,5 @@
 """A job's row as JSON."""
 
-from dataclasses import asdict
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,7 +10,7 @@ from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs import service
 from gpubloom.server.jobs.files import has_files, has_model
 from gpubloom.server.jobs.schemas import JobOut
-from gpubloom.server.jobs.service import read_run_report
+from gpubloom.server.jobs.summary import read_run_report
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
@@ -49,7 +48,7 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         settings=job.settings,
         attempt=job.attempt,
         max_attempts=job.max_attempts,
-        **asdict(read_run_report(job.summary)),
+        **vars(read_run_report(job.summary)),
         result=job.result,
         position=job.position,
         queue_position=await service.queue_position(session, job),

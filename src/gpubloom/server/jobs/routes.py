@@ -31,6 +31,7 @@ from gpubloom.server.jobs.schemas import (
     Script,
 )
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Action, Kind, Status
+from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.schema import Storable
 
@@ -110,8 +111,9 @@ async def read_metrics(
     """A job's curves in columns, thinned with minimum and maximum kept; or the newest steps as wide rows."""
     job, _ = await service.get_job(session, principal, job_id)
     if shape == "rows":
-        facts = job.summary.get("facts") or {}
-        rows = await read_rows(session, job.id, limit=points, steps_per_epoch=facts.get("steps_per_epoch"))
+        steps = read_summary(job.summary).facts.get("steps_per_epoch")
+        steps_per_epoch = steps if isinstance(steps, int) else None
+        rows = await read_rows(session, job.id, limit=points, steps_per_epoch=steps_per_epoch)
         return [MetricRow.model_validate(row) for row in rows]
     names = [name for name in series or [] if name.isprintable()]
     curves = await read_curves(session, job.id, names=names, first=first, last=last, points=points)
@@ -125,7 +127,7 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
     rows = await service.list_checkpoints(session, job.id)
     return Checkpoints(
         items=[CheckpointOut.model_validate(row, extra="ignore") for row in rows],
-        facts=job.summary.get("facts") or {},
+        facts=read_summary(job.summary).facts,
     )
 
 
@@ -253,7 +255,7 @@ async def delete_job(
 ) -> None:
     """Delete a job that has ended, with its run directory, checkpoints and model, and the tasks about it."""
     job, _ = await service.get_job(session, principal, job_id)
-    was_remote = job.summary.get("cost") is not None
+    was_remote = read_summary(job.summary).cost is not None
     gone = await service.delete_job(session, principal, job_id, machine_timeout=settings.machine_timeout)
     for deleted in gone:
         after.add_task(anyio.to_thread.run_sync, remove_run, run_directory(settings, deleted))

@@ -9,6 +9,7 @@ from pydantic import Field
 from gpubloom.offers.prices import PriceKind
 from gpubloom.plan import limits
 from gpubloom.server.jobs.states import Kind, Status, Want
+from gpubloom.server.jobs.summary import RunSummary, RunWarning
 from gpubloom.server.projects.schemas import ProjectIn
 from gpubloom.server.schema import Line, MetricNumber, Schema, Writable
 
@@ -139,14 +140,6 @@ class CheckpointPage(Schema):
     total: int
 
 
-class RunWarning(Schema):
-    """A warning or an error that the run logged; `attempt`: the first that did."""
-
-    level: Literal["warning", "error"]
-    line: str
-    attempt: int
-
-
 class JobOut(Schema):
     """A job, as lists and the job page show it."""
 
@@ -178,7 +171,7 @@ class JobOut(Schema):
     settings: dict[str, Any]
     attempt: int
     max_attempts: int
-    summary: dict[str, Any]
+    summary: RunSummary
     rows_used: int | None = Field(description="Rows of the training data that the run uses, once it is read.")
     rows_total: int | None = Field(description="Rows of the training data; None: not a file of examples.")
     warnings: list[RunWarning]

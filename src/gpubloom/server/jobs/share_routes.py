@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query
+from pydantic import JsonValue
 from sqlalchemy import delete, select
 
 from gpubloom.server.accounts.mail import page_link
@@ -93,9 +94,8 @@ SharedJob = Annotated[tuple[TrainingJob, Project], Depends(_shared_job)]
 async def read_shared_job(shared: SharedJob, session: ReadSession, settings: CurrentSettings) -> JobOut:
     """The job behind a link. What could hold a path of the server is left out."""
     out = await job_out(session, settings, *shared)
-    summary = {name: value for name, value in out.summary.items() if name not in {"error", "findings"}}
-    if isinstance(summary.get("facts"), dict):
-        summary["facts"] = _without_locations(summary["facts"])
+    facts = _without_locations(out.summary.facts)
+    summary = out.summary.model_copy(update={"error": None, "findings": [], "facts": facts})
     return out.model_copy(
         update={
             "config": _without_paths(out.config, out.model_name),
@@ -120,7 +120,7 @@ def _without_paths(config: dict[str, Any], model_name: str | None) -> dict[str, 
     return shown
 
 
-def _without_locations(facts: dict[str, Any]) -> dict[str, Any]:
+def _without_locations(facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """What a run says about itself, less what is a path."""
     return {name: value for name, value in facts.items() if not str(value).startswith("/")}
 
