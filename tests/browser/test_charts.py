@@ -16,12 +16,12 @@ from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.ingest import store_checkpoints, store_points
+from gpubloom.server.jobs.ingest import Batch, store_checkpoints, store_points
+from gpubloom.server.jobs.summary import StoredSummary, summarize
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.projects.tables import Project
 from gpubloom.traincard import Reporter, load_latest, read_all
 from gpubloom.traincard.card.page import write_card
-from gpubloom.worker.summary import summarize
 from tests.browser.conftest import DESKTOP, TIMEOUT_MS, NewPage, flaws_on_every_screen
 from tests.browser.people import create_project, set_up
 from tests.live_server import LiveServer
@@ -64,7 +64,7 @@ def add_as_job(server: LiveServer, run_dir: Path, name: str, status: str = "comp
             start_time=now(),
             end_time=now(),
             attempt=1,
-            summary=summarize({}, load_latest(run_dir), 0),
+            summary=summarize(StoredSummary(), load_latest(run_dir), 0).dump(),
         )
         session.add(job)
     events = list(read_all(run_dir))
@@ -74,7 +74,7 @@ def add_as_job(server: LiveServer, run_dir: Path, name: str, status: str = "comp
         try:
             for start in range(0, len(events), 5_000):
                 async with database.write() as session:
-                    await store_points(session, job, events[start : start + 5_000])
+                    await store_points(session, job, Batch(events[start : start + 5_000]))
                     await store_checkpoints(session, job, events[start : start + 5_000])
         finally:
             await database.close()

@@ -14,7 +14,7 @@ from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.ingest import store_points
+from gpubloom.server.jobs.ingest import Batch, store_points
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.traincard import Reporter, RunEvent, load_latest, read_all
 from gpubloom.traincard.number_encoding import plain
@@ -45,7 +45,7 @@ def _ingest(installation: Installation, job: TrainingJob, events: list[RunEvent]
     async def store() -> None:
         database = Database(installation.database_url)
         async with database.write() as session:
-            await store_points(session, await session.get_one(TrainingJob, job.id), events)
+            await store_points(session, await session.get_one(TrainingJob, job.id), Batch(events))
         await database.close()
 
     asyncio.run(store())

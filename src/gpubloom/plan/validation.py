@@ -42,7 +42,6 @@ class Part(BaseModel):
             renamed[name if own != name and own in fields else own] = value
         return renamed
 
-
     @classmethod
     def camel_names(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields with their names in camelCase, at every depth; what is not known stays as it is."""

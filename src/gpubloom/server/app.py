@@ -37,9 +37,9 @@ from gpubloom.server.jobs import (
     training_job_routes,
 )
 from gpubloom.server.jobs import routes as job_routes
-from gpubloom.server.jobs.events import JobStreams
 from gpubloom.server.jobs.inputs import find_use
 from gpubloom.server.jobs.recovery import keep_settling
+from gpubloom.server.jobs.streams import JobStreams
 from gpubloom.server.ml_jobs import routes as ml_job_routes
 from gpubloom.server.ml_jobs.schemas import FOLDERS
 from gpubloom.server.models import routes as brought_model_routes

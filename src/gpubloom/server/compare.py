@@ -102,15 +102,14 @@ async def _outcome(session: AsyncSession, job: JobOut) -> Outcome:
     if job.start_time is not None:
         seconds = ((job.end_time or job.updated_at) - job.start_time).total_seconds()
     found = outcome(
-        values=job.summary.get("values") or {},
-        steps=job.summary.get("step"),
+        values={name: dict(last) for name, last in job.summary.values.items()},
+        steps=job.summary.step,
         best_eval_loss=best,
         speed_total=total,
         speed_count=count,
         seconds=seconds,
     )
-    facts = job.summary.get("facts") or {}
-    return Outcome(job_id=job.id, best_step=best_step, facts=facts, **asdict(found))
+    return Outcome(job_id=job.id, best_step=best_step, facts=job.summary.facts, **asdict(found))
 
 
 async def _best_evaluation(session: AsyncSession, job: JobOut) -> tuple[float | None, int | None]:

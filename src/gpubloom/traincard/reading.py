@@ -91,6 +91,8 @@ class Reading:
         self._reader = Reader(run_dir, condensed=True)
         self._begun_at = (time.time(), time.monotonic())
         self._is_first = True
+        # By attempt and rank: the number of the last event that was taken in.
+        self._taken: dict[tuple[int, int], int] = {}
         self.state = RunState()
         self.curves = Curves(rank=None, most=most_buckets)
         self.attempts: dict[int, Attempt] = {}
@@ -119,7 +121,7 @@ class Reading:
         now = self.now()
         # Asked before reading: what a process that ended meanwhile said last is then read, and it counts as
         # ended, not as dead.
-        there = self._processes()
+        there = self.find_processes()
         while events := self._reader.read_new(_BATCH_BYTES):
             found = True
             self._take_in(events, now)
@@ -130,13 +132,27 @@ class Reading:
             self._is_first = not found
             for reading in self.ranks.values():
                 reading.seen_before(self._age(reading, now))
-            there = self._processes()
+            there = self.find_processes()
             # A process that ended between reading and asking has said its last words in between.
             self._take_in(self._reader.read_new(_BATCH_BYTES), now)
+        self.note_processes(there)
+        return found
+
+    def take_in(self, events: Sequence[RunEvent]) -> None:
+        """Takes in what somebody else has read of this run, in place of `update`; known events are skipped.
+
+        Processes have to be asked for before the events are read, and noted afterwards: one that ended
+        meanwhile has then said so, and counts as ended, not as dead.
+        """
+        new = [event for event in events if event.seq > self._taken.get((event.attempt, event.rank), -1)]
+        self._take_in(new, self.now())
+        self._is_first = self._is_first and not new
+
+    def note_processes(self, there: Mapping[tuple[int, int | None], bool]) -> None:
+        """Of every rank and process id that `find_processes` has found: whether it was there."""
         for (rank, pid), answer in there.items():
             if self.ranks[rank].pid == pid:
                 self.ranks[rank].process_is_there = answer
-        return found
 
     @property
     def cursor(self) -> dict[str, int]:
@@ -186,6 +202,7 @@ class Reading:
         """Stretch by stretch: what is done for every value is done once for a series."""
         for (attempt, rank, condensed), stretch in groupby(events, key=_stretch):
             some = list(stretch)
+            self._taken[attempt, rank] = some[-1].seq
             if condensed:
                 for event in some:
                     self.curves.add(event)
@@ -324,7 +341,7 @@ class Reading:
             written = 0.0
         return max(0.0, now - max(written, reading.last_seen or 0.0))
 
-    def _processes(self) -> dict[tuple[int, int | None], bool]:
+    def find_processes(self) -> dict[tuple[int, int | None], bool]:
         """Of every rank that should live on this machine: whether its process does.
 
         A copy of a run has no locks: its processes, here or elsewhere, hold those of the original.

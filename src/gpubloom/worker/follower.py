@@ -21,13 +21,22 @@ from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.files import run_directory
-from gpubloom.server.jobs.ingest import store_checkpoints, store_points
+from gpubloom.server.jobs.ingest import Batch, store_checkpoints, store_points
 from gpubloom.server.jobs.lease import RENEW_EVERY_SECONDS, LeaseLost, holding, release, renew
-from gpubloom.server.jobs.service import list_checkpoints, state_of
+from gpubloom.server.jobs.service import list_checkpoints
 from gpubloom.server.jobs.states import ENDED, MODEL_TASK_KINDS, TOP_LEVEL_KINDS, after
+from gpubloom.server.jobs.summary import (
+    Finding,
+    add_marks,
+    add_warnings,
+    read_summary,
+    summarize,
+    with_waiting,
+)
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.settings import Settings
 from gpubloom.traincard import Reader, Reading, RunEvent, diagnose, load_latest
+from gpubloom.traincard.number_encoding import plain
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.traincard.safe_paths import is_file_beneath
 from gpubloom.worker.attempt_outcome import DIRECTORY_GONE, Ending, Verdict, judge, judge_disk_fault, storable
@@ -42,14 +51,15 @@ from gpubloom.worker.run_directory import (
     remove_secrets,
     write_control,
 )
-from gpubloom.worker.summary import add_marks, add_warnings, summarize
 
 log = structlog.get_logger("bloom.worker")
 
 LOOP_SECONDS = 0.2
 LOOK_EVERY_SECONDS = 5.0
 SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)
-_BATCH_BYTES = 1 << 20
+# Stored in one transaction: some thousand points, so that the lock is held for a small part of a second.
+_BATCH_BYTES = 1 << 18
+_BATCHES_AT_ONCE = 8
 # The worker draws nothing: curves only as fine as Reading needs them to be.
 _BUCKETS = 64
 _OF_ENDED_RUNS = frozenset({"diverging"})
@@ -58,22 +68,39 @@ Result = TypeVar("Result")
 
 
 class RunWatch:
-    """The findings about one run. Reads it apart from the follower, because findings need the whole run."""
+    """The findings about one run, from the events that its follower reads.
 
-    def __init__(self, run_dir: Path) -> None:
+    `has_history`: an earlier follower read a part of the run; it is read again, as far as it is condensed.
+    """
+
+    def __init__(self, run_dir: Path, *, has_history: bool) -> None:
         self._reading = Reading(run_dir, most_buckets=_BUCKETS)
+        self._has_history = has_history
         self._looked = time.monotonic()
+        self._processes: dict[tuple[int, int | None], bool] = {}
 
     @property
     def is_due(self) -> bool:
         return time.monotonic() - self._looked >= LOOK_EVERY_SECONDS
 
-    def look(self, *, ended: bool = False) -> list[dict[str, Any]]:
-        """The findings now, as JSON; of a run that has ended only those that still mean something."""
+    def find_processes(self) -> None:
+        """Before the events are read that a look is for: a process that ends meanwhile is not called dead."""
+        self._processes = self._reading.find_processes()
+
+    def take_in(self, events: list[RunEvent]) -> None:
+        if self._has_history:
+            self._has_history = False
+            self._reading.update()
+        self._reading.take_in(events)
+
+    def look(self, *, ended: bool = False) -> list[Finding]:
+        """The findings now; of a run that has ended only those that still mean something."""
         self._looked = time.monotonic()
-        self._reading.update()
-        found = diagnose(self._reading)
-        return [finding.as_dict() for finding in found if not ended or finding.kind in _OF_ENDED_RUNS]
+        # Also a run that says nothing any more has a history.
+        self.take_in([])
+        self._reading.note_processes(self._processes)
+        found = [plain(each.as_dict()) for each in diagnose(self._reading)]
+        return [Finding.model_validate(each) for each in found if not ended or each["kind"] in _OF_ENDED_RUNS]
 
 
 class Follower:
@@ -98,7 +125,7 @@ class Follower:
         self._disk = disk
         self._run_dir = run_directory(settings, job.id)
         self._reader = Reader(self._run_dir, cursor=job.cursor)
-        self._watch = RunWatch(self._run_dir)
+        self._watch = RunWatch(self._run_dir, has_history=bool(job.cursor))
         self._renewed = time.monotonic()
         self._control_written = -1
         self._cancel_seen: float | None = None
@@ -144,6 +171,9 @@ class Follower:
             if status.alive and status.attempt == self._job.attempt and self._job.status == "provisioning":
                 # A rented machine that spoke at last, or one whose worker was gone before it could say so.
                 await self._mark_started()
+            look = self._watch.is_due
+            if look:
+                await asyncio.to_thread(self._watch.find_processes)
             more = await self._read()
             await self._refresh()
             if not status.alive:
@@ -152,7 +182,8 @@ class Follower:
                 continue
             await self._write_control(status)
             if not more:
-                await self._diagnose()
+                if look:
+                    await self._diagnose()
                 await asyncio.sleep(LOOP_SECONDS)
 
     async def _status(self) -> AgentStatus:
@@ -201,8 +232,8 @@ class Follower:
                 row = await holding(session, self._job.id, self._token)
                 row.status = after("start", row.status)
                 row.start_time = row.start_time or now()
-                row.summary = {name: value for name, value in row.summary.items() if name != "waiting"}
-                await announce(session, row, "update", {"job": state_of(row)})
+                row.summary = with_waiting(row.summary, None)
+                await announce(session, row)
                 self._job = row
 
         await self._persist(started)
@@ -287,7 +318,7 @@ class Follower:
                     row.attempt -= 1
                     row.machine = row.machine if row.attempt else None
                 release(row)
-                await announce(session, row, "update", {"job": state_of(row)})
+                await announce(session, row)
 
         await self._persist(requeued)
         raise LeaseLost("the job was queued again")
@@ -295,7 +326,7 @@ class Follower:
     def _wait_in_queue(self, row: TrainingJob, verdict: Verdict, disk_fault_confirmed: bool) -> None:
         if verdict.waiting is None:
             return
-        row.summary = {**row.summary, "waiting": verdict.waiting}
+        row.summary = with_waiting(row.summary, verdict.waiting)
         if not disk_fault_confirmed:
             # Others may fit where this one does not: they are not kept waiting behind it.
             row.queued_at = now()
@@ -315,15 +346,21 @@ class Follower:
                     row.error_code = code
                     row.error_message = None if message is None else storable(message)
                 release(row)
-                await announce(session, row, "update", {"job": state_of(row)})
+                await announce(session, row)
 
         await self._persist(ended)
         raise LeaseLost("the job was ended without running")
 
     async def _read(self) -> bool:
         """Store what the run said since; says whether there may be more."""
+        for _ in range(_BATCHES_AT_ONCE):
+            if not await self._read_batch():
+                return False
+        return True
+
+    async def _read_batch(self) -> bool:
         before = self._reader.cursor
-        events = await asyncio.to_thread(self._reader.read_new, _BATCH_BYTES)
+        events, batch = await asyncio.to_thread(self._take_events)
         if not events and self._reader.cursor == before:
             return False
         latest = await asyncio.to_thread(load_latest, self._run_dir)
@@ -332,7 +369,7 @@ class Follower:
             async with self._database.write() as session:
                 row = await holding(session, self._job.id, self._token)
                 if row.cursor == before:
-                    await self._store(session, row, events, latest)
+                    await self._store(session, row, events, batch, latest)
                 elif row.cursor != self._reader.cursor:
                     self._read_again_from(row)
                 # Otherwise an earlier try was committed, but its answer was lost on the way.
@@ -341,20 +378,25 @@ class Follower:
         await self._persist(stored)
         return True
 
+    def _take_events(self) -> tuple[list[RunEvent], Batch]:
+        events = self._reader.read_new(_BATCH_BYTES)
+        self._watch.take_in(events)
+        return events, Batch(events)
+
     async def _diagnose(self) -> None:
         """Say on the job's page what is wrong with its run."""
-        if not self._watch.is_due:
-            return
         findings = await asyncio.to_thread(self._watch.look)
 
         async def noted() -> None:
             async with self._database.write() as session:
                 row = await holding(session, self._job.id, self._token)
-                row.summary = {**row.summary, "findings": findings}
-                await announce(session, row, "update", {"job": state_of(row)})
+                summary = read_summary(row.summary)
+                summary.findings = findings
+                row.summary = summary.dump()
+                await announce(session, row)
                 self._job = row
 
-        if findings != (self._job.summary.get("findings") or []):
+        if findings != read_summary(self._job.summary).findings:
             await self._persist(noted)
 
     def _read_again_from(self, row: TrainingJob) -> None:
@@ -363,17 +405,21 @@ class Follower:
         self._reader = Reader(self._run_dir, cursor=row.cursor)
 
     async def _store(
-        self, session: AsyncSession, row: TrainingJob, events: list[RunEvent], latest: dict[str, Any] | None
+        self,
+        session: AsyncSession,
+        row: TrainingJob,
+        events: list[RunEvent],
+        batch: Batch,
+        latest: dict[str, Any] | None,
     ) -> None:
-        batch = await store_points(session, row, events)
+        points = await store_points(session, row, batch)
         changed = await store_checkpoints(session, row, events)
         row.cursor = self._reader.cursor
-        summary = summarize(row.summary, latest, self._reader.damaged_lines)
+        summary = summarize(read_summary(row.summary), latest, self._reader.damaged_lines)
         add_marks(summary, events, row.settings)
         add_warnings(summary, events)
-        row.summary = summary
-        news = {**batch.live(), "job": state_of(row), "checkpoints": changed}
-        await announce(session, row, "update", news)
+        row.summary = summary.dump()
+        await announce(session, row, points=points, checkpoints=changed)
 
     async def _refresh(self) -> None:
         """See what people asked for, and keep the lease."""
@@ -491,13 +537,14 @@ class Follower:
                     row.error_code, row.error_message = verdict.code, verdict.message
                 if verdict.action == "complete":
                     row.result = result
-                summary = summarize(row.summary, latest, self._reader.damaged_lines)
-                row.summary = {**summary, "findings": findings}
+                summary = summarize(read_summary(row.summary), latest, self._reader.damaged_lines)
+                summary.findings = findings
+                row.summary = summary.dump()
                 self._wait_in_queue(row, verdict, confirmed)
                 if row.status in ENDED:
                     row.end_time = now()
                 release(row)
-                await announce(session, row, "update", {"job": state_of(row), "checkpoints": True})
+                await announce(session, row, checkpoints=True)
                 self.log.info(
                     "attempt ended",
                     attempt=row.attempt,

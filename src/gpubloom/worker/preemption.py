@@ -17,7 +17,6 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce, lock_job
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.lease import Claimant, FreeSlots, waiting_for
-from gpubloom.server.jobs.service import state_of
 from gpubloom.server.jobs.states import ACTIVE, after, can
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.playground.endpoint import last_use
@@ -75,7 +74,7 @@ class Preemption:
             row.control_version += 1
             row.error_code = "gave_way"
             row.error_message = "The model was unloaded because another job needed its device."
-            await announce(session, row, "update", {"job": state_of(row)})
+            await announce(session, row)
         log.info("a playground makes room", job=str(job.id), waiting=str(waiting.id))
 
     async def _holders(self, session: AsyncSession, on_device: ColumnElement[bool]) -> Sequence[TrainingJob]:

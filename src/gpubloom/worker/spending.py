@@ -23,8 +23,8 @@ from gpubloom.server.db.clock import read_database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce
 from gpubloom.server.jobs.lease import holding
-from gpubloom.server.jobs.service import state_of
 from gpubloom.server.jobs.states import after, can
+from gpubloom.server.jobs.summary import Cost, add_mark, read_summary, with_waiting
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.budgets import Limit, limits_of
 from gpubloom.server.rentals.metering import (
@@ -38,7 +38,6 @@ from gpubloom.server.rentals.metering import (
 )
 from gpubloom.server.rentals.tables import BILLED, Rental
 from gpubloom.worker.retries import persist
-from gpubloom.worker.summary import add_mark
 
 log = structlog.get_logger("bloom.worker")
 
@@ -109,9 +108,9 @@ class Spending:
         """Say why nothing runs yet."""
 
         async def waiting(session: AsyncSession, job: TrainingJob) -> None:
-            if job.summary.get("waiting") != sentence:
-                job.summary = {**job.summary, "waiting": sentence}
-                await announce(session, job, "update", {"job": state_of(job)})
+            if read_summary(job.summary).waiting != sentence:
+                job.summary = with_waiting(job.summary, sentence)
+                await announce(session, job)
 
         await self._transaction(waiting)
 
@@ -154,7 +153,9 @@ class Spending:
     ) -> None:
         total = math.fsum(rental.cost for rental in rentals)
         told = set(_told(job))
-        summary = {name: value for name, value in job.summary.items() if name != "waiting"}
+        summary = read_summary(job.summary)
+        before = summary.model_copy()
+        summary.waiting = None
         for limit in limits:
             value, warnings = warnings_due(limit.value, total)
             if not warnings:
@@ -165,39 +166,39 @@ class Spending:
             for warning in warnings:
                 add_mark(summary, _mark(job, warning))
                 _record(session, job, warning)
-        summary["cost"] = cost_of(job, rentals, sorted(told))
-        if summary != job.summary:
-            job.summary = summary
-            await announce(session, job, "update", {"job": state_of(job)})
+        summary.cost = cost_of(job, rentals, sorted(told))
+        if summary != before:
+            job.summary = summary.dump()
+            await announce(session, job)
 
 
-def cost_of(job: TrainingJob, rentals: Sequence[Rental], told: list[int]) -> dict[str, Any]:
+def cost_of(job: TrainingJob, rentals: Sequence[Rental], told: list[int]) -> Cost:
     """What the job's page shows of money; US dollars."""
     offer = job.offer or {}
     last = rentals[-1] if rentals else None
     running = [rental for rental in rentals if rental.state in BILLED and rental.billed_from is not None]
-    return {
-        "so_far": round(math.fsum(rental.cost for rental in rentals), 6),
-        "hourly": round(math.fsum(rental.hourly for rental in running), 6)
+    return Cost(
+        so_far=round(math.fsum(rental.cost for rental in rentals), 6),
+        hourly=round(math.fsum(rental.hourly for rental in running), 6)
         if running
         else offer.get("hourly", 0.0),
-        "estimated": offer.get("estimate"),
-        "limit": job.budget,
-        "provider": offer.get("provider") if last is None else last.provider,
-        "gpu": offer.get("gpu") if last is None else last.gpu,
-        "gpus": offer.get("gpus") if last is None else last.gpus,
-        "region": offer.get("region") if last is None else last.region,
-        "kind": offer.get("kind") if last is None else last.kind,
-        "billed_seconds": round(math.fsum(rental.billed_seconds for rental in rentals), 3),
-        "running": bool(running),
-        "detail": None if last is None else last.detail or None,
-        "page": None if last is None else last.page,
-        "warnings": told,
-    }
+        estimated=offer.get("estimate"),
+        limit=job.budget,
+        provider=offer.get("provider") if last is None else last.provider,
+        gpu=offer.get("gpu") if last is None else last.gpu,
+        gpus=offer.get("gpus") if last is None else last.gpus,
+        region=offer.get("region") if last is None else last.region,
+        kind=offer.get("kind") if last is None else last.kind,
+        billed_seconds=round(math.fsum(rental.billed_seconds for rental in rentals), 3),
+        running=bool(running),
+        detail=None if last is None else last.detail or None,
+        page=None if last is None else last.page,
+        warnings=told,
+    )
 
 
 def _told(job: TrainingJob) -> list[int]:
-    return list((job.summary.get("cost") or {}).get("warnings") or [])
+    return (read_summary(job.summary).cost or Cost()).warnings
 
 
 def _ask_to_pause(job: TrainingJob, decision: Decision) -> None:
@@ -214,7 +215,7 @@ def _mark(job: TrainingJob, warning: BudgetWarning) -> dict[str, Any]:
     return {
         "kind": "budget",
         "attempt": job.attempt,
-        "step": job.summary.get("step") or 0,
+        "step": read_summary(job.summary).step or 0,
         "percent": warning.percent,
         "scope": warning.scope,
         "sentence": warning.sentence,

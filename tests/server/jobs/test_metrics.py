@@ -1,6 +1,7 @@
 """From events to charts: every point once, extremes kept, however long the run is."""
 
 import asyncio
+import json
 import math
 import random
 from collections.abc import Awaitable, Callable
@@ -13,8 +14,17 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.ingest import store_points
-from gpubloom.server.jobs.metrics import WIDTHS, level_for, read_curves, read_rows
+from gpubloom.server.jobs.ingest import Batch, store_points
+from gpubloom.server.jobs.metrics import (
+    WIDTHS,
+    PointRange,
+    level_for,
+    merged,
+    read_curves,
+    read_new,
+    read_rows,
+    reported,
+)
 from gpubloom.server.jobs.tables import MetricBucket, TrainingJob
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import START, add_job, metric, system
@@ -39,11 +49,26 @@ def _in_database(installation: Installation, work: Callable[[AsyncSession], Awai
     return asyncio.run(run())
 
 
-def _store(installation: Installation, job: TrainingJob, events: list[Any]) -> None:
-    async def work(session: AsyncSession) -> None:
-        await store_points(session, job, events)
+def _store(installation: Installation, job: TrainingJob, events: list[Any]) -> list[PointRange]:
+    async def work(session: AsyncSession) -> list[PointRange]:
+        return await store_points(session, job, Batch(events))
 
-    _in_database(installation, work)
+    return _in_database(installation, work)
+
+
+def _new(installation: Installation, ranges: list[PointRange]) -> list[list[tuple[int, int, float | str]]]:
+    """The points of some ranges by series: attempt, x and value."""
+
+    async def work(session: AsyncSession) -> Any:
+        # As a row of job_events gives them back.
+        stored = [PointRange.read(json.loads(json.dumps(each.as_dict()))) for each in ranges]
+        return await read_new(session, merged(stored))
+
+    found = _in_database(installation, work)
+    return [
+        [(point.attempt, point.x, reported(point.value, point.non_finite)) for point in found[series_id]]
+        for series_id in sorted(found)
+    ]
 
 
 def _curve(installation: Installation, job: TrainingJob, **arguments: Any) -> Any:
@@ -104,12 +129,6 @@ def test_a_last_value_that_is_not_finite_is_said_as_it_is(
     installation: Installation, job: TrainingJob, word: str
 ) -> None:
     _store(installation, job, [metric(1, 1.0), metric(2, word)])
-
-    async def summarize(session: AsyncSession) -> None:
-        row = await session.get_one(TrainingJob, job.id)
-        row.summary = {"values": {"train/loss": {"step": 2, "value": word}}}
-
-    _in_database(installation, summarize)
     curve = _curve(installation, job)
     assert (curve.x, curve.last.x, curve.last.value) == ([1], 2, word)
 
@@ -128,6 +147,29 @@ def test_buckets_are_the_same_however_the_events_arrive(installation: Installati
         inside = [float(s % 37) for s in range(1, 2_001) if s // width == bucket.bucket]
         assert (bucket.low, bucket.high, bucket.count) == (min(inside), max(inside), len(inside))
         assert math.isclose(bucket.total, sum(inside))
+
+
+def test_new_points_are_found_by_their_ranges_and_no_others(
+    installation: Installation, job: TrainingJob
+) -> None:
+    _store(installation, job, [metric(step, 1.0) for step in (1, 2, 3)])
+    # The same steps again, as a script that counts anew reports them: only their numbers tell them apart.
+    ranges = _store(installation, job, [metric(2, 2.0, seq=10), metric(1, "Infinity", seq=11)])
+    _store(installation, job, [metric(1, 3.0, seq=12), metric(2, 3.0, attempt=2)])
+    assert [each.count for each in ranges] == [2]
+    assert _new(installation, ranges) == [[(1, 2, 2.0), (1, 1, "Infinity")]]
+
+
+def test_ranges_of_several_events_are_read_as_one(installation: Installation, job: TrainingJob) -> None:
+    ranges: list[PointRange] = []
+    for step in range(1, 6):
+        ranges += _store(installation, job, [metric(step, step / 2), system(step, {"ram/used": step * 1.0})])
+    ranges += _store(installation, job, [metric(3, 9.0, attempt=2, seq=0)])
+    few = merged(ranges)
+    assert (len(few), sum(each.count for each in few)) == (3, 11)
+    loss, memory = _new(installation, ranges)
+    assert loss == [*((1, step, step / 2) for step in range(1, 6)), (2, 3, 9.0)]
+    assert [value for _, _, value in memory] == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 def test_a_point_cannot_be_stored_twice(installation: Installation, job: TrainingJob) -> None:

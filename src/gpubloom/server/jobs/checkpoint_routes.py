@@ -13,6 +13,7 @@ from gpubloom.server.db.database import ReadSession
 from gpubloom.server.jobs.routes import Search
 from gpubloom.server.jobs.schemas import CheckpointOfJob, CheckpointPage
 from gpubloom.server.jobs.service import visible_to
+from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
@@ -70,8 +71,9 @@ def _shown(
     model_name: str | None,
 ) -> CheckpointOfJob:
     # A run may say anything about itself, also that it has NaN parameters.
-    parameters = (job.summary.get("facts") or {}).get("parameters")
-    speed = (job.summary.get("values") or {}).get("train/tokens_per_second") or {}
+    summary = read_summary(job.summary)
+    parameters = summary.facts.get("parameters")
+    speed = summary.values.get("train/tokens_per_second")
     return CheckpointOfJob(
         id=checkpoint.id,
         attempt=checkpoint.attempt,
@@ -90,7 +92,7 @@ def _shown(
         base_model=model_name or _base_model(job.config.get("model") or {}),
         dataset_name=dataset_name,
         parameters=parameters if isinstance(parameters, int) else None,
-        tokens_per_second=speed.get("value"),
+        tokens_per_second=None if speed is None else speed.value,
     )
 
 

@@ -1,38 +1,46 @@
-"""A job's changes: each gets a position, the newest are kept, and browsers follow them live.
+"""A job's changes: each gets a position, the newest are kept, and browsers are told of them as deltas.
 
-Browsers that reconnect say the last position that they saw and get what came after it.
+A row of `job_events` says that something changed and which points are new; it holds neither. What changed of
+the job is found by comparing its row with what was told before (`changes`), and the points are read once for
+all viewers (`streams.py`).
 """
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
 from uuid import UUID
 
-import structlog
+from pydantic import ConfigDict, Field, JsonValue
 from sqlalchemy import delete, select
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import load_only
 
-from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.tables import JobEvent, TrainingJob
+from gpubloom.server.jobs.metrics import PointRange, merged, read_new, reported
+from gpubloom.server.jobs.states import Status, Want
+from gpubloom.server.jobs.summary import (
+    LastValue,
+    RunSummary,
+    RunWarning,
+    SummaryFields,
+    read_run_report,
+)
+from gpubloom.server.jobs.tables import JobEvent, MetricSeries, TrainingJob
+from gpubloom.server.schema import MetricNumber, Schema
 
 # How many changes a browser may miss and still catch up; at a few a second, some twenty minutes.
 KEPT = 5_000
 _PRUNE_EVERY = 500
-
-log = structlog.get_logger("bloom")
-POLL_SECONDS = 0.2
-TICK_SECONDS = 15
-_EVENTS_AT_ONCE = 200
-_VIEWER_QUEUE = 500
+# More than a browser should be sent at once: it is told to load the charts anew instead.
+MOST_LIVE_POINTS = 5_000
 
 
-async def announce(session: AsyncSession, job: TrainingJob, kind: str, data: dict[str, Any]) -> int:
-    """Add an event at the job's next position. The row must have been locked by this transaction."""
+async def announce(
+    session: AsyncSession, job: TrainingJob, *, points: Sequence[PointRange] = (), checkpoints: bool = False
+) -> int:
+    """Add a change at the job's next position. The row must have been locked by this transaction."""
     job.position += 1
-    session.add(JobEvent(job_id=job.id, position=job.position, kind=kind, data=data))
+    named = [each.as_dict() for each in points] or None
+    session.add(JobEvent(job_id=job.id, position=job.position, points=named, checkpoints=checkpoints))
     if job.position % _PRUNE_EVERY == 0:
         await session.execute(
             delete(JobEvent).where(JobEvent.job_id == job.id, JobEvent.position <= job.position - KEPT)
@@ -50,141 +58,186 @@ async def lock_job(session: AsyncSession, job_id: UUID) -> TrainingJob | None:
     )
 
 
-async def events_after(session: AsyncSession, job_id: UUID, position: int, limit: int) -> list[JobEvent]:
-    """What happened after a position, in order."""
-    rows = await session.scalars(
-        select(JobEvent)
-        .where(JobEvent.job_id == job_id, JobEvent.position > position)
-        .order_by(JobEvent.position)
-        .limit(limit)
+def _without_defaults(schema: dict[str, Any]) -> None:
+    # What is left out has not changed: no default stands for it.
+    for field in schema["properties"].values():
+        field.pop("default", None)
+
+
+class SummaryDelta(SummaryFields):
+    """The fields of a summary that changed. `values` and `system` by key; null: the key is gone."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
+
+    values: dict[str, LastValue | None] = Field({}, description="Series with a newer value.")
+    system: dict[str, MetricNumber | None] = Field({}, description="Telemetry with another value.")
+
+
+class JobDelta(Schema):
+    """The fields of `JobOut` that changed; those that are left out have not."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
+
+    # The defaults are never sent.
+    status: Status = "queued"
+    want: Want = "run"
+    settings: dict[str, JsonValue] = Field({})
+    attempt: int = 0
+    rows_used: int | None = None
+    rows_total: int | None = None
+    warnings: list[RunWarning] = Field([])
+    warnings_left_out: int = 0
+    error_code: str | None = None
+    error_message: str | None = None
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    summary: SummaryDelta | None = None
+
+
+class LiveSeries(Schema):
+    """New points of a curve in columns, in the order in which they were reported."""
+
+    name: str
+    rank: int
+    axis: Literal["step", "time"]
+    x: list[int]
+    attempt: list[int]
+    time: list[float] = Field(description="When each was reported; seconds since 1970.")
+    value: list[MetricNumber]
+
+
+class JobUpdate(Schema):
+    """What changed of a job since the position in `since`; the event's id is the position after it."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
+
+    since: int | None = Field(
+        None, description="The position that this follows on; left out: `job` has every field."
     )
-    return list(rows)
+    job: JobDelta | None = Field(None, description="Left out: the same as before.")
+    series: list[LiveSeries] = Field([], description="New points.")
+    reload: bool = Field(False, description="There are too many new points: load the curves anew.")
+    checkpoints: bool = Field(False, description="Checkpoints were saved or removed.")
 
 
-@dataclass(frozen=True)
-class StreamEvent:
-    """One event as a browser gets it."""
-
-    position: int
-    kind: str
-    data: dict[str, Any]
-
-
-@dataclass
-class _Tailer:
-    viewers: set[asyncio.Queue[StreamEvent | None]] = field(default_factory=set)
-    task: asyncio.Task[None] | None = None
+def encode(update: JobUpdate) -> str:
+    """As JSON: what was not set is left out, everything below that is whole."""
+    included: dict[str, Any] = dict.fromkeys(update.model_fields_set, True)
+    if update.job is not None:
+        included["job"] = dict.fromkeys(update.job.model_fields_set, True)
+        if update.job.summary is not None:
+            included["job"]["summary"] = update.job.summary.model_fields_set
+    return update.model_dump_json(by_alias=True, include=included)
 
 
-class JobStreams:
-    """All tailers of one server process."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._tailers: dict[UUID, _Tailer] = {}
-
-    async def close(self) -> None:
-        """End every stream, so that the server can stop."""
-        for tailer in list(self._tailers.values()):
-            if tailer.task is not None:
-                tailer.task.cancel()
-            for queue in tailer.viewers:
-                _push(queue, None)
-
-    async def follow(self, job_id: UUID, after: int | None) -> AsyncIterator[StreamEvent | None]:
-        """Events after a position, first from the database, then live; without one, from now on.
-
-        Yields None now and then, so that whoever serves the stream can look whether it still may.
-        """
-        queue: asyncio.Queue[StreamEvent | None] = asyncio.Queue(_VIEWER_QUEUE)
-        newest = await self._position(job_id)
-        position = newest if after is None or after > newest else after
-        # Joined before catching up: what arrives meanwhile waits in the queue, repeated ones are skipped.
-        self._join(job_id, queue, newest)
-        try:
-            async for event in self._missed(job_id, position, until=newest):
-                position = event.position
-                yield event
-            next_tick = asyncio.get_running_loop().time() + TICK_SECONDS
-            while True:
-                left = next_tick - asyncio.get_running_loop().time()
-                if left <= 0:
-                    next_tick += TICK_SECONDS
-                    yield None
-                    continue
-                try:
-                    live = await asyncio.wait_for(queue.get(), left)
-                except TimeoutError:
-                    continue
-                if live is None:
-                    return
-                if live.position > position:
-                    position = live.position
-                    yield live
-        finally:
-            self._leave(job_id, queue)
-
-    async def _missed(self, job_id: UUID, position: int, *, until: int) -> AsyncIterator[StreamEvent]:
-        first = True
-        while position < until:
-            async with self._database.read() as session:
-                rows = await events_after(session, job_id, position, _EVENTS_AT_ONCE)
-            if first and (not rows or rows[0].position > position + 1):
-                # What was missed has been pruned.
-                yield StreamEvent(until, "reset", {})
-                return
-            if not rows:
-                # The job was deleted meanwhile.
-                return
-            first = False
-            for row in rows:
-                position = row.position
-                yield StreamEvent(row.position, row.kind, row.data)
-
-    async def _position(self, job_id: UUID) -> int:
-        async with self._database.read() as session:
-            return await session.scalar(select(TrainingJob.position).where(TrainingJob.id == job_id)) or 0
-
-    def _join(self, job_id: UUID, queue: asyncio.Queue[StreamEvent | None], position: int) -> None:
-        tailer = self._tailers.setdefault(job_id, _Tailer())
-        tailer.viewers.add(queue)
-        if tailer.task is None:
-            tailer.task = asyncio.create_task(self._tail(job_id, tailer, position))
-
-    def _leave(self, job_id: UUID, queue: asyncio.Queue[StreamEvent | None]) -> None:
-        tailer = self._tailers.get(job_id)
-        if tailer is None:
-            return
-        tailer.viewers.discard(queue)
-        if not tailer.viewers:
-            if tailer.task is not None:
-                tailer.task.cancel()
-            self._tailers.pop(job_id, None)
-
-    async def _tail(self, job_id: UUID, tailer: _Tailer, position: int) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            try:
-                async with self._database.read() as session:
-                    rows = await events_after(session, job_id, position, _EVENTS_AT_ONCE)
-            except SQLAlchemyError as error:
-                # The database is away for a moment; browsers wait.
-                log.warning("the job stream could not be read", job=str(job_id), reason=type(error).__name__)
-                await asyncio.sleep(1)
-                continue
-            for row in rows:
-                position = row.position
-                event = StreamEvent(row.position, row.kind, row.data)
-                for queue in list(tailer.viewers):
-                    _push(queue, event)
+# What `JobState` reads.
+_TOLD = (
+    TrainingJob.position,
+    TrainingJob.status,
+    TrainingJob.want,
+    TrainingJob.settings,
+    TrainingJob.attempt,
+    TrainingJob.summary,
+    TrainingJob.error_code,
+    TrainingJob.error_message,
+    TrainingJob.start_time,
+    TrainingJob.end_time,
+)
 
 
-def _push(queue: asyncio.Queue[StreamEvent | None], event: StreamEvent | None) -> None:
-    try:
-        queue.put_nowait(event)
-    except asyncio.QueueFull:
-        # Too slow: forget what waits and end the stream; the browser comes back by itself.
-        while not queue.empty():
-            with contextlib.suppress(asyncio.QueueEmpty):
-                queue.get_nowait()
-        queue.put_nowait(None)
+class JobState:
+    """What viewers are told of a job, as it is at a position."""
+
+    def __init__(self, job: TrainingJob) -> None:
+        report = read_run_report(job.summary)
+        self.position = job.position
+        self.summary: dict[str, Any] = {
+            name: getattr(report.summary, name) for name in RunSummary.model_fields
+        }
+        self.fields: dict[str, Any] = {
+            "status": job.status,
+            "want": job.want,
+            "settings": job.settings,
+            "attempt": job.attempt,
+            "rows_used": report.rows_used,
+            "rows_total": report.rows_total,
+            "warnings": report.warnings,
+            "warnings_left_out": report.warnings_left_out,
+            "error_code": job.error_code,
+            "error_message": job.error_message,
+            "start_time": job.start_time,
+            "end_time": job.end_time,
+        }
+
+    def whole(self) -> JobDelta:
+        """Every field."""
+        return JobDelta(**self.fields, summary=SummaryDelta.model_validate(self.summary))
+
+    def changes_since(self, before: "JobState") -> JobDelta | None:
+        """The fields that are not as they were."""
+        changed = _changed(before.fields, self.fields)
+        now, then = self.summary, before.summary
+        summary = _changed(then, now)
+        for name in summary.keys() & {"values", "system"}:
+            gone = dict.fromkeys(then[name].keys() - now[name].keys())
+            summary[name] = {**_changed(then[name], now[name]), **gone}
+        if summary:
+            changed["summary"] = SummaryDelta.model_validate(summary)
+        return JobDelta(**changed) if changed else None
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    missing = object()
+    return {name: value for name, value in after.items() if before.get(name, missing) != value}
+
+
+async def read_state(session: AsyncSession, job_id: UUID) -> JobState | None:
+    """The job as it is now; None: it was deleted."""
+    job = await session.scalar(
+        select(TrainingJob).where(TrainingJob.id == job_id).options(load_only(*_TOLD, raiseload=True))
+    )
+    return None if job is None else JobState(job)
+
+
+class Pruned(Exception):
+    """Changes that are asked for are no longer kept."""
+
+
+async def read_update(session: AsyncSession, job_id: UUID, after: int, until: int) -> JobUpdate:
+    """What is new between two positions besides the job's own fields, all changes in one."""
+    rows = await session.execute(
+        select(JobEvent.points, JobEvent.checkpoints).where(
+            JobEvent.job_id == job_id, JobEvent.position > after, JobEvent.position <= until
+        )
+    )
+    found = rows.all()
+    if len(found) < until - after:
+        raise Pruned
+    update = JobUpdate()
+    if any(checkpoints for _, checkpoints in found):
+        update.checkpoints = True
+    ranges = merged(PointRange.read(each) for points, _ in found for each in points or ())
+    if sum(each.count for each in ranges) > MOST_LIVE_POINTS:
+        update.reload = True
+    elif ranges:
+        update.series = await _read_series(session, ranges)
+    return update
+
+
+async def _read_series(session: AsyncSession, ranges: Sequence[PointRange]) -> list[LiveSeries]:
+    found = await read_new(session, ranges)
+    known = await session.scalars(
+        select(MetricSeries).where(MetricSeries.id.in_(found)).order_by(MetricSeries.id)
+    )
+    return [
+        LiveSeries(
+            name=series.name,
+            rank=series.rank,
+            axis=series.axis,
+            x=[point.x for point in found[series.id]],
+            attempt=[point.attempt for point in found[series.id]],
+            time=[point.time for point in found[series.id]],
+            value=[reported(point.value, point.non_finite) for point in found[series.id]],
+        )
+        for series in known
+    ]

@@ -1,157 +1,175 @@
-"""Turns what a run says into rows. Everything here happens in the transaction that moves the cursor.
+"""Turns what a run says into rows. Storing happens in the transaction that moves the cursor.
 
-Knows events, not files: the worker reads them and passes them on.
+Knows events, not files: the worker reads them and passes them on. All that needs no database is done before
+the transaction (`Batch`), so that the job's row, and on SQLite the whole database, is locked for the writing
+alone. Rows go to the driver as they are: making a statement of thousands takes longer than running it.
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import case, insert, select, update
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.jobs.metrics import LEVELS, bucket_of
-from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricBucket, MetricPoint, MetricSeries, TrainingJob
+from gpubloom.server.jobs.metrics import LEVELS, WIDTHS, PointRange, StoredPoint, ranges_of
+from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricSeries, TrainingJob
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.number_encoding import encode_number
 
-# More than a browser should be sent at once: it is told to load the charts anew instead.
-MOST_LIVE_POINTS = 5_000
-_ROWS_AT_ONCE = 2_000
+# Name and rank.
+SeriesKey = tuple[str, int]
+
+_POINT_TYPES = {
+    "series_id": "integer",
+    "x": "bigint",
+    "attempt": "integer",
+    "seq": "bigint",
+    "time": "double precision",
+    "value": "double precision",
+    "non_finite": "varchar",
+}
+_BUCKET_TYPES = {
+    "series_id": "integer",
+    "level": "smallint",
+    "bucket": "bigint",
+    "attempt": "integer",
+    "low": "double precision",
+    "high": "double precision",
+    "total": "double precision",
+    "count": "bigint",
+}
+_MERGE_BUCKETS = """
+ON CONFLICT (series_id, level, bucket, attempt) DO UPDATE SET
+low = CASE WHEN excluded.low < metric_buckets.low THEN excluded.low ELSE metric_buckets.low END,
+high = CASE WHEN excluded.high > metric_buckets.high THEN excluded.high ELSE metric_buckets.high END,
+total = metric_buckets.total + excluded.total,
+count = metric_buckets.count + excluded.count
+"""
 
 
-@dataclass
 class Batch:
-    """The points of some events, by series."""
+    """The points of some events by series, and the buckets that they fall into."""
 
-    points: dict[tuple[str, int, Axis], list[tuple[int, int, int, float, float]]] = field(
-        default_factory=dict
-    )
-    count: int = 0
+    def __init__(self, events: Iterable[RunEvent]) -> None:
+        self.points: dict[SeriesKey, list[StoredPoint]] = {}
+        self.axes: dict[SeriesKey, Axis] = {}
+        for event in events:
+            if event.kind in {"metric", "system"}:
+                self._add(event)
+        # level, bucket, attempt: low, high, total, count
+        self.buckets = {key: _fold(points) for key, points in self.points.items()}
 
-    def add(self, event: RunEvent) -> None:
+    def _add(self, event: RunEvent) -> None:
         axis: Axis = "time" if event.kind == "system" else "step"
         x = int(event.t) if axis == "time" else event.step
         if x is None:
             return
+        attempt, rank, seq, time = event.attempt, event.rank, event.seq, event.t
         for name, value in event.series():
-            row = (x, event.attempt, event.seq, event.t, value)
-            self.points.setdefault((name, event.rank, axis), []).append(row)
-            self.count += 1
-
-    def live(self) -> dict[str, Any]:
-        """What browsers are sent: columns per series."""
-        if self.count > MOST_LIVE_POINTS:
-            return {"reload": True}
-        return {
-            "series": [
-                {
-                    "name": name,
-                    "rank": rank,
-                    "axis": axis,
-                    "x": [row[0] for row in rows],
-                    "attempt": [row[1] for row in rows],
-                    "time": [row[3] for row in rows],
-                    "value": [encode_number(row[4]) for row in rows],
-                }
-                for (name, rank, axis), rows in self.points.items()
-            ]
-        }
+            number = float(value)
+            if math.isfinite(number):
+                point = StoredPoint(x, attempt, seq, time, number, None)
+            else:
+                point = StoredPoint(x, attempt, seq, time, None, str(encode_number(number)))
+            key = (name, rank)
+            points = self.points.get(key)
+            if points is None:
+                points = self.points[key] = []
+                self.axes[key] = axis
+            points.append(point)
 
 
-async def store_points(session: AsyncSession, job: TrainingJob, events: Iterable[RunEvent]) -> Batch:
-    """Write the points of these events, and fold them into buckets."""
-    batch = Batch()
-    for event in events:
-        if event.kind in {"metric", "system"}:
-            batch.add(event)
-    if not batch.points:
-        return batch
-    ids = await _series_ids(session, job, list(batch.points))
-    rows: list[dict[str, Any]] = []
-    folded: dict[tuple[int, int, int, int], list[float]] = {}
-    for key, points in batch.points.items():
-        for x, attempt, seq, time, reported in points:
-            value = reported if math.isfinite(reported) else None
-            rows.append(
-                {"series_id": ids[key], "x": x, "attempt": attempt, "seq": seq, "time": time, "value": value}
-            )
-            if value is not None:
-                for level in LEVELS:
-                    bucket_key = (ids[key], level, bucket_of(level, x), attempt)
-                    _merge(folded, bucket_key, value)
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        await session.execute(insert(MetricPoint), rows[start : start + _ROWS_AT_ONCE])
-    await _store_buckets(session, folded)
-    return batch
+def _fold(points: Sequence[StoredPoint]) -> dict[tuple[int, int, int], list[float]]:
+    """Points into the narrowest buckets, those into the next ones: they nest."""
+    finest, width = LEVELS[0], WIDTHS[LEVELS[0]]
+    narrow: dict[tuple[int, int, int], list[float]] = {}
+    for x, attempt, _, _, value, _ in points:
+        if value is not None:
+            _merge(narrow, (finest, x // width, attempt), value, value, value, 1)
+    folded = dict(narrow)
+    for level in LEVELS[1:]:
+        wider: dict[tuple[int, int, int], list[float]] = {}
+        times, width = WIDTHS[level] // width, WIDTHS[level]
+        for (_, bucket, attempt), (low, high, total, count) in narrow.items():
+            _merge(wider, (level, bucket // times, attempt), low, high, total, count)
+        folded.update(wider)
+        narrow = wider
+    return folded
 
 
 def _merge(
-    folded: dict[tuple[int, int, int, int], list[float]], bucket_key: tuple[int, int, int, int], value: float
+    folded: dict[tuple[int, int, int], list[float]],
+    key: tuple[int, int, int],
+    low: float,
+    high: float,
+    total: float,
+    count: float,
 ) -> None:
-    kept = folded.get(bucket_key)
+    kept = folded.get(key)
     if kept is None:
-        folded[bucket_key] = [value, value, value, 1]
+        folded[key] = [low, high, total, count]
         return
-    kept[0] = min(kept[0], value)
-    kept[1] = max(kept[1], value)
-    kept[2] += value
-    kept[3] += 1
+    if low < kept[0]:
+        kept[0] = low
+    if high > kept[1]:
+        kept[1] = high
+    kept[2] += total
+    kept[3] += count
+
+
+async def store_points(session: AsyncSession, job: TrainingJob, batch: Batch) -> list[PointRange]:
+    """Write the points and their buckets; returns which rows of `training_metrics` are new."""
+    if not batch.points:
+        return []
+    ids = await _series_ids(session, job, batch.axes)
+    stored = {ids[key]: points for key, points in batch.points.items()}
+    points = [(series_id, *point) for series_id, points in stored.items() for point in points]
+    await _write(session, "training_metrics", _POINT_TYPES, points)
+    buckets = [
+        (ids[key], *place, *bucket)
+        for key, folded in batch.buckets.items()
+        for place, bucket in folded.items()
+    ]
+    if buckets:
+        await _write(session, "metric_buckets", _BUCKET_TYPES, buckets, _MERGE_BUCKETS)
+    return ranges_of(stored)
+
+
+async def _write(
+    session: AsyncSession,
+    table: str,
+    types: dict[str, str],
+    rows: list[tuple[Any, ...]],
+    on_conflict: str = "",
+) -> None:
+    """One statement for all rows: SQLite runs it once for each, PostgreSQL takes them as columns."""
+    connection = await session.connection()
+    # The text has only names of our own.
+    into = f"INSERT INTO {table} ({', '.join(types)})"
+    if connection.dialect.name == "sqlite":
+        values = f"VALUES ({', '.join('?' * len(types))})"
+        await connection.exec_driver_sql(f"{into} {values} {on_conflict}", rows)
+        return
+    arrays = ", ".join(f"%s::{kind}[]" for kind in types.values())
+    columns = tuple(list(column) for column in zip(*rows, strict=True))
+    statement = f"{into} SELECT * FROM unnest({arrays}) {on_conflict}"  # noqa: S608
+    await connection.exec_driver_sql(statement, columns)
 
 
 async def _series_ids(
-    session: AsyncSession, job: TrainingJob, keys: list[tuple[str, int, Axis]]
-) -> dict[tuple[str, int, Axis], int]:
-    found = await session.execute(select(MetricSeries).where(MetricSeries.job_id == job.id))
-    known = {(row.name, row.rank): row for row in found.scalars()}
-    for name, rank, axis in keys:
-        if (name, rank) not in known:
-            row = MetricSeries(job_id=job.id, name=name, rank=rank, axis=axis)
-            session.add(row)
-            known[(name, rank)] = row
-    await session.flush()
-    return {key: known[key[0], key[1]].id for key in keys}
-
-
-async def _store_buckets(session: AsyncSession, folded: dict[tuple[int, int, int, int], list[float]]) -> None:
-    if not folded:
-        return
-    insert_or_merge = sqlite_insert if session.get_bind().dialect.name == "sqlite" else postgresql_insert
-    statement = insert_or_merge(MetricBucket)
-    new = statement.excluded
-    statement = statement.on_conflict_do_update(
-        index_elements=[
-            MetricBucket.series_id,
-            MetricBucket.level,
-            MetricBucket.bucket,
-            MetricBucket.attempt,
-        ],
-        set_={
-            "low": case((new.low < MetricBucket.low, new.low), else_=MetricBucket.low),
-            "high": case((new.high > MetricBucket.high, new.high), else_=MetricBucket.high),
-            "total": MetricBucket.total + new.total,
-            "count": MetricBucket.count + new.count,
-        },
+    session: AsyncSession, job: TrainingJob, axes: dict[SeriesKey, Axis]
+) -> dict[SeriesKey, int]:
+    found = await session.execute(
+        select(MetricSeries.name, MetricSeries.rank, MetricSeries.id).where(MetricSeries.job_id == job.id)
     )
-    rows = [
-        {
-            "series_id": series_id,
-            "level": level,
-            "bucket": bucket,
-            "attempt": attempt,
-            "low": low,
-            "high": high,
-            "total": total,
-            "count": count,
-        }
-        for (series_id, level, bucket, attempt), (low, high, total, count) in folded.items()
-    ]
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        await session.execute(statement, rows[start : start + _ROWS_AT_ONCE])
+    known = {(name, rank): series_id for name, rank, series_id in found}
+    for (name, rank), axis in axes.items():
+        if (name, rank) not in known:
+            added = insert(MetricSeries).values(job_id=job.id, name=name, rank=rank, axis=axis)
+            known[name, rank] = (await session.execute(added.returning(MetricSeries.id))).scalar_one()
+    return known
 
 
 async def store_checkpoints(session: AsyncSession, job: TrainingJob, events: Iterable[RunEvent]) -> bool:

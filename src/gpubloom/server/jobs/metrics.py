@@ -1,26 +1,38 @@
 """Reads a job's curves for a chart: the asked range, thinned to means between their lowest and highest.
 
 Long curves are drawn from buckets that `ingest` fills while the run goes on; their widths are defined here.
+What is new since a chart was drawn is read by `PointRange`: an event of a job names points, it holds none.
 """
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries, TrainingJob
-from gpubloom.traincard.number_encoding import NON_FINITE
+from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries
 
 # Each level is eight times as wide as the one before: whatever part of a curve is asked for, one level
 # gives it in a few thousand rows.
 WIDTHS = {1: 16, 2: 128, 3: 1_024, 4: 8_192}
 LEVELS = tuple(WIDTHS)
+
+
+class StoredPoint(NamedTuple):
+    """A row of `training_metrics` without its series."""
+
+    x: int
+    attempt: int
+    seq: int
+    time: float
+    value: float | None
+    non_finite: str | None
+
 
 # x, low, high, total, count
 Sample = tuple[float, float, float, float, int]
@@ -118,7 +130,7 @@ async def _read_group(
         if level == 0
         else _read_buckets(session, list(group), level, first, last)
     )
-    newest = await _newest(session, group, furthest)
+    newest = await _newest(session, furthest)
     return [
         _curve(row, samples.get(series_id, {}), points, newest.get(series_id))
         for series_id, row in group.items()
@@ -128,9 +140,7 @@ async def _read_group(
 _BACKWARDS = (MetricPoint.x.desc(), MetricPoint.attempt.desc(), MetricPoint.seq.desc())
 
 
-async def _newest(
-    session: AsyncSession, group: dict[int, MetricSeries], furthest: dict[int, MetricPoint]
-) -> dict[int, LastPoint]:
+async def _newest(session: AsyncSession, furthest: dict[int, MetricPoint]) -> dict[int, LastPoint]:
     """The newest point of each series: the furthest, unless a later attempt began before it."""
     # The widest buckets are few, and say which attempts a series has.
     rows = await session.execute(
@@ -146,23 +156,15 @@ async def _newest(
             )
             later = await session.scalar(mine.order_by(*_BACKWARDS).limit(1))
             found[series_id] = later or furthest[series_id]
-    names: dict[str, Any] = {}
-    if any(point.value is None for point in found.values()):
-        job_id = next(iter(group.values())).job_id
-        summary = await session.scalar(select(TrainingJob.summary).where(TrainingJob.id == job_id))
-        names = (summary or {}).get("values") or {}
     return {
-        series_id: LastPoint(point.x, point.attempt, _reported(point, names.get(group[series_id].name)))
+        series_id: LastPoint(point.x, point.attempt, reported(point.value, point.non_finite))
         for series_id, point in found.items()
     }
 
 
-def _reported(point: MetricPoint, latest: Any) -> float | str:
-    """A point's value; the row of one that is not finite does not say which, the job's summary does."""
-    if point.value is not None:
-        return point.value
-    value = latest.get("value") if isinstance(latest, dict) and latest.get("step") == point.x else None
-    return value if isinstance(value, str) and value in NON_FINITE else "NaN"
+def reported(value: float | None, non_finite: str | None) -> float | str:
+    """A point's value as it was reported; NaN and the infinities by the protocol's names."""
+    return value if value is not None else non_finite or "NaN"
 
 
 async def _read_points(
@@ -220,6 +222,106 @@ def _curve(
             curve.value.append(sum(sample[3] for sample in part) / sum(sample[4] for sample in part))
             curve.attempt.append(attempt)
     return curve
+
+
+@dataclass(frozen=True)
+class PointRange:
+    """Points that were stored together, of series with the same ends.
+
+    Within an attempt the events of a rank are numbered, so `seq` says exactly which points they are; `x`
+    leads to them, for the key of the table begins with series and x.
+    """
+
+    series: tuple[int, ...]
+    attempt: int
+    x: tuple[int, int]
+    seq: tuple[int, int]
+    count: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a row of `job_events` holds it."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> "PointRange":
+        first_x, last_x = stored["x"]
+        first_seq, last_seq = stored["seq"]
+        return cls(
+            tuple(stored["series"]),
+            stored["attempt"],
+            (first_x, last_x),
+            (first_seq, last_seq),
+            stored["count"],
+        )
+
+
+def ranges_of(points: Mapping[int, Sequence[StoredPoint]]) -> list[PointRange]:
+    """The ranges of some points by their series; each series has points of consecutive events."""
+    counts: dict[tuple[int, int], list[int]] = {}
+    for series_id, stored in points.items():
+        for x, attempt, seq, *_ in stored:
+            _extend(counts, (series_id, attempt), (x, x), (seq, seq), 1)
+    return _grouped(counts)
+
+
+def merged(ranges: Iterable[PointRange]) -> list[PointRange]:
+    """The ranges of consecutive events as few: between two events of a series it has no other points."""
+    boxes: dict[tuple[int, int], list[int]] = {}
+    for each in ranges:
+        for series_id in each.series:
+            _extend(boxes, (series_id, each.attempt), each.x, each.seq, each.count // len(each.series))
+    return _grouped(boxes)
+
+
+def _extend(
+    boxes: dict[tuple[int, int], list[int]],
+    key: tuple[int, int],
+    x: tuple[int, int],
+    seq: tuple[int, int],
+    count: int,
+) -> None:
+    box = boxes.get(key)
+    if box is None:
+        boxes[key] = [*x, *seq, count]
+        return
+    box[0], box[1] = min(box[0], x[0]), max(box[1], x[1])
+    box[2], box[3] = min(box[2], seq[0]), max(box[3], seq[1])
+    box[4] += count
+
+
+def _grouped(boxes: dict[tuple[int, int], list[int]]) -> list[PointRange]:
+    """Series that were reported together have the same ends: one range, and later one statement, for all."""
+    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for (series_id, attempt), box in boxes.items():
+        alike[attempt, *box].append(series_id)
+    return [
+        PointRange(tuple(sorted(series)), attempt, (x0, x1), (seq0, seq1), count * len(series))
+        for (attempt, x0, x1, seq0, seq1, count), series in sorted(alike.items())
+    ]
+
+
+async def read_new(session: AsyncSession, ranges: Sequence[PointRange]) -> dict[int, list[StoredPoint]]:
+    """The points of some ranges by their series, in the order in which they were reported."""
+    found: dict[int, list[StoredPoint]] = defaultdict(list)
+    for each in ranges:
+        rows = await session.execute(
+            select(
+                MetricPoint.series_id,
+                MetricPoint.x,
+                MetricPoint.attempt,
+                MetricPoint.seq,
+                MetricPoint.time,
+                MetricPoint.value,
+                MetricPoint.non_finite,
+            )
+            .where(MetricPoint.series_id.in_(each.series), MetricPoint.x.between(*each.x))
+            .where(MetricPoint.attempt == each.attempt, MetricPoint.seq.between(*each.seq))
+        )
+        for series_id, *point in rows:
+            found[series_id].append(StoredPoint(*point))
+    for points in found.values():
+        points.sort(key=lambda point: (point.attempt, point.seq))
+    return found
 
 
 # The columns of the wide form, and the series they come from.

@@ -1,6 +1,5 @@
 """A job's row as JSON. What an earlier version stored and this one cannot read is shown as absent."""
 
-from dataclasses import asdict
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -13,7 +12,7 @@ from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.files import has_files, has_model
 from gpubloom.server.jobs.listing import queue_position
 from gpubloom.server.jobs.schemas import CamelJob, JobOffer, JobOut, LiveSettings
-from gpubloom.server.jobs.service import read_run_report
+from gpubloom.server.jobs.summary import read_run_report
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
@@ -55,7 +54,7 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         settings=_readable(LiveSettings, job.settings) or LiveSettings(),
         attempt=job.attempt,
         max_attempts=job.max_attempts,
-        **asdict(read_run_report(job.summary)),
+        **vars(read_run_report(job.summary)),
         result=_result(job),
         position=job.position,
         queue_position=await queue_position(session, job),

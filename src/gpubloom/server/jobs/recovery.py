@@ -19,8 +19,8 @@ from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.events import announce, lock_job
 from gpubloom.server.jobs.machines import GONE, gone_sentence, is_lost, lease_ran_out, let_go, silent_machines
-from gpubloom.server.jobs.service import state_of
 from gpubloom.server.jobs.states import ACTIVE, after
+from gpubloom.server.jobs.summary import with_waiting
 from gpubloom.server.jobs.tables import Machine, TrainingJob
 
 log = structlog.get_logger("bloom")
@@ -58,8 +58,8 @@ async def forget_machine(
     for job in released:
         let_go(job)
         if job.status == "queued":
-            job.summary = {**job.summary, "waiting": gone_sentence(machine)}
-        await announce(session, job, "update", {"job": state_of(job)})
+            job.summary = with_waiting(job.summary, gone_sentence(machine))
+        await announce(session, job)
     record(
         session,
         "machine.gone",
@@ -101,8 +101,8 @@ async def take_over(
         # Its events lie where nobody can read them; those of the next attempt are a file of their own.
         job.cursor = {}
     job.machine = machine
-    job.summary = {name: value for name, value in job.summary.items() if name != "waiting"}
-    await announce(session, job, "update", {"job": state_of(job)})
+    job.summary = with_waiting(job.summary, None)
+    await announce(session, job)
     return True
 
 
@@ -121,8 +121,8 @@ async def fail_lost(session: AsyncSession, job_id: UUID, lost: str) -> bool:
         f"{gone_sentence(machine)} No other machine can read the files of this job. Start the worker of that "
         "machine again and resume the job, or start a new job."
     )
-    job.summary = {name: value for name, value in job.summary.items() if name != "waiting"}
-    await announce(session, job, "update", {"job": state_of(job)})
+    job.summary = with_waiting(job.summary, None)
+    await announce(session, job)
     return True
 
 
@@ -158,6 +158,6 @@ async def settle_cancelled(database: Database, silent_for: timedelta) -> int:
             if job is None or job.status != "cancelling" or not await is_lost(session, job, silent_for):
                 continue
             let_go(job)
-            await announce(session, job, "update", {"job": state_of(job)})
+            await announce(session, job)
             settled += 1
     return settled

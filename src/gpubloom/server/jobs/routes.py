@@ -32,6 +32,7 @@ from gpubloom.server.jobs.schemas import (
     Script,
 )
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Action, Kind, Status
+from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 
 router = APIRouter(tags=["jobs"])
@@ -102,7 +103,7 @@ async def list_checkpoints(job_id: UUID, principal: CurrentPrincipal, session: R
     rows = await service.list_checkpoints(session, job.id)
     return Checkpoints(
         items=[CheckpointOut.model_validate(row, extra="ignore") for row in rows],
-        facts=job.summary.get("facts") or {},
+        facts=read_summary(job.summary).facts,
     )
 
 
@@ -230,7 +231,7 @@ async def delete_job(
 ) -> None:
     """Delete a job that has ended, with its run directory, checkpoints and model, and the tasks about it."""
     job, _ = await service.get_job(session, principal, job_id)
-    was_remote = job.summary.get("cost") is not None
+    was_remote = read_summary(job.summary).cost is not None
     gone = await service.delete_job(session, principal, job_id, machine_timeout=settings.machine_timeout)
     for deleted in gone:
         after.add_task(anyio.to_thread.run_sync, remove_run, run_directory(settings, deleted))

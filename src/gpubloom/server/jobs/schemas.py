@@ -11,6 +11,7 @@ from gpubloom.plan import Plan, TrainConfig, limits
 from gpubloom.plan.tasks import Task, TaskResult
 from gpubloom.scripts.task import ScriptTask
 from gpubloom.server.jobs.states import Kind, Status, Want
+from gpubloom.server.jobs.summary import RunSummary, RunWarning
 from gpubloom.server.projects.schemas import CamelProjectIn, ProjectIn
 from gpubloom.server.schema import CAMEL_CASE, Described, Line, MetricNumber, Schema, Writable
 
@@ -145,14 +146,6 @@ class CheckpointPage(Schema):
     total: int
 
 
-class RunWarning(Schema):
-    """A warning or an error that the run logged; `attempt`: the first that did."""
-
-    level: Literal["warning", "error"]
-    line: str
-    attempt: int
-
-
 class Span(Schema):
     """An amount that is not known exactly."""
 
@@ -249,7 +242,7 @@ class JobOut(Schema):
     settings: LiveSettings
     attempt: int
     max_attempts: int
-    summary: dict[str, Any]
+    summary: RunSummary
     rows_used: int | None = Field(description="Rows of the training data that the run uses, once it is read.")
     rows_total: int | None = Field(description="Rows of the training data; None: not a file of examples.")
     warnings: list[RunWarning]

@@ -1,7 +1,6 @@
 """What people do with jobs. Whose they are is part of every query; states move by the one table."""
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -23,6 +22,7 @@ from gpubloom.server.jobs.states import (
     check_can_be_asked,
     name_of,
 )
+from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project
@@ -123,32 +123,8 @@ async def tell_of_change(session: AsyncSession, principal: Principal, job: Train
         name=job.name,
         kind=job.kind,
     )
-    await announce(session, job, "update", {"job": state_of(job)})
+    await announce(session, job)
     await session.flush()
-
-
-def state_of(job: TrainingJob) -> dict[str, Any]:
-    """What the stream tells of a job when it changes."""
-    told = read_run_report(job.summary)
-    return {
-        "status": job.status,
-        "want": job.want,
-        "settings": job.settings,
-        "attempt": job.attempt,
-        "summary": told.summary,
-        "rows_used": told.rows_used,
-        "rows_total": told.rows_total,
-        "warnings": told.warnings,
-        "warnings_left_out": told.warnings_left_out,
-        "error_code": job.error_code,
-        "error_message": job.error_message,
-        "start_time": _iso(job.start_time),
-        "end_time": _iso(job.end_time),
-    }
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
 
 
 async def ask(
@@ -206,8 +182,9 @@ async def extend(
         config["epochs"] = epochs
         config["max_steps"] = None
     if max_steps is not None:
-        if max_steps <= (job.summary.get("step") or 0):
-            raise InvalidInput.for_field("max_steps", f"It already took {job.summary.get('step')} steps.")
+        taken = read_summary(job.summary).step or 0
+        if max_steps <= taken:
+            raise InvalidInput.for_field("max_steps", f"It already took {taken} steps.")
         config["max_steps"] = max_steps
     if config == job.config:
         raise InvalidInput.for_field("epochs", "It was already trained for that long: ask for more.")
@@ -289,33 +266,3 @@ async def list_checkpoints(session: AsyncSession, job_id: UUID) -> list[Checkpoi
         .order_by(Checkpoint.step.desc(), Checkpoint.saved_at.desc())
     )
     return list(rows)
-
-
-@dataclass(frozen=True)
-class RunReport:
-    """The fields of `JobOut` that a job's summary holds."""
-
-    summary: dict[str, Any]
-    rows_used: int | None
-    rows_total: int | None
-    warnings: list[dict[str, Any]]
-    warnings_left_out: int
-
-
-def read_run_report(summary: dict[str, Any]) -> RunReport:
-    """What a summary holds, with what has a field of its own left out of the rest."""
-    # Somebody's own script may describe anything.
-    facts = summary.get("facts")
-    used, total = (
-        (facts.get("rows_used"), facts.get("rows_total")) if isinstance(facts, dict) else (None, None)
-    )
-    counted = isinstance(used, int) and isinstance(total, int)
-    return RunReport(
-        summary={
-            name: value for name, value in summary.items() if name not in {"warnings", "warningsLeftOut"}
-        },
-        rows_used=used if counted else None,
-        rows_total=total if counted else None,
-        warnings=summary.get("warnings") or [],
-        warnings_left_out=summary.get("warningsLeftOut") or 0,
-    )

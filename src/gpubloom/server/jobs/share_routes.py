@@ -5,10 +5,11 @@ guessing needs no limit.
 """
 
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query
+from pydantic import JsonValue
 from sqlalchemy import delete, select
 
 from gpubloom.plan import TrainConfig
@@ -95,9 +96,8 @@ SharedJob = Annotated[tuple[TrainingJob, Project], Depends(_shared_job)]
 async def read_shared_job(shared: SharedJob, session: ReadSession, settings: CurrentSettings) -> JobOut:
     """The job behind a link. What could hold a path of the server is left out."""
     out = await job_out(session, settings, *shared)
-    summary = {name: value for name, value in out.summary.items() if name not in {"error", "findings"}}
-    if isinstance(summary.get("facts"), dict):
-        summary["facts"] = _without_locations(summary["facts"])
+    facts = _without_locations(out.summary.facts)
+    summary = out.summary.model_copy(update={"error": None, "findings": [], "facts": facts})
     return out.model_copy(
         update={
             "config": None if out.config is None else _without_paths(out.config, out.model_name),
@@ -121,7 +121,7 @@ def _without_paths(config: TrainConfig, model_name: str | None) -> TrainConfig:
     return config.model_copy(update={"data": DataConfig(), "model": model})
 
 
-def _without_locations(facts: dict[str, Any]) -> dict[str, Any]:
+def _without_locations(facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """What a run says about itself, less what is a path."""
     return {name: value for name, value in facts.items() if not str(value).startswith("/")}
 

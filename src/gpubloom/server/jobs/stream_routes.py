@@ -1,20 +1,22 @@
 """The addresses that follow a job: its changes as server-sent events (SSE), and its output."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Annotated, cast
 from uuid import UUID
 
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.responses import StreamingResponse
 
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, still_valid
 from gpubloom.server.db.database import CurrentDatabase
 from gpubloom.server.jobs import service
-from gpubloom.server.jobs.events import JobStreams
+from gpubloom.server.jobs.events import JobUpdate
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.logs import read_output, search_output
 from gpubloom.server.jobs.schemas import LogMatches, LogPage
+from gpubloom.server.jobs.streams import TICK, JobStreams
 from gpubloom.server.schema import Storable
 
 router = APIRouter(tags=["jobs"])
@@ -30,7 +32,17 @@ async def _own_job_id(job_id: UUID, principal: CurrentPrincipal, database: Curre
 OwnJobId = Annotated[UUID, Depends(_own_job_id)]
 
 
-@router.get("/jobs/{job_id}/stream", response_class=EventSourceResponse)
+class EventStream(StreamingResponse):
+    """Frames that are encoded already: one encoding for all viewers."""
+
+    media_type = "text/event-stream"
+
+
+@router.get(
+    "/jobs/{job_id}/stream",
+    response_class=EventStream,
+    responses={200: {"model": JobUpdate, "description": "Server-sent events: `delta`, or an empty `reset`."}},
+)
 async def stream_job(
     request: Request,
     job_id: OwnJobId,
@@ -38,17 +50,25 @@ async def stream_job(
     database: CurrentDatabase,
     last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None,
     after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
-) -> AsyncIterator[ServerSentEvent]:
-    """A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on."""
+) -> EventStream:
+    """A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on.
+
+    The data of each event `delta` is a JobUpdate, and its id the job's position. After an event `reset` the
+    job and its curves have to be loaded anew.
+    """
     streams = cast("JobStreams", request.app.state.streams)
     position = last_event_id if last_event_id is not None else after
-    async for event in streams.follow(job_id, position):
-        if event is None:
-            # Signed out, disabled or revoked since: the stream ends too.
-            if not await still_valid(database, principal):
-                return
-            continue
-        yield ServerSentEvent(id=str(event.position), event=event.kind, data=event.data)
+
+    async def frames() -> AsyncIterator[bytes]:
+        async with aclosing(streams.follow(job_id, position)) as events:
+            async for event in events:
+                # Signed out, disabled or revoked since: the stream ends too.
+                if event is TICK and not await still_valid(database, principal):
+                    return
+                yield event.frame
+
+    # No proxy may keep events back.
+    return EventStream(frames(), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
 
 @router.get("/jobs/{job_id}/logs")

@@ -80,6 +80,7 @@ class TrainingJob(Identified, Table):
 
     # What it said: the file cursor moves in the same transaction as everything read up to it.
     cursor: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    # A StoredSummary.
     summary: Mapped[dict[str, Any]] = mapped_column(default=dict)
     position: Mapped[int] = mapped_column(BigInteger, default=0)
     error_code: Mapped[str | None] = mapped_column(String(64))
@@ -106,7 +107,10 @@ class MetricSeries(Table):
 
 
 class MetricPoint(Table):
-    """One reported value. `value` is NULL for NaN and infinities, which no chart can draw."""
+    """One reported value. No chart can draw NaN and infinities: `value` is NULL, `non_finite` says which.
+
+    Rows from before the column may say neither; they count as NaN.
+    """
 
     __tablename__ = "training_metrics"
     # Clustered by its key on SQLite: a chart's range is then one contiguous read.
@@ -120,6 +124,7 @@ class MetricPoint(Table):
     seq: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     time: Mapped[float] = mapped_column(Double)
     value: Mapped[float | None] = mapped_column(Double)
+    non_finite: Mapped[str | None] = mapped_column(String(9))
 
 
 class MetricBucket(Table):
@@ -141,7 +146,11 @@ class MetricBucket(Table):
 
 
 class JobEvent(Table):
-    """One change of a job, as browsers are told of it. Old ones are pruned."""
+    """One change of a job, of which browsers are told. Old ones are pruned.
+
+    Holds no values: `points` names rows of `training_metrics` (`metrics.PointRange`), and what changed of the
+    job is in the job's own row.
+    """
 
     __tablename__ = "job_events"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
@@ -149,8 +158,8 @@ class JobEvent(Table):
     job_id: Mapped[UUID] = mapped_column(ForeignKey("training_jobs.id", ondelete="CASCADE"), primary_key=True)
     position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     at: Mapped[datetime] = mapped_column(default=now)
-    kind: Mapped[str] = mapped_column(String(16))
-    data: Mapped[dict[str, Any]]
+    points: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
+    checkpoints: Mapped[bool] = mapped_column(default=False)
 
 
 class Checkpoint(Identified, Table):

@@ -4,11 +4,10 @@ They do what `/jobs` does, with the same code. Everything else that was once bel
 only pages of an earlier version of the web app ask for it.
 """
 
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 from uuid import UUID
 
 from fastapi import APIRouter, Query
-from fastapi.sse import EventSourceResponse
 from sqlalchemy import Select
 
 from gpubloom.plan import TrainConfig
@@ -28,7 +27,8 @@ from gpubloom.server.jobs.schemas import (
     MetricRow,
     MetricRows,
 )
-from gpubloom.server.jobs.stream_routes import stream_job
+from gpubloom.server.jobs.stream_routes import EventStream, stream_job
+from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.problems import Gone
 
@@ -85,12 +85,13 @@ async def read_metric_rows(
 ) -> MetricRows:
     """The newest steps of a training, a row each."""
     job, _ = await service.get_job(session, principal, job_id)
-    facts: dict[str, Any] = job.summary.get("facts") or {}
-    rows = await read_rows(session, job.id, limit=limit, steps_per_epoch=facts.get("steps_per_epoch"))
+    steps = read_summary(job.summary).facts.get("steps_per_epoch")
+    steps_per_epoch = steps if isinstance(steps, int) else None
+    rows = await read_rows(session, job.id, limit=limit, steps_per_epoch=steps_per_epoch)
     return MetricRows(items=[MetricRow.model_validate(row) for row in rows])
 
 
-router.add_api_route("/{job_id}/stream", stream_job, methods=["GET"], response_class=EventSourceResponse)
+router.add_api_route("/{job_id}/stream", stream_job, methods=["GET"], response_class=EventStream)
 
 
 @router.api_route("/{path:path}", methods=["GET", "POST", "PATCH", "PUT", "DELETE"], include_in_schema=False)

@@ -18,6 +18,7 @@ from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.launch import CurrentOfferService, live_machines
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.service import get_job
+from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.ml_jobs import service
 from gpubloom.server.ml_jobs.folder import Folder, read_folder, read_requirements
@@ -186,24 +187,24 @@ async def read_status(
 
 
 def _status(job: TrainingJob, lines: list[str]) -> MlJobStatus:
-    summary = job.summary
-    cost = summary.get("cost") or {}
-    estimate = cost.get("estimated") or (job.offer or {}).get("estimate") or {}
-    loss = ((summary.get("values") or {}).get("train/loss") or {}).get("value")
+    summary = read_summary(job.summary)
+    estimate = None if summary.cost is None else summary.cost.estimated
+    likely = ((job.offer or {}).get("estimate") or {}).get("likely") if estimate is None else estimate.likely
+    loss = summary.values.get("train/loss")
     return MlJobStatus(
         id=job.id,
         provider=str((job.offer or {}).get("provider") or job.target),
         status=job.status,
         progress=Progress(
-            step=summary.get("step"),
-            total_steps=summary.get("total_steps"),
-            epoch=summary.get("epoch"),
-            total_epochs=summary.get("epochs"),
-            loss=loss,
-            eta_seconds=summary.get("eta_seconds"),
+            step=summary.step,
+            total_steps=summary.total_steps,
+            epoch=summary.epoch,
+            total_epochs=summary.epochs,
+            loss=None if loss is None else loss.value,
+            eta_seconds=summary.eta_seconds,
         ),
         logs=lines,
-        cost_so_far=float(cost.get("so_far") or 0.0),
-        estimated_total=0.0 if job.offer is None else estimate.get("likely"),
+        cost_so_far=0.0 if summary.cost is None else summary.cost.so_far,
+        estimated_total=0.0 if job.offer is None else likely,
         error=job.error_message,
     )

@@ -13,6 +13,7 @@ from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.jobs.service import lock_own_job
+from gpubloom.server.jobs.summary import Cost, read_summary
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.problems import InvalidInput, NotFound
 from gpubloom.server.projects.service import get_project
@@ -119,7 +120,7 @@ async def _budget_out(session: AsyncSession, row: Budget, name: str | None, at: 
 
 
 def _job_budget_out(job: TrainingJob) -> BudgetOut:
-    cost = job.summary.get("cost") or {}
+    cost = read_summary(job.summary).cost or Cost()
     return BudgetOut(
         # The job's row is where it is kept.
         id=job.id,
@@ -129,8 +130,8 @@ def _job_budget_out(job: TrainingJob) -> BudgetOut:
         name=job.name,
         limit=job.budget or 0.0,
         period="total",
-        spent=float(cost.get("so_far") or 0.0),
-        warned=list(cost.get("warnings") or []),
+        spent=cost.so_far,
+        warned=cost.warnings,
     )
 
 
@@ -167,8 +168,10 @@ async def set_budget(session: AsyncSession, principal: Principal, wanted: Budget
 
 
 def _tell_again(job: TrainingJob) -> None:
-    if cost := job.summary.get("cost"):
-        job.summary = {**job.summary, "cost": {**cost, "limit": job.budget, "warnings": []}}
+    summary = read_summary(job.summary)
+    if summary.cost is not None:
+        summary.cost = summary.cost.model_copy(update={"limit": job.budget, "warnings": []})
+        job.summary = summary.dump()
 
 
 async def remove_budget(session: AsyncSession, principal: Principal, budget_id: UUID) -> None:
