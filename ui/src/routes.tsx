@@ -127,7 +127,7 @@ const jobById = createRoute({
   ...appPage,
   path: "/jobs/$jobId",
   beforeLoad: async ({ context, params }) => {
-    const { projectId } = await context.queryClient.ensureQueryData(jobQuery(params.jobId));
+    const { project_id: projectId } = await context.queryClient.ensureQueryData(jobQuery(params.jobId));
     throw redirect({ to: "/projects/$projectId/jobs/$jobId", params: { projectId, jobId: params.jobId }, replace: true });
   },
 });

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from gpubloom.plan import limits
 from gpubloom.plan.shapes import PRESETS, ModelShape
@@ -118,7 +118,7 @@ class ModelConfig(Part):
     architecture: str | None = Field(
         None, min_length=1, max_length=100, description="An architecture of a plug-in, in these sizes."
     )
-    options: dict[str, Any] = Field({}, description="What that plug-in is told besides the sizes.")
+    options: dict[str, JsonValue] = Field({}, description="What that plug-in is told besides the sizes.")
 
     @field_validator("preset")
     @classmethod

@@ -8,9 +8,17 @@ As JSON, layers of equal placement are one entry: {"layers": "0-11,13", "state":
 """
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 StateDevice = Literal["device", "host", "link"]
 WeightDevice = Literal["device", "cast", "stream"]
@@ -67,7 +75,7 @@ class Placement(_Value):
             yield self.head
 
     @field_serializer("layers", when_used="json")
-    def _grouped(self, layers: tuple[BlockPlacement, ...]) -> list[dict[str, Any]]:
+    def _grouped(self, layers: tuple[BlockPlacement, ...]) -> list[dict[str, JsonValue]]:
         groups: dict[BlockPlacement, list[int]] = {}
         for index, layer in enumerate(layers):
             groups.setdefault(layer, []).append(index)

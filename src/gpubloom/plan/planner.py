@@ -93,7 +93,7 @@ def _where(layer: BlockPlacement, work: Work, device: str) -> str:
 
 
 class _Result(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
 
 class Memory(_Result):

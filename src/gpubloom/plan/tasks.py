@@ -99,7 +99,7 @@ class FindLearningRateTask(Part):
 class Result(BaseModel):
     """Base of answers. Fields of a newer engine are not known here and left out."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", json_schema_serialization_defaults_required=True)
 
 
 Task = ServeTask | EvaluateTask | ExportTask | FindLearningRateTask

@@ -21,6 +21,7 @@ class Part(BaseModel):
         extra="forbid",
         protected_namespaces=(),
         allow_inf_nan=False,
+        json_schema_serialization_defaults_required=True,
         alias_generator=AliasGenerator(validation_alias=lambda name: AliasChoices(name, to_camel(name))),
     )
 

@@ -12,43 +12,46 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     PrivateAttr,
     Strict,
     StringConstraints,
+    ValidatorFunctionWrapHandler,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 
 class Schema(BaseModel):
     """Base of requests and responses."""
 
-    model_config = ConfigDict(extra="forbid", from_attributes=True)
+    # An answer has all its fields, also those with a default.
+    model_config = ConfigDict(
+        extra="forbid", from_attributes=True, json_schema_serialization_defaults_required=True
+    )
 
 
 CAMEL_CASE = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 class Described:
-    """Annotates JSON that has the shape of a model and is validated later, with what the server adds.
-
-    The API's description shows the model.
-    """
+    """Annotates an object in a request that has the shape of a model and is validated later, with what the
+    server adds to it. The API's description shows the model."""
 
     def __init__(self, model: type[BaseModel]) -> None:
         self._model = model
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return handler(source)
+        return core_schema.no_info_wrap_validator_function(
+            _only_an_object, handler.generate_schema(self._model)
+        )
 
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return handler(self._model.__pydantic_core_schema__)
+
+def _only_an_object(value: Any, validate: ValidatorFunctionWrapHandler) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise PydanticCustomError("dict_type", "Input should be an object")
+    return value
 
 
 class Writable(Schema):

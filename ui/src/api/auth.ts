@@ -32,7 +32,7 @@ export const authStateQuery = queryOptions({
   queryKey: ["auth", "state"],
   queryFn: async () => {
     const state = await answerOf(api.GET("/api/auth/state"));
-    setCsrfToken(state.csrfToken);
+    setCsrfToken(state.csrf_token);
     return state;
   },
   staleTime: 60_000,
@@ -41,7 +41,7 @@ export const authStateQuery = queryOptions({
 export const isSignedIn = (userId: string) => queryClient.getQueryData(authStateQuery.queryKey)?.user?.id === userId;
 
 /** Takes over a new session at once, without a second request. */
-export function setSignedIn({ user, csrfToken }: SignedIn) {
+export function setSignedIn({ user, csrf_token: csrfToken }: SignedIn) {
   setCsrfToken(csrfToken);
   queryClient.setQueryData(authStateQuery.queryKey, (state) =>
     state ? { ...state, setupRequired: false, user, csrfToken } : undefined,
@@ -74,5 +74,5 @@ function forgetTab() {
 
 export async function renewCsrfToken(): Promise<boolean> {
   const state = await queryClient.fetchQuery({ ...authStateQuery, staleTime: 0 });
-  return state.csrfToken !== null;
+  return state.csrf_token !== null;
 }

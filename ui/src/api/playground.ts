@@ -72,7 +72,7 @@ export const openedQuery = (source: Source, attempt: number) =>
   queryOptions({
     queryKey: ["playgrounds opened", source, attempt],
     queryFn: async () => {
-      const job = await answerOf(api.POST("/api/playground", { body: { ...source, idleMinutes: IDLE_MINUTES } }));
+      const job = await answerOf(api.POST("/api/playground", { body: { ...source, idle_minutes: IDLE_MINUTES } }));
       // Opened again, it keeps its id: that it once ended is no longer true.
       queryClient.removeQueries({ queryKey: playgroundQuery(job.id).queryKey });
       return job;

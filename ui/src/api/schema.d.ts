@@ -493,7 +493,11 @@ export interface paths {
         delete: operations["delete_project_api_projects__project_id__delete"];
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change Project
+         * @description Change some fields of a project.
+         */
+        patch: operations["change_project_api_projects__project_id__patch"];
         trace?: never;
     };
     "/api/datasets": {
@@ -844,7 +848,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs": {
+    "/api/jobs": {
         parameters: {
             query?: never;
             header?: never;
@@ -855,20 +859,20 @@ export interface paths {
          * List Jobs
          * @description One's jobs, newest first.
          */
-        get: operations["list_jobs_api_training_jobs_get"];
+        get: operations["list_jobs_api_jobs_get"];
         put?: never;
         /**
          * Create Job
          * @description Queue a job for a project, or for a new project that is created in the same transaction.
          */
-        post: operations["create_job_api_training_jobs_post"];
+        post: operations["create_job_api_jobs_post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/totals": {
+    "/api/jobs/totals": {
         parameters: {
             query?: never;
             header?: never;
@@ -879,7 +883,7 @@ export interface paths {
          * Read Totals
          * @description How many trainings there are, and how long they took.
          */
-        get: operations["read_totals_api_training_jobs_totals_get"];
+        get: operations["read_totals_api_jobs_totals_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -888,7 +892,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}": {
+    "/api/jobs/{job_id}": {
         parameters: {
             query?: never;
             header?: never;
@@ -897,22 +901,22 @@ export interface paths {
         };
         /**
          * Read Job
-         * @description One training job.
+         * @description One job.
          */
-        get: operations["read_job_api_training_jobs__job_id__get"];
+        get: operations["read_job_api_jobs__job_id__get"];
         put?: never;
         post?: never;
         /**
          * Delete Job
          * @description Delete a job that has ended, with its run directory, checkpoints and model, and the tasks about it.
          */
-        delete: operations["delete_job_api_training_jobs__job_id__delete"];
+        delete: operations["delete_job_api_jobs__job_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/metrics": {
+    "/api/jobs/{job_id}/metrics": {
         parameters: {
             query?: never;
             header?: never;
@@ -921,9 +925,9 @@ export interface paths {
         };
         /**
          * Read Metrics
-         * @description A job's curves in columns, thinned with minimum and maximum kept; or the newest steps as wide rows.
+         * @description A job's curves, thinned with minimum and maximum kept.
          */
-        get: operations["read_metrics_api_training_jobs__job_id__metrics_get"];
+        get: operations["read_metrics_api_jobs__job_id__metrics_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -932,7 +936,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/checkpoints": {
+    "/api/jobs/{job_id}/checkpoints": {
         parameters: {
             query?: never;
             header?: never;
@@ -943,7 +947,7 @@ export interface paths {
          * List Checkpoints
          * @description A job's checkpoints, newest first.
          */
-        get: operations["list_checkpoints_api_training_jobs__job_id__checkpoints_get"];
+        get: operations["list_checkpoints_api_jobs__job_id__checkpoints_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -952,7 +956,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/script": {
+    "/api/jobs/{job_id}/script": {
         parameters: {
             query?: never;
             header?: never;
@@ -963,7 +967,7 @@ export interface paths {
          * Read Script
          * @description The script that does this job, and what it needs: run by hand, it gives the same result.
          */
-        get: operations["read_script_api_training_jobs__job_id__script_get"];
+        get: operations["read_script_api_jobs__job_id__script_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -972,7 +976,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/pause": {
+    "/api/jobs/{job_id}/pause": {
         parameters: {
             query?: never;
             header?: never;
@@ -985,14 +989,14 @@ export interface paths {
          * Pause
          * @description Save a checkpoint, stop, and free the device.
          */
-        post: operations["pause_api_training_jobs__job_id__pause_post"];
+        post: operations["pause_api_jobs__job_id__pause_post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/resume": {
+    "/api/jobs/{job_id}/resume": {
         parameters: {
             query?: never;
             header?: never;
@@ -1005,14 +1009,14 @@ export interface paths {
          * Resume
          * @description Go on from the newest checkpoint.
          */
-        post: operations["resume_api_training_jobs__job_id__resume_post"];
+        post: operations["resume_api_jobs__job_id__resume_post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/cancel": {
+    "/api/jobs/{job_id}/cancel": {
         parameters: {
             query?: never;
             header?: never;
@@ -1025,14 +1029,14 @@ export interface paths {
          * Cancel
          * @description Stop for good; checkpoints stay.
          */
-        post: operations["cancel_api_training_jobs__job_id__cancel_post"];
+        post: operations["cancel_api_jobs__job_id__cancel_post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/extend": {
+    "/api/jobs/{job_id}/extend": {
         parameters: {
             query?: never;
             header?: never;
@@ -1045,14 +1049,14 @@ export interface paths {
          * Extend
          * @description Train a completed job further.
          */
-        post: operations["extend_api_training_jobs__job_id__extend_post"];
+        post: operations["extend_api_jobs__job_id__extend_post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/save": {
+    "/api/jobs/{job_id}/save": {
         parameters: {
             query?: never;
             header?: never;
@@ -1065,14 +1069,14 @@ export interface paths {
          * Save
          * @description Save a checkpoint at the next step.
          */
-        post: operations["save_api_training_jobs__job_id__save_post"];
+        post: operations["save_api_jobs__job_id__save_post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/settings": {
+    "/api/jobs/{job_id}/settings": {
         parameters: {
             query?: never;
             header?: never;
@@ -1089,10 +1093,10 @@ export interface paths {
          * Change Settings
          * @description Change settings while the job trains.
          */
-        patch: operations["change_settings_api_training_jobs__job_id__settings_patch"];
+        patch: operations["change_settings_api_jobs__job_id__settings_patch"];
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/stream": {
+    "/api/jobs/{job_id}/stream": {
         parameters: {
             query?: never;
             header?: never;
@@ -1102,8 +1106,11 @@ export interface paths {
         /**
          * Stream Job
          * @description A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on.
+         *
+         *     The data of each event `delta` is a JobUpdate, and its id the job's position. After an event `reset` the
+         *     job and its curves have to be loaded anew.
          */
-        get: operations["stream_job_api_training_jobs__job_id__stream_get"];
+        get: operations["stream_job_api_jobs__job_id__stream_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1112,7 +1119,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/logs": {
+    "/api/jobs/{job_id}/logs": {
         parameters: {
             query?: never;
             header?: never;
@@ -1123,7 +1130,7 @@ export interface paths {
          * Read Logs
          * @description The end of a job's output, or what came after a position.
          */
-        get: operations["read_logs_api_training_jobs__job_id__logs_get"];
+        get: operations["read_logs_api_jobs__job_id__logs_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1132,7 +1139,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/logs/search": {
+    "/api/jobs/{job_id}/logs/search": {
         parameters: {
             query?: never;
             header?: never;
@@ -1143,7 +1150,7 @@ export interface paths {
          * Search Logs
          * @description The newest lines of the output that contain a text.
          */
-        get: operations["search_logs_api_training_jobs__job_id__logs_search_get"];
+        get: operations["search_logs_api_jobs__job_id__logs_search_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1152,7 +1159,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/evaluations": {
+    "/api/jobs/{job_id}/evaluations": {
         parameters: {
             query?: never;
             header?: never;
@@ -1165,14 +1172,14 @@ export interface paths {
          * Evaluate
          * @description Measure a trained model against what it was tuned from; the answer becomes the new job's result.
          */
-        post: operations["evaluate_api_training_jobs__job_id__evaluations_post"];
+        post: operations["evaluate_api_jobs__job_id__evaluations_post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/exports": {
+    "/api/jobs/{job_id}/exports": {
         parameters: {
             query?: never;
             header?: never;
@@ -1185,7 +1192,7 @@ export interface paths {
          * Export
          * @description Write a trained model in the form that others read; its files are downloaded from the new job.
          */
-        post: operations["export_api_training_jobs__job_id__exports_post"];
+        post: operations["export_api_jobs__job_id__exports_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1212,7 +1219,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/model": {
+    "/api/jobs/{job_id}/model": {
         parameters: {
             query?: never;
             header?: never;
@@ -1223,7 +1230,7 @@ export interface paths {
          * List Model Files
          * @description The files of the finished model.
          */
-        get: operations["list_model_files_api_training_jobs__job_id__model_get"];
+        get: operations["list_model_files_api_jobs__job_id__model_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1232,7 +1239,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/model/archive": {
+    "/api/jobs/{job_id}/model/archive": {
         parameters: {
             query?: never;
             header?: never;
@@ -1243,7 +1250,7 @@ export interface paths {
          * Download Archive
          * @description The whole model as one tar archive; a broken download continues with a Range header.
          */
-        get: operations["download_archive_api_training_jobs__job_id__model_archive_get"];
+        get: operations["download_archive_api_jobs__job_id__model_archive_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1252,7 +1259,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/model/files/{path}": {
+    "/api/jobs/{job_id}/model/files/{path}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1263,7 +1270,7 @@ export interface paths {
          * Download File
          * @description One file of the model, by the name that the list gives.
          */
-        get: operations["download_file_api_training_jobs__job_id__model_files__path__get"];
+        get: operations["download_file_api_jobs__job_id__model_files__path__get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1272,7 +1279,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/artifacts": {
+    "/api/jobs/{job_id}/artifacts": {
         parameters: {
             query?: never;
             header?: never;
@@ -1283,7 +1290,7 @@ export interface paths {
          * List Artifacts
          * @description The files that a script wrote or changed, while it runs as well; of other jobs there are none.
          */
-        get: operations["list_artifacts_api_training_jobs__job_id__artifacts_get"];
+        get: operations["list_artifacts_api_jobs__job_id__artifacts_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1292,7 +1299,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/artifacts/archive": {
+    "/api/jobs/{job_id}/artifacts/archive": {
         parameters: {
             query?: never;
             header?: never;
@@ -1303,7 +1310,7 @@ export interface paths {
          * Download Artifacts
          * @description All of them as one tar archive; a broken download continues with a Range header.
          */
-        get: operations["download_artifacts_api_training_jobs__job_id__artifacts_archive_get"];
+        get: operations["download_artifacts_api_jobs__job_id__artifacts_archive_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1312,7 +1319,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/artifacts/files/{path}": {
+    "/api/jobs/{job_id}/artifacts/files/{path}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1323,7 +1330,7 @@ export interface paths {
          * Download Artifact
          * @description One of them, by the name that the list gives.
          */
-        get: operations["download_artifact_api_training_jobs__job_id__artifacts_files__path__get"];
+        get: operations["download_artifact_api_jobs__job_id__artifacts_files__path__get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1332,7 +1339,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/shares": {
+    "/api/jobs/{job_id}/shares": {
         parameters: {
             query?: never;
             header?: never;
@@ -1343,20 +1350,20 @@ export interface paths {
          * List Shares
          * @description The links to a job that still work.
          */
-        get: operations["list_shares_api_training_jobs__job_id__shares_get"];
+        get: operations["list_shares_api_jobs__job_id__shares_get"];
         put?: never;
         /**
          * Create Share
          * @description Make a read-only link; this response is the only place that shows it.
          */
-        post: operations["create_share_api_training_jobs__job_id__shares_post"];
+        post: operations["create_share_api_jobs__job_id__shares_post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/shares/{share_id}": {
+    "/api/jobs/{job_id}/shares/{share_id}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1370,7 +1377,94 @@ export interface paths {
          * Revoke Share
          * @description Make a link stop working.
          */
-        delete: operations["revoke_share_api_training_jobs__job_id__shares__share_id__delete"];
+        delete: operations["revoke_share_api_jobs__job_id__shares__share_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Training Jobs
+         * @description One's trainings, newest first.
+         */
+        get: operations["list_training_jobs_api_training_jobs_get"];
+        put?: never;
+        /**
+         * Create Training Job
+         * @description Queue a training for a project, or for a new project that is created in the same transaction.
+         */
+        post: operations["create_training_job_api_training_jobs_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Training Job
+         * @description One training.
+         */
+        get: operations["read_training_job_api_training_jobs__job_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Metric Rows
+         * @description The newest steps of a training, a row each.
+         */
+        get: operations["read_metric_rows_api_training_jobs__job_id__metrics_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-jobs/{job_id}/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Stream Job
+         * @description A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on.
+         *
+         *     The data of each event `delta` is a JobUpdate, and its id the job's position. After an event `reset` the
+         *     job and its curves have to be loaded anew.
+         */
+        get: operations["stream_job_api_training_jobs__job_id__stream_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1848,7 +1942,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/training-jobs/{job_id}/move": {
+    "/api/jobs/{job_id}/move": {
         parameters: {
             query?: never;
             header?: never;
@@ -1861,7 +1955,7 @@ export interface paths {
          * Move Job
          * @description Let a job that waits, was paused or was ended go on elsewhere: same job, one timeline.
          */
-        post: operations["move_job_api_training_jobs__job_id__move_post"];
+        post: operations["move_job_api_jobs__job_id__move_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2045,6 +2139,21 @@ export interface components {
             /** Email */
             email: string;
         };
+        /**
+         * Answers
+         * @description What the base and the tuned model answer to a prompt.
+         */
+        Answers: {
+            /**
+             * Prompt
+             * @default
+             */
+            prompt: string;
+            /** Base */
+            base: string | null;
+            /** Tuned */
+            tuned: string | null;
+        };
         /** ApiTokenOut */
         ApiTokenOut: {
             /**
@@ -2059,17 +2168,17 @@ export interface components {
             /** Scopes */
             scopes: ("read" | "write" | "admin")[];
             /**
-             * Createdat
+             * Created At
              * Format: date-time
              */
-            createdAt: string;
+            created_at: string;
             /**
-             * Expiresat
+             * Expires At
              * Format: date-time
              */
-            expiresAt: string;
-            /** Lastusedat */
-            lastUsedAt: string | null;
+            expires_at: string;
+            /** Last Used At */
+            last_used_at: string | null;
         };
         /** ApiTokens */
         ApiTokens: {
@@ -2093,7 +2202,7 @@ export interface components {
              *       "priority": "balanced"
              *     }
              */
-            constraints: components["schemas"]["ConstraintsIn"];
+            constraints?: components["schemas"]["ConstraintsIn"];
         };
         /** AuditEventOut */
         AuditEventOut: {
@@ -2112,30 +2221,27 @@ export interface components {
             action: string;
             /** Subject */
             subject: string;
-            /** Ipaddress */
-            ipAddress: string | null;
+            /** Ip Address */
+            ip_address: string | null;
             /** Details */
             details: {
-                [key: string]: unknown;
+                [key: string]: components["schemas"]["JsonValue"];
             };
         };
-        /**
-         * AuditEvents
-         * @description `next_before` asks for the page of older events; null at the end.
-         */
+        /** AuditEvents */
         AuditEvents: {
             /** Items */
             items: components["schemas"]["AuditEventOut"][];
-            /** Nextbefore */
-            nextBefore: string | null;
+            /** Total */
+            total: number;
         };
         /**
          * AuthState
          * @description What the web app must know before anybody signed in.
          */
         AuthState: {
-            /** Setuprequired */
-            setupRequired: boolean;
+            /** Setup Required */
+            setup_required: boolean;
             /**
              * Signup
              * @enum {string}
@@ -2146,11 +2252,11 @@ export interface components {
              * @enum {string}
              */
             mail: "smtp" | "outbox";
-            /** Oauthproviders */
-            oauthProviders: ("github" | "google")[];
+            /** Oauth Providers */
+            oauth_providers: ("github" | "google")[];
             user: components["schemas"]["UserOut"] | null;
-            /** Csrftoken */
-            csrfToken: string | null;
+            /** Csrf Token */
+            csrf_token: string | null;
         };
         /**
          * BackendOut
@@ -2169,6 +2275,11 @@ export interface components {
             /** Brings */
             brings: string;
         };
+        /** Backends */
+        Backends: {
+            /** Items */
+            items: components["schemas"]["BackendOut"][];
+        };
         /**
          * Bar
          * @description How many rows are from (inclusive) to (exclusive) so long.
@@ -2182,6 +2293,63 @@ export interface components {
             rows: number;
         };
         /**
+         * BaseAndTuned
+         * @description The same of the base and of what was trained from it.
+         */
+        BaseAndTuned: {
+            base: components["schemas"]["Measured"] | null;
+            tuned: components["schemas"]["Measured"] | null;
+        };
+        /**
+         * Benchmarks
+         * @description Scores of lm-eval, by task and metric.
+         */
+        Benchmarks: {
+            /** Base */
+            base: {
+                [key: string]: {
+                    [key: string]: number | null;
+                };
+            } | null;
+            /** Tuned */
+            tuned: {
+                [key: string]: {
+                    [key: string]: number | null;
+                };
+            } | null;
+        };
+        /**
+         * BlockPlacement
+         * @description One block.
+         *
+         *     state: `device`: on the GPU and updated there; `host`: in host memory, updated by the CPU; `link`: in host
+         *     memory, but sent through the GPU to be updated.
+         *     weights: `device`: in a buffer of their own (filled once a step when the state is not on the device);
+         *     `cast`: made anew from the device's master copy whenever they are used; `stream`: in host memory, sent
+         *     into a shared slot before each use.
+         *     keep: activations are kept for the backward pass; otherwise the block's input is, and the rest is computed
+         *     again. A block that keeps has its weights on the device until the backward pass.
+         */
+        BlockPlacement: {
+            /**
+             * State
+             * @default device
+             * @enum {string}
+             */
+            state?: "device" | "host" | "link";
+            /**
+             * Weights
+             * @default device
+             * @enum {string}
+             */
+            weights?: "device" | "cast" | "stream";
+            /**
+             * Keep
+             * @default false
+             */
+            keep?: boolean;
+        };
+        /**
          * BudgetIn
          * @description A budget for everything, for a project, or for a job; in place of an earlier one.
          */
@@ -2191,10 +2359,10 @@ export interface components {
              * @enum {string}
              */
             scope: "user" | "project" | "job";
-            /** Projectid */
-            projectId?: string | null;
-            /** Jobid */
-            jobId?: string | null;
+            /** Project Id */
+            project_id?: string | null;
+            /** Job Id */
+            job_id?: string | null;
             /** Limit */
             limit: number;
             /**
@@ -2203,7 +2371,7 @@ export interface components {
              * @default total
              * @enum {string}
              */
-            period: "total" | "month";
+            period?: "total" | "month";
         };
         /**
          * BudgetOut
@@ -2220,10 +2388,10 @@ export interface components {
              * @enum {string}
              */
             scope: "user" | "project" | "job";
-            /** Projectid */
-            projectId: string | null;
-            /** Jobid */
-            jobId: string | null;
+            /** Project Id */
+            project_id: string | null;
+            /** Job Id */
+            job_id: string | null;
             /** Name */
             name: string;
             /** Limit */
@@ -2244,17 +2412,223 @@ export interface components {
             items: components["schemas"]["BudgetOut"][];
         };
         /**
+         * CamelJob
+         * @description A job as the product's first description spells it.
+         */
+        CamelJob: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Projectid
+             * Format: uuid
+             */
+            projectId: string;
+            /**
+             * Userid
+             * Format: uuid
+             */
+            userId: string;
+            /** Name */
+            name: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
+            /**
+             * Config
+             * @description What was set by whoever started the job.
+             */
+            config: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /** Gputype */
+            gpuType: string | null;
+            /** Hostmemory */
+            hostMemory: number | null;
+            /** Starttime */
+            startTime: string | null;
+            /** Endtime */
+            endTime: string | null;
+            /** Errormessage */
+            errorMessage: string | null;
+            /**
+             * Createdat
+             * Format: date-time
+             */
+            createdAt: string;
+            /**
+             * Updatedat
+             * Format: date-time
+             */
+            updatedAt: string;
+        };
+        /** CamelJobs */
+        CamelJobs: {
+            /** Items */
+            items: components["schemas"]["CamelJob"][];
+            /** Total */
+            total: number;
+        };
+        /**
+         * CamelNewJob
+         * @description A job as the product's first description spells it; also one that was once read.
+         */
+        CamelNewJob: {
+            /** @description What differs from the defaults; camelCase is accepted. */
+            config?: components["schemas"]["TrainConfig-Input"];
+            /**
+             * Projectid
+             * @description Its data path is used when the config names none.
+             */
+            projectId?: string | null;
+            /**
+             * Datasetid
+             * @description A dataset of one's own, in place of a data path.
+             */
+            datasetId?: string | null;
+            /**
+             * Modelid
+             * @description A model of one's own, in place of model.path.
+             */
+            modelId?: string | null;
+            /**
+             * Gputype
+             * @description A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU.
+             */
+            gpuType?: string | null;
+            /**
+             * Hostmemory
+             * @description GB of RAM.
+             */
+            hostMemory?: number | null;
+            /**
+             * Kind
+             * @default train
+             * @enum {string}
+             */
+            kind?: "train" | "find_learning_rate";
+            /** @description Only of kind find_learning_rate. */
+            finder?: components["schemas"]["Finder"] | null;
+            project?: components["schemas"]["CamelProjectIn"] | null;
+            /** Name */
+            name?: string | null;
+            /**
+             * Maxattempts
+             * @default 5
+             */
+            maxAttempts?: number;
+            /** @description A rented machine; None: a machine of this server. */
+            offer?: components["schemas"]["OfferTaken"] | null;
+            /**
+             * Budget
+             * @description US dollars; it is paused before it costs more.
+             */
+            budget?: number | null;
+            /**
+             * Maxhours
+             * @description It is paused after so many billed hours.
+             */
+            maxHours?: number | null;
+        };
+        /**
+         * CamelProjectIn
+         * @description What a person says about a project; also one that was once read.
+         */
+        CamelProjectIn: {
+            /** Name */
+            name: string;
+            /** Description */
+            description?: string | null;
+            /**
+             * Modelarchitecture
+             * @enum {string}
+             */
+            modelArchitecture: "transformer" | "custom";
+            /**
+             * Modelsize
+             * @description Billions of parameters.
+             */
+            modelSize: number;
+            /** Trainingdatapath */
+            trainingDataPath?: string | null;
+        };
+        /**
+         * CamelQueuedJob
+         * @description A job that was just made.
+         */
+        CamelQueuedJob: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Projectid
+             * Format: uuid
+             */
+            projectId: string;
+            /**
+             * Userid
+             * Format: uuid
+             */
+            userId: string;
+            /** Name */
+            name: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
+            /**
+             * Config
+             * @description What was set by whoever started the job.
+             */
+            config: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /** Gputype */
+            gpuType: string | null;
+            /** Hostmemory */
+            hostMemory: number | null;
+            /** Starttime */
+            startTime: string | null;
+            /** Endtime */
+            endTime: string | null;
+            /** Errormessage */
+            errorMessage: string | null;
+            /**
+             * Createdat
+             * Format: date-time
+             */
+            createdAt: string;
+            /**
+             * Updatedat
+             * Format: date-time
+             */
+            updatedAt: string;
+            /**
+             * Ignored
+             * @description Fields of the request that only the server sets.
+             * @default []
+             */
+            ignored: string[];
+        };
+        /**
          * CapabilitiesOut
-         * @description What differs between services. `longestSeconds`: how long one machine may live.
+         * @description What differs between services. `longest_seconds`: how long one machine may live.
          */
         CapabilitiesOut: {
-            runsUnattended: components["schemas"]["CapabilityOut"];
-            livePrices: components["schemas"]["CapabilityOut"];
-            severalGpus: components["schemas"]["CapabilityOut"];
-            severalNodes: components["schemas"]["CapabilityOut"];
+            runs_unattended: components["schemas"]["CapabilityOut"];
+            live_prices: components["schemas"]["CapabilityOut"];
+            several_gpus: components["schemas"]["CapabilityOut"];
+            several_nodes: components["schemas"]["CapabilityOut"];
             spot: components["schemas"]["CapabilityOut"];
-            /** Longestseconds */
-            longestSeconds: number | null;
+            /** Longest Seconds */
+            longest_seconds: number | null;
         };
         /**
          * CapabilityOut
@@ -2274,14 +2648,14 @@ export interface components {
             parameters: number;
             /** Licence */
             licence: string;
-            /** Contextlength */
-            contextLength: number;
+            /** Context Length */
+            context_length: number;
             /** Chat */
             chat: boolean;
             /** Gated */
             gated: boolean | null;
-            /** Unslothid */
-            unslothId: string | null;
+            /** Unsloth Id */
+            unsloth_id: string | null;
             /** Memory */
             memory: {
                 [key: string]: number;
@@ -2300,15 +2674,15 @@ export interface components {
         /** ChangePassword */
         ChangePassword: {
             /**
-             * Currentpassword
+             * Current Password
              * Format: password
              */
-            currentPassword: string;
+            current_password: string;
             /**
-             * Newpassword
+             * New Password
              * Format: password
              */
-            newPassword: string;
+            new_password: string;
         };
         /**
          * CheckOut
@@ -2323,12 +2697,12 @@ export interface components {
             family: string | null;
             /** Parameters */
             parameters: number | null;
-            /** Contextlength */
-            contextLength: number | null;
-            /** Vocabsize */
-            vocabSize: number | null;
-            /** Chattemplate */
-            chatTemplate: boolean;
+            /** Context Length */
+            context_length: number | null;
+            /** Vocab Size */
+            vocab_size: number | null;
+            /** Chat Template */
+            chat_template: boolean;
             /** Bytes */
             bytes: number;
             /**
@@ -2338,6 +2712,54 @@ export interface components {
             memory: {
                 [key: string]: number;
             } | null;
+        };
+        /**
+         * CheckpointConfig
+         * @description When to save, and what to keep. The best evaluated checkpoint is always kept.
+         */
+        "CheckpointConfig-Input": {
+            /**
+             * Directory
+             * @description Default: checkpoints/ in the run directory.
+             */
+            directory?: string | null;
+            /**
+             * Every Epochs
+             * @description 0: not by epoch.
+             * @default 1
+             */
+            every_epochs?: number;
+            /** Every Steps */
+            every_steps?: number | null;
+            /**
+             * Keep Last
+             * @default 2
+             */
+            keep_last?: number;
+        };
+        /**
+         * CheckpointConfig
+         * @description When to save, and what to keep. The best evaluated checkpoint is always kept.
+         */
+        "CheckpointConfig-Output": {
+            /**
+             * Directory
+             * @description Default: checkpoints/ in the run directory.
+             */
+            directory: string | null;
+            /**
+             * Every Epochs
+             * @description 0: not by epoch.
+             * @default 1
+             */
+            every_epochs: number;
+            /** Every Steps */
+            every_steps: number | null;
+            /**
+             * Keep Last
+             * @default 2
+             */
+            keep_last: number;
         };
         /**
          * CheckpointOfJob
@@ -2359,44 +2781,44 @@ export interface components {
             size: number | null;
             /** Metrics */
             metrics: {
-                [key: string]: unknown;
+                [key: string]: components["schemas"]["JsonValue"];
             };
             /** Best */
             best: boolean;
             /**
-             * Savedat
+             * Saved At
              * Format: date-time
              */
-            savedAt: string;
+            saved_at: string;
             /**
-             * Jobid
+             * Job Id
              * Format: uuid
              */
-            jobId: string;
-            /** Jobname */
-            jobName: string;
+            job_id: string;
+            /** Job Name */
+            job_name: string;
             /**
-             * Jobstatus
+             * Job Status
              * @enum {string}
              */
-            jobStatus: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
+            job_status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
             /**
-             * Projectid
+             * Project Id
              * Format: uuid
              */
-            projectId: string;
-            /** Projectname */
-            projectName: string;
+            project_id: string;
+            /** Project Name */
+            project_name: string;
             /** Method */
             method: string | null;
-            /** Basemodel */
-            baseModel: string | null;
-            /** Datasetname */
-            datasetName: string | null;
+            /** Base Model */
+            base_model: string | null;
+            /** Dataset Name */
+            dataset_name: string | null;
             /** Parameters */
             parameters: number | null;
-            /** Tokenspersecond */
-            tokensPerSecond: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** Tokens Per Second */
+            tokens_per_second: number | ("NaN" | "Infinity" | "-Infinity") | null;
         };
         /** CheckpointOut */
         CheckpointOut: {
@@ -2415,15 +2837,15 @@ export interface components {
             size: number | null;
             /** Metrics */
             metrics: {
-                [key: string]: unknown;
+                [key: string]: components["schemas"]["JsonValue"];
             };
             /** Best */
             best: boolean;
             /**
-             * Savedat
+             * Saved At
              * Format: date-time
              */
-            savedAt: string;
+            saved_at: string;
         };
         /** CheckpointPage */
         CheckpointPage: {
@@ -2441,7 +2863,7 @@ export interface components {
             items: components["schemas"]["CheckpointOut"][];
             /** Facts */
             facts: {
-                [key: string]: unknown;
+                [key: string]: components["schemas"]["JsonValue"];
             };
         };
         /**
@@ -2449,14 +2871,14 @@ export interface components {
          * @description How a script saves, and how it goes on from there.
          */
         CheckpointsOut: {
-            /** Saveswith */
-            savesWith: string | null;
+            /** Saves With */
+            saves_with: string | null;
             /** Folder */
             folder: string | null;
-            /** Resumeswith */
-            resumesWith: string | null;
-            /** Resumearguments */
-            resumeArguments: string[];
+            /** Resumes With */
+            resumes_with: string | null;
+            /** Resume Arguments */
+            resume_arguments: string[];
         };
         /**
          * ColabNotebookIn
@@ -2469,19 +2891,19 @@ export interface components {
              * Files
              * @default {}
              */
-            files: {
+            files?: {
                 [key: string]: string;
             };
             /**
              * Arguments
              * @default []
              */
-            arguments: string[];
+            arguments?: string[];
             /**
              * Entry
              * @default train.py
              */
-            entry: string;
+            entry?: string;
             /** Packages */
             packages?: string[] | null;
             /** Name */
@@ -2491,7 +2913,7 @@ export interface components {
              * @default T4
              * @enum {string}
              */
-            gpu: "T4" | "L4" | "A100" | "H100";
+            gpu?: "T4" | "L4" | "A100" | "H100";
         };
         /** ColumnOut */
         ColumnOut: {
@@ -2538,8 +2960,8 @@ export interface components {
             connected: boolean;
             /** Account */
             account: string | null;
-            /** Checkedat */
-            checkedAt: string | null;
+            /** Checked At */
+            checked_at: string | null;
             /**
              * Problem
              * @description What the service said when it was asked last.
@@ -2570,38 +2992,38 @@ export interface components {
              * @description Empty: any.
              * @default []
              */
-            providers: string[];
+            providers?: string[];
             /**
              * Engines
              * @description Engines that are set up: skypilot.
              * @default []
              */
-            engines: string[];
+            engines?: string[];
             /**
              * Gpus
              * @description Empty: any.
              * @default []
              */
-            gpus: string[];
+            gpus?: string[];
             /** Region */
             region?: ("us" | "eu" | "asia") | null;
-            /** Maxcost */
-            maxCost?: number | null;
-            /** Maxhourly */
-            maxHourly?: number | null;
-            /** Maxhours */
-            maxHours?: number | null;
+            /** Max Cost */
+            max_cost?: number | null;
+            /** Max Hourly */
+            max_hourly?: number | null;
+            /** Max Hours */
+            max_hours?: number | null;
             /**
              * Spot
              * @default true
              */
-            spot: boolean;
+            spot?: boolean;
             /**
              * Credits
              * @description What is left at a service, by its name.
              * @default {}
              */
-            credits: {
+            credits?: {
                 [key: string]: number;
             };
             /**
@@ -2609,7 +3031,97 @@ export interface components {
              * @default balanced
              * @enum {string}
              */
-            priority: "price" | "balanced" | "time";
+            priority?: "price" | "balanced" | "time";
+        };
+        /**
+         * Cost
+         * @description What a job on rented instances has cost; US dollars.
+         */
+        Cost: {
+            /**
+             * So Far
+             * @description All instances of the job together.
+             * @default 0
+             */
+            so_far: number;
+            /**
+             * Hourly
+             * @description What an hour costs now.
+             * @default 0
+             */
+            hourly: number;
+            /** @description The whole job, as estimated at its start. */
+            estimated: components["schemas"]["CostEstimate"] | null;
+            /**
+             * Limit
+             * @description The job's budget.
+             */
+            limit: number | null;
+            /**
+             * Provider
+             * @description Who rents out the instance.
+             */
+            provider: string | null;
+            /**
+             * Gpu
+             * @description The kind of GPU.
+             */
+            gpu: string | null;
+            /**
+             * Gpus
+             * @description How many.
+             */
+            gpus: number | null;
+            /**
+             * Region
+             * @description Where the instance is.
+             */
+            region: string | null;
+            /**
+             * Kind
+             * @description on_demand or spot.
+             */
+            kind: string | null;
+            /**
+             * Billed Seconds
+             * @description The billed time of all instances together.
+             * @default 0
+             */
+            billed_seconds: number;
+            /**
+             * Running
+             * @description Whether an instance is billed now.
+             * @default false
+             */
+            running: boolean;
+            /**
+             * Detail
+             * @description What the provider says of the instance.
+             */
+            detail: string | null;
+            /**
+             * Page
+             * @description The instance's page at the provider.
+             */
+            page: string | null;
+            /**
+             * Warnings
+             * @description Percents of the budget that were warned about.
+             * @default []
+             */
+            warnings: number[];
+        };
+        /**
+         * CostEstimate
+         * @description What a job is expected to cost; US dollars.
+         */
+        CostEstimate: {
+            /** Low */
+            low: number;
+            /** Likely */
+            likely: number;
+            /** High */
+            high: number;
         };
         /**
          * CostOut
@@ -2619,7 +3131,7 @@ export interface components {
             compute: components["schemas"]["SpanOut"];
             storage: components["schemas"]["SpanOut"];
             network: components["schemas"]["SpanOut"];
-            startUp: components["schemas"]["SpanOut"];
+            start_up: components["schemas"]["SpanOut"];
             total: components["schemas"]["SpanOut"];
         };
         /**
@@ -2629,7 +3141,7 @@ export interface components {
         CreatedApiToken: {
             /** Token */
             token: string;
-            apiToken: components["schemas"]["ApiTokenOut"];
+            api_token: components["schemas"]["ApiTokenOut"];
         };
         /**
          * CredentialFieldOut
@@ -2692,6 +3204,156 @@ export interface components {
             position: number;
             /** Series */
             series: components["schemas"]["CurveOut"][];
+        };
+        /**
+         * DataConfig
+         * @description What is trained on: text (a file, a folder, a glob, .bin token files) or one file of examples.
+         */
+        "DataConfig-Input": {
+            /**
+             * Kind
+             * @description examples: train_path is one file of rows, such as chats in .jsonl or .parquet.
+             * @default text
+             * @enum {string}
+             */
+            kind?: "text" | "examples";
+            /** Train Path */
+            train_path?: string | null;
+            /** Eval Path */
+            eval_path?: string | null;
+            /**
+             * Format
+             * @description What a row of examples is; found out unless said.
+             */
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            /**
+             * Columns
+             * @description Which column is which field of the format, such as prompt: question.
+             * @default {}
+             */
+            columns?: {
+                [key: string]: string;
+            };
+            /**
+             * Encoding
+             * @description Of a file of examples; found out unless said.
+             */
+            encoding?: string | null;
+            /**
+             * Train On
+             * @description Of examples: only what the model should write, or prompts as well.
+             * @default completions
+             * @enum {string}
+             */
+            train_on?: "completions" | "everything";
+            /**
+             * Packing
+             * @description Several examples share a row; none sees another.
+             * @default true
+             */
+            packing?: boolean;
+            /**
+             * Too Long
+             * @description Examples that are longer than a row lose their end, or are left out.
+             * @default cut
+             * @enum {string}
+             */
+            too_long?: "cut" | "skip";
+            /**
+             * Eval Fraction
+             * @description Kept for evaluation when there is no eval_path.
+             * @default 0.05
+             */
+            eval_fraction?: number;
+            /**
+             * Token Dtype
+             * @description Little-endian ids in a .bin file.
+             * @default uint16
+             * @enum {string}
+             */
+            token_dtype?: "uint16" | "uint32";
+            /**
+             * @default {
+             *       "kind": "bytes",
+             *       "vocab_size": 4096
+             *     }
+             */
+            tokenizer?: components["schemas"]["TokenizerConfig-Input"];
+        };
+        /**
+         * DataConfig
+         * @description What is trained on: text (a file, a folder, a glob, .bin token files) or one file of examples.
+         */
+        "DataConfig-Output": {
+            /**
+             * Kind
+             * @description examples: train_path is one file of rows, such as chats in .jsonl or .parquet.
+             * @default text
+             * @enum {string}
+             */
+            kind: "text" | "examples";
+            /** Train Path */
+            train_path: string | null;
+            /** Eval Path */
+            eval_path: string | null;
+            /**
+             * Format
+             * @description What a row of examples is; found out unless said.
+             */
+            format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            /**
+             * Columns
+             * @description Which column is which field of the format, such as prompt: question.
+             * @default {}
+             */
+            columns: {
+                [key: string]: string;
+            };
+            /**
+             * Encoding
+             * @description Of a file of examples; found out unless said.
+             */
+            encoding: string | null;
+            /**
+             * Train On
+             * @description Of examples: only what the model should write, or prompts as well.
+             * @default completions
+             * @enum {string}
+             */
+            train_on: "completions" | "everything";
+            /**
+             * Packing
+             * @description Several examples share a row; none sees another.
+             * @default true
+             */
+            packing: boolean;
+            /**
+             * Too Long
+             * @description Examples that are longer than a row lose their end, or are left out.
+             * @default cut
+             * @enum {string}
+             */
+            too_long: "cut" | "skip";
+            /**
+             * Eval Fraction
+             * @description Kept for evaluation when there is no eval_path.
+             * @default 0.05
+             */
+            eval_fraction: number;
+            /**
+             * Token Dtype
+             * @description Little-endian ids in a .bin file.
+             * @default uint16
+             * @enum {string}
+             */
+            token_dtype: "uint16" | "uint32";
+            /**
+             * @default {
+             *       "kind": "bytes",
+             *       "vocab_size": 4096
+             *     }
+             */
+            tokenizer: components["schemas"]["TokenizerConfig-Output"];
         };
         /**
          * DatasetChange
@@ -2768,10 +3430,10 @@ export interface components {
             /** Progress */
             progress: number | null;
             /**
-             * Createdat
+             * Created At
              * Format: date-time
              */
-            createdAt: string;
+            created_at: string;
         };
         /** Datasets */
         Datasets: {
@@ -2899,7 +3561,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -2919,7 +3581,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -2935,7 +3597,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -2952,7 +3614,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -2969,7 +3631,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -2986,7 +3648,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -3003,7 +3665,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -3026,7 +3688,7 @@ export interface components {
             /** Path */
             path: string;
             /** Values */
-            values: unknown[];
+            values: components["schemas"]["JsonValue"][];
         };
         /**
          * DuplicatesOut
@@ -3051,8 +3713,112 @@ export interface components {
             provider: string;
             /** Key */
             key: string;
-            /** Instanceid */
-            instanceId: string;
+            /** Instance Id */
+            instance_id: string;
+        };
+        /**
+         * EvalConfig
+         * @description When to evaluate, besides the end of every epoch and of the run.
+         */
+        "EvalConfig-Input": {
+            /** Every Steps */
+            every_steps?: number | null;
+            /**
+             * Max Batches
+             * @default 20
+             */
+            max_batches?: number;
+        };
+        /**
+         * EvalConfig
+         * @description When to evaluate, besides the end of every epoch and of the run.
+         */
+        "EvalConfig-Output": {
+            /** Every Steps */
+            every_steps: number | null;
+            /**
+             * Max Batches
+             * @default 20
+             */
+            max_batches: number;
+        };
+        /**
+         * EvaluateTask
+         * @description Perplexity on held-out data and answers to prompts, of the base and of what was trained.
+         */
+        EvaluateTask: {
+            /**
+             * Model
+             * @description A run directory, a checkpoint, or a model folder.
+             */
+            model: string;
+            /**
+             * Base
+             * @description The model it was tuned from; by default what the run says. An adapter alone needs it.
+             */
+            base: string | null;
+            /**
+             * Device
+             * @default auto
+             */
+            device: string;
+            /**
+             * Kind
+             * @default evaluate
+             * @constant
+             */
+            kind: "evaluate";
+            /**
+             * Data Path
+             * @description By default the run's own held-out part.
+             */
+            data_path: string | null;
+            /**
+             * Prompts
+             * @default []
+             */
+            prompts: string[];
+            /**
+             * Max New Tokens
+             * @default 128
+             */
+            max_new_tokens: number;
+            /**
+             * Max Batches
+             * @default 20
+             */
+            max_batches: number;
+            /**
+             * Lm Eval Tasks
+             * @description Names of lm-eval tasks; needs the extra eval.
+             * @default []
+             */
+            lm_eval_tasks: string[];
+        };
+        /**
+         * EvaluationResult
+         * @description The answer of an evaluation.
+         */
+        EvaluationResult: {
+            /**
+             * Kind
+             * @default evaluate
+             * @constant
+             */
+            kind: "evaluate";
+            /** @default {} */
+            perplexity: components["schemas"]["BaseAndTuned"];
+            /**
+             * Prompts
+             * @default []
+             */
+            prompts: components["schemas"]["Answers"][];
+            lm_eval: components["schemas"]["Benchmarks"] | null;
+            /**
+             * Notes
+             * @default []
+             */
+            notes: string[];
         };
         /**
          * Evidence
@@ -3099,12 +3865,122 @@ export interface components {
             /** Reason */
             reason: string;
         };
+        /**
+         * ExportResult
+         * @description The answer of an export.
+         */
+        ExportResult: {
+            /**
+             * Kind
+             * @default export
+             * @constant
+             */
+            kind: "export";
+            /**
+             * Form
+             * @default merged
+             * @enum {string}
+             */
+            form: "adapter" | "merged" | "gguf";
+            /** Dtype */
+            dtype: string | null;
+            /**
+             * Files
+             * @default []
+             */
+            files: components["schemas"]["ExportedFile"][];
+            /** Bytes */
+            bytes: number | null;
+            /**
+             * Replay
+             * @default []
+             */
+            replay: components["schemas"]["ReplayedPrompt"][];
+            /**
+             * Same
+             * @default 0
+             */
+            same: number;
+            /**
+             * Of
+             * @default 0
+             */
+            of: number;
+            /** Largest Logit Difference */
+            largest_logit_difference: number | null;
+            hub: components["schemas"]["PushedTo"] | null;
+            /**
+             * Notes
+             * @default []
+             */
+            notes: string[];
+        };
+        /**
+         * ExportTask
+         * @description Writes a model in the form that others read, and replays prompts before and after.
+         */
+        ExportTask: {
+            /**
+             * Model
+             * @description A run directory, a checkpoint, or a model folder.
+             */
+            model: string;
+            /**
+             * Base
+             * @description The model it was tuned from; by default what the run says. An adapter alone needs it.
+             */
+            base: string | null;
+            /**
+             * Device
+             * @default auto
+             */
+            device: string;
+            /**
+             * Kind
+             * @default export
+             * @constant
+             */
+            kind: "export";
+            /**
+             * Form
+             * @default merged
+             * @enum {string}
+             */
+            form: "adapter" | "merged" | "gguf";
+            /**
+             * Dtype
+             * @default bf16
+             * @enum {string}
+             */
+            dtype: "fp32" | "bf16" | "fp16";
+            /**
+             * Prompts
+             * @description Replayed before and after; by default some of the data's own.
+             * @default []
+             */
+            prompts: string[];
+            /** @description Pushed there when it is written and checked. */
+            hub: components["schemas"]["HubDestination"] | null;
+        };
+        /** ExportedFile */
+        ExportedFile: {
+            /**
+             * Path
+             * @default
+             */
+            path: string;
+            /**
+             * Size
+             * @default 0
+             */
+            size: number;
+        };
         /** Extension */
         Extension: {
             /** Epochs */
             epochs?: number | null;
-            /** Maxsteps */
-            maxSteps?: number | null;
+            /** Max Steps */
+            max_steps?: number | null;
         };
         /** FamilyOut */
         FamilyOut: {
@@ -3124,10 +4000,17 @@ export interface components {
             message: string;
         };
         /**
-         * Finder
-         * @description The sweep of a learning-rate finder.
+         * FindLearningRateTask
+         * @description A short run whose learning rate grows at every step, to see where the loss falls fastest.
          */
-        Finder: {
+        FindLearningRateTask: {
+            /**
+             * Kind
+             * @default find_learning_rate
+             * @constant
+             */
+            kind: "find_learning_rate";
+            train: components["schemas"]["TrainConfig-Output"];
             /**
              * Lowest
              * @default 0.000001
@@ -3143,6 +4026,92 @@ export interface components {
              * @default 60
              */
             steps: number;
+        };
+        /**
+         * Finder
+         * @description The sweep of a learning-rate finder.
+         */
+        Finder: {
+            /**
+             * Lowest
+             * @default 0.000001
+             */
+            lowest?: number;
+            /**
+             * Highest
+             * @default 0.1
+             */
+            highest?: number;
+            /**
+             * Steps
+             * @default 60
+             */
+            steps?: number;
+        };
+        /**
+         * FinderResult
+         * @description The answer of a learning-rate finder. `suggested` is None when the sweep says nothing.
+         */
+        FinderResult: {
+            /**
+             * Kind
+             * @default find_learning_rate
+             * @constant
+             */
+            kind: "find_learning_rate";
+            /**
+             * Points
+             * @default []
+             */
+            points: components["schemas"]["TriedRate"][];
+            /** Suggested */
+            suggested: number | null;
+            /** Reason */
+            reason: string | null;
+            /** Diverged At */
+            diverged_at: number | null;
+            /**
+             * Notes
+             * @default []
+             */
+            notes: string[];
+        };
+        /**
+         * Finding
+         * @description What diagnosis found wrong with the run.
+         */
+        Finding: {
+            /**
+             * Kind
+             * @description The rule that found it, such as diverging or stalled.
+             * @default
+             */
+            kind: string;
+            /**
+             * Severity
+             * @description critical, warning or info.
+             * @default info
+             */
+            severity: string;
+            /**
+             * Sentence
+             * @description What is wrong, and what to do about it.
+             * @default
+             */
+            sentence: string;
+            /**
+             * Evidence
+             * @description The figures behind it.
+             * @default {}
+             */
+            evidence: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Since
+             * @description Seconds since 1970; None: nobody knows.
+             */
+            since: number | null;
         };
         /**
          * FindingOut
@@ -3191,6 +4160,19 @@ export interface components {
             message: string;
         };
         /**
+         * HubDestination
+         * @description A repository of a model hub.
+         */
+        HubDestination: {
+            /** Repository */
+            repository: string;
+            /**
+             * Private
+             * @default true
+             */
+            private: boolean;
+        };
+        /**
          * HubPush
          * @description A repository to push to, with the token stored under Settings.
          */
@@ -3201,7 +4183,7 @@ export interface components {
              * Private
              * @default true
              */
-            private: boolean;
+            private?: boolean;
         };
         /**
          * HubTokenState
@@ -3220,7 +4202,7 @@ export interface components {
              * @default member
              * @enum {string}
              */
-            role: "admin" | "member";
+            role?: "admin" | "member";
         };
         /**
          * InvitationOut
@@ -3237,14 +4219,186 @@ export interface components {
             /** Link */
             link: string;
             /**
-             * Expiresat
+             * Expires At
              * Format: date-time
              */
-            expiresAt: string;
+            expires_at: string;
+        };
+        /**
+         * JobDelta
+         * @description The fields of `JobOut` that changed; those that are left out have not.
+         */
+        JobDelta: {
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
+            /**
+             * Want
+             * @enum {string}
+             */
+            want: "run" | "pause" | "cancel";
+            /** Settings */
+            settings: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /** Attempt */
+            attempt: number;
+            /** Rows Used */
+            rows_used: number | null;
+            /** Rows Total */
+            rows_total: number | null;
+            /** Warnings */
+            warnings: components["schemas"]["RunWarning"][];
+            /** Warnings Left Out */
+            warnings_left_out: number;
+            /** Error Code */
+            error_code: string | null;
+            /** Error Message */
+            error_message: string | null;
+            /** Start Time */
+            start_time: string | null;
+            /** End Time */
+            end_time: string | null;
+            summary: components["schemas"]["SummaryDelta"] | null;
+        };
+        /**
+         * JobListItem
+         * @description A job, as lists show it.
+         */
+        JobListItem: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
+            /** Parent Id */
+            parent_id: string | null;
+            /**
+             * Project Id
+             * Format: uuid
+             */
+            project_id: string;
+            /** Project Name */
+            project_name: string;
+            /** Dataset Name */
+            dataset_name: string | null;
+            /** Name */
+            name: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
+            /**
+             * Provider
+             * @description Whose rented machine it runs on; None: one of this server.
+             */
+            provider: string | null;
+            /** Attempt */
+            attempt: number;
+            /** Phase */
+            phase: string | null;
+            /**
+             * Waiting
+             * @description Why nothing runs yet, where that is known.
+             */
+            waiting: string | null;
+            /** Step */
+            step: number | null;
+            /** Total Steps */
+            total_steps: number | null;
+            /** Epoch */
+            epoch: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** Epochs */
+            epochs: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** Eta Seconds */
+            eta_seconds: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** Loss */
+            loss: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** Rows Used */
+            rows_used: number | null;
+            /** Rows Total */
+            rows_total: number | null;
+            /**
+             * Cost So Far
+             * @description US dollars, of a job on rented machines.
+             */
+            cost_so_far: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /**
+             * Export Form
+             * @description Of an export: adapter, merged or gguf.
+             */
+            export_form: string | null;
+            /** Queue Position */
+            queue_position: number | null;
+            /** Error Code */
+            error_code: string | null;
+            /** Error Message */
+            error_message: string | null;
+            /** Start Time */
+            start_time: string | null;
+            /** End Time */
+            end_time: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+        };
+        /**
+         * JobOffer
+         * @description The offer of a rented machine that was taken for a job. Amounts are US dollars.
+         */
+        JobOffer: {
+            /**
+             * Target
+             * @description The service that is called.
+             */
+            target: string;
+            /** Provider */
+            provider: string;
+            /** Title */
+            title: string;
+            /** Gpu */
+            gpu: string;
+            /** Gpus */
+            gpus: number;
+            /** Memory Gb */
+            memory_gb: number;
+            /** Region */
+            region: string | null;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+            /** Hourly */
+            hourly: number;
+            /**
+             * Billing
+             * @enum {string}
+             */
+            billing: "second" | "minute" | "hour";
+            /** Start Up Seconds */
+            start_up_seconds: number;
+            /** @description What the whole job would cost. */
+            estimate: components["schemas"]["Span"] | null;
         };
         /**
          * JobOut
-         * @description A job, as lists and the job page show it.
+         * @description A job with all that its page shows.
          */
         JobOut: {
             /**
@@ -3257,30 +4411,30 @@ export interface components {
              * @enum {string}
              */
             kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
-            /** Parentid */
-            parentId: string | null;
-            /** Checkpointid */
-            checkpointId: string | null;
-            /** Datasetid */
-            datasetId: string | null;
-            /** Datasetname */
-            datasetName: string | null;
-            /** Modelid */
-            modelId: string | null;
-            /** Modelname */
-            modelName: string | null;
+            /** Parent Id */
+            parent_id: string | null;
+            /** Checkpoint Id */
+            checkpoint_id: string | null;
+            /** Dataset Id */
+            dataset_id: string | null;
+            /** Dataset Name */
+            dataset_name: string | null;
+            /** Model Id */
+            model_id: string | null;
+            /** Model Name */
+            model_name: string | null;
             /**
-             * Projectid
+             * Project Id
              * Format: uuid
              */
-            projectId: string;
-            /** Projectname */
-            projectName: string;
+            project_id: string;
+            /** Project Name */
+            project_name: string;
             /**
-             * Userid
+             * User Id
              * Format: uuid
              */
-            userId: string;
+            user_id: string;
             /** Name */
             name: string;
             /**
@@ -3288,106 +4442,93 @@ export interface components {
              * @enum {string}
              */
             status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
-            /** Config */
-            config: {
-                [key: string]: unknown;
-            };
+            /** @description Of a training. None: a task or a script, or a config that this version cannot read. */
+            config: components["schemas"]["TrainConfig-Output"] | null;
             /**
-             * Requestedconfig
+             * Requested Config
              * @description What was set by whoever started the job; defaults are only in config.
              */
-            requestedConfig: {
-                [key: string]: unknown;
+            requested_config: {
+                [key: string]: components["schemas"]["JsonValue"];
             };
-            /** Plan */
-            plan: {
-                [key: string]: unknown;
-            };
-            /** Gputype */
-            gpuType: string | null;
-            /** Hostmemory */
-            hostMemory: number | null;
+            /**
+             * Task
+             * @description What is asked of a task or a script.
+             */
+            task: components["schemas"]["ServeTask"] | components["schemas"]["EvaluateTask"] | components["schemas"]["ExportTask"] | components["schemas"]["FindLearningRateTask"] | components["schemas"]["ScriptTask"] | null;
+            plan: components["schemas"]["Plan"] | null;
+            /** Gpu Type */
+            gpu_type: string | null;
+            /** Host Memory */
+            host_memory: number | null;
             /**
              * Target
              * @description "local", or the service that it runs at.
              */
             target: string;
-            /**
-             * Offer
-             * @description The offer that was taken.
-             */
-            offer: {
-                [key: string]: unknown;
-            } | null;
+            /** @description The offer that was taken. */
+            offer: components["schemas"]["JobOffer"] | null;
             /** Budget */
             budget: number | null;
-            /** Maxhours */
-            maxHours: number | null;
+            /** Max Hours */
+            max_hours: number | null;
             /**
              * Want
              * @enum {string}
              */
             want: "run" | "pause" | "cancel";
-            /** Settings */
-            settings: {
-                [key: string]: unknown;
-            };
+            settings: components["schemas"]["LiveSettings-Output"];
             /** Attempt */
             attempt: number;
-            /** Maxattempts */
-            maxAttempts: number;
-            /** Summary */
-            summary: {
-                [key: string]: unknown;
-            };
+            /** Max Attempts */
+            max_attempts: number;
+            summary: components["schemas"]["RunSummary"];
             /**
-             * Rowsused
+             * Rows Used
              * @description Rows of the training data that the run uses, once it is read.
              */
-            rowsUsed: number | null;
+            rows_used: number | null;
             /**
-             * Rowstotal
+             * Rows Total
              * @description Rows of the training data; None: not a file of examples.
              */
-            rowsTotal: number | null;
+            rows_total: number | null;
             /** Warnings */
             warnings: components["schemas"]["RunWarning"][];
             /**
-             * Warningsleftout
+             * Warnings Left Out
              * @description Further ones, which only the output has.
              */
-            warningsLeftOut: number;
+            warnings_left_out: number;
             /**
              * Result
              * @description A task's answer, once it is there.
              */
-            result: {
-                [key: string]: unknown;
-            } | null;
+            result: components["schemas"]["EvaluationResult"] | components["schemas"]["ExportResult"] | components["schemas"]["FinderResult"] | components["schemas"]["ServeResult"] | null;
             /** Position */
             position: number;
-            /** Queueposition */
-            queuePosition: number | null;
-            /** Hasmodel */
-            hasModel: boolean;
-            /** Errorcode */
-            errorCode: string | null;
-            /** Errormessage */
-            errorMessage: string | null;
-            /** Starttime */
-            startTime: string | null;
-            /** Endtime */
-            endTime: string | null;
+            /** Queue Position */
+            queue_position: number | null;
+            /** Has Model */
+            has_model: boolean;
+            /** Error Code */
+            error_code: string | null;
+            /** Error Message */
+            error_message: string | null;
+            /** Start Time */
+            start_time: string | null;
+            /** End Time */
+            end_time: string | null;
             /**
-             * Createdat
+             * Created At
              * Format: date-time
              */
-            createdAt: string;
+            created_at: string;
             /**
-             * Updatedat
+             * Updated At
              * Format: date-time
              */
-            updatedAt: string;
+            updated_at: string;
         };
         /**
          * JobTotals
@@ -3402,16 +4543,45 @@ export interface components {
             completed: number;
             /** Failed */
             failed: number;
-            /** Trainingseconds */
-            trainingSeconds: number;
+            /** Training Seconds */
+            training_seconds: number;
+        };
+        /**
+         * JobUpdate
+         * @description What changed of a job since the position in `since`; the event's id is the position after it.
+         */
+        JobUpdate: {
+            /**
+             * Since
+             * @description The position that this follows on; left out: `job` has every field.
+             */
+            since: number | null;
+            /** @description Left out: the same as before. */
+            job: components["schemas"]["JobDelta"] | null;
+            /**
+             * Series
+             * @description New points.
+             */
+            series: components["schemas"]["LiveSeries"][];
+            /**
+             * Reload
+             * @description There are too many new points: load the curves anew.
+             */
+            reload: boolean;
+            /**
+             * Checkpoints
+             * @description Checkpoints were saved or removed.
+             */
+            checkpoints: boolean;
         };
         /** Jobs */
         Jobs: {
             /** Items */
-            items: components["schemas"]["JobOut"][];
+            items: components["schemas"]["JobListItem"][];
             /** Total */
             total: number;
         };
+        JsonValue: unknown;
         /**
          * LastPoint
          * @description The newest value of a curve, as it was reported.
@@ -3421,6 +4591,19 @@ export interface components {
             x: number;
             /** Attempt */
             attempt: number;
+            /** Value */
+            value: number | ("NaN" | "Infinity" | "-Infinity");
+        };
+        /**
+         * LastValue
+         * @description The newest value of a series.
+         */
+        LastValue: {
+            /**
+             * Step
+             * @description The step that it was reported for.
+             */
+            step: number | null;
             /** Value */
             value: number | ("NaN" | "Infinity" | "-Infinity");
         };
@@ -3440,35 +4623,77 @@ export interface components {
                 number,
                 number
             ][];
-            /** Halfbelow */
-            halfBelow: number;
+            /** Half Below */
+            half_below: number;
             /**
-             * Mostbelow
+             * Most Below
              * @description 95 of 100 rows are shorter.
              */
-            mostBelow: number;
+            most_below: number;
             /** Histogram */
             histogram: components["schemas"]["Bar"][];
-            /** Toolong */
-            tooLong: number;
-            /** Firsttoolong */
-            firstTooLong: number[];
+            /** Too Long */
+            too_long: number;
+            /** First Too Long */
+            first_too_long: number[];
+        };
+        /**
+         * LiveSeries
+         * @description New points of a curve in columns, in the order in which they were reported.
+         */
+        LiveSeries: {
+            /** Name */
+            name: string;
+            /** Rank */
+            rank: number;
+            /**
+             * Axis
+             * @enum {string}
+             */
+            axis: "step" | "time";
+            /** X */
+            x: number[];
+            /** Attempt */
+            attempt: number[];
+            /**
+             * Time
+             * @description When each was reported; seconds since 1970.
+             */
+            time: number[];
+            /** Value */
+            value: (number | ("NaN" | "Infinity" | "-Infinity"))[];
         };
         /**
          * LiveSettings
          * @description What can change while a run trains; what is left out stays as it is.
          */
-        LiveSettings: {
-            /** Learningrate */
-            learningRate?: number | null;
-            /** Weightdecay */
-            weightDecay?: number | null;
-            /** Clipnorm */
-            clipNorm?: number | null;
-            /** Evaleverysteps */
-            evalEverySteps?: number | null;
-            /** Saveeverysteps */
-            saveEverySteps?: number | null;
+        "LiveSettings-Input": {
+            /** Learning Rate */
+            learning_rate?: number | null;
+            /** Weight Decay */
+            weight_decay?: number | null;
+            /** Clip Norm */
+            clip_norm?: number | null;
+            /** Eval Every Steps */
+            eval_every_steps?: number | null;
+            /** Save Every Steps */
+            save_every_steps?: number | null;
+        };
+        /**
+         * LiveSettings
+         * @description What can change while a run trains; what is left out stays as it is.
+         */
+        "LiveSettings-Output": {
+            /** Learning Rate */
+            learning_rate: number | null;
+            /** Weight Decay */
+            weight_decay: number | null;
+            /** Clip Norm */
+            clip_norm: number | null;
+            /** Eval Every Steps */
+            eval_every_steps: number | null;
+            /** Save Every Steps */
+            save_every_steps: number | null;
         };
         /** LogMatches */
         LogMatches: {
@@ -3490,6 +4715,64 @@ export interface components {
             end: number;
         };
         /**
+         * LoraConfig
+         * @description Low-rank adapters on frozen weights, for method lora and qlora.
+         */
+        "LoraConfig-Input": {
+            /**
+             * Rank
+             * @default 16
+             */
+            rank?: number;
+            /**
+             * Alpha
+             * @description Adapters count alpha / rank times.
+             * @default 32
+             */
+            alpha?: number;
+            /**
+             * Targets
+             * @description Names of linear layers, such as q_proj, or all in the decoder layers.
+             * @default all-linear
+             */
+            targets?: "all-linear" | string[];
+            /**
+             * Dropout
+             * @description Share of an adapter's inputs left out in a step.
+             * @default 0
+             */
+            dropout?: number;
+        };
+        /**
+         * LoraConfig
+         * @description Low-rank adapters on frozen weights, for method lora and qlora.
+         */
+        "LoraConfig-Output": {
+            /**
+             * Rank
+             * @default 16
+             */
+            rank: number;
+            /**
+             * Alpha
+             * @description Adapters count alpha / rank times.
+             * @default 32
+             */
+            alpha: number;
+            /**
+             * Targets
+             * @description Names of linear layers, such as q_proj, or all in the decoder layers.
+             * @default all-linear
+             */
+            targets: "all-linear" | string[];
+            /**
+             * Dropout
+             * @description Share of an adapter's inputs left out in a step.
+             * @default 0
+             */
+            dropout: number;
+        };
+        /**
          * Machine
          * @description A machine with a worker on it.
          */
@@ -3499,19 +4782,19 @@ export interface components {
             /** Gpus */
             gpus: string[];
             /**
-             * Gpumemorybytes
+             * Gpu Memory Bytes
              * @description Of each GPU, in the order of their names.
              */
-            gpuMemoryBytes: number[];
-            /** Cpucores */
-            cpuCores: number;
-            /** Hostmemorybytes */
-            hostMemoryBytes: number;
+            gpu_memory_bytes: number[];
+            /** Cpu Cores */
+            cpu_cores: number;
+            /** Host Memory Bytes */
+            host_memory_bytes: number;
             /**
-             * Lastseenat
+             * Last Seen At
              * Format: date-time
              */
-            lastSeenAt: string;
+            last_seen_at: string;
         };
         /** Machines */
         Machines: {
@@ -3534,6 +4817,140 @@ export interface components {
             };
         };
         /**
+         * Mark
+         * @description A moment that charts mark.
+         */
+        Mark: {
+            /**
+             * Kind
+             * @description resumed, applied (live settings), or budget (a warning).
+             * @default
+             */
+            kind: string;
+            /**
+             * Attempt
+             * @description The attempt that it happened in.
+             * @default 1
+             */
+            attempt: number;
+            /**
+             * Step
+             * @description The step that it happened at.
+             * @default 0
+             */
+            step: number;
+            /**
+             * Settings
+             * @description Of the kind applied: the live settings in force.
+             * @default {}
+             */
+            settings: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /**
+             * Refused
+             * @description Of the kind applied: settings that the trainer did not take, and why.
+             * @default {}
+             */
+            refused: {
+                [key: string]: string;
+            };
+            /**
+             * Percent
+             * @description Of the kind budget: how much of the budget is spent.
+             */
+            percent: number | null;
+            /**
+             * Scope
+             * @description Of the kind budget: user, project or job.
+             */
+            scope: string | null;
+            /**
+             * Sentence
+             * @description Of the kind budget: the warning.
+             */
+            sentence: string | null;
+        };
+        /**
+         * Measured
+         * @description How well a model predicts held-out text.
+         */
+        Measured: {
+            /** Loss */
+            loss: number | null;
+            /** Perplexity */
+            perplexity: number | null;
+            /** Tokens */
+            tokens: number | null;
+        };
+        /**
+         * Memory
+         * @description Peak bytes by kind in one memory, and how many there are.
+         */
+        Memory: {
+            /** Weights */
+            weights: number;
+            /** Gradients */
+            gradients: number;
+            /** Optimizer */
+            optimizer: number;
+            /** Activations */
+            activations: number;
+            /** Overhead */
+            overhead: number;
+            /**
+             * Limit Bytes
+             * @default 0
+             */
+            limit_bytes: number;
+        };
+        /**
+         * MemoryConfig
+         * @description Where tensors may live. Every answer gives the same mathematics; they differ in speed.
+         */
+        "MemoryConfig-Input": {
+            /**
+             * Mode
+             * @description resident: all on the GPU; stream: decoder layers live in host memory; auto: whatever is fastest.
+             * @default auto
+             * @enum {string}
+             */
+            mode?: "auto" | "resident" | "stream";
+            /**
+             * Gpu Budget Gb
+             * @description Use no more GPU memory (10^9 bytes).
+             */
+            gpu_budget_gb?: number | null;
+            /**
+             * Host Budget Gb
+             * @description Use no more host memory (10^9 bytes).
+             */
+            host_budget_gb?: number | null;
+        };
+        /**
+         * MemoryConfig
+         * @description Where tensors may live. Every answer gives the same mathematics; they differ in speed.
+         */
+        "MemoryConfig-Output": {
+            /**
+             * Mode
+             * @description resident: all on the GPU; stream: decoder layers live in host memory; auto: whatever is fastest.
+             * @default auto
+             * @enum {string}
+             */
+            mode: "auto" | "resident" | "stream";
+            /**
+             * Gpu Budget Gb
+             * @description Use no more GPU memory (10^9 bytes).
+             */
+            gpu_budget_gb: number | null;
+            /**
+             * Host Budget Gb
+             * @description Use no more host memory (10^9 bytes).
+             */
+            host_budget_gb: number | null;
+        };
+        /**
          * Message
          * @description A reply that is only a sentence.
          */
@@ -3543,7 +4960,7 @@ export interface components {
         };
         /**
          * MetricRow
-         * @description One step in the wide form.
+         * @description One step with its curves in columns, as the product's first description spells it.
          */
         MetricRow: {
             /**
@@ -3572,6 +4989,11 @@ export interface components {
             epoch: number | null;
             /** Step */
             step: number;
+        };
+        /** MetricRows */
+        MetricRows: {
+            /** Items */
+            items: components["schemas"]["MetricRow"][];
         };
         /**
          * MlJobStatus
@@ -3612,18 +5034,126 @@ export interface components {
              * @default model
              * @constant
              */
-            object: "model";
+            object?: "model";
             /** Created */
             created: number;
             /**
              * Owned By
              * @default gpubloom
              */
-            owned_by: string;
+            owned_by?: string;
             /** Name */
             name: string;
             /** Ready */
             ready: boolean;
+        };
+        /**
+         * ModelConfig
+         * @description A preset, and the sizes that should differ from it.
+         */
+        "ModelConfig-Input": {
+            /**
+             * Preset
+             * @description One of: nano, tiny, small, 125m, 350m, 1b, 3b, 8b, 70b
+             * @default tiny
+             */
+            preset?: string;
+            /** Hidden Size */
+            hidden_size?: number | null;
+            /** Layers */
+            layers?: number | null;
+            /** Heads */
+            heads?: number | null;
+            /** Kv Heads */
+            kv_heads?: number | null;
+            /** Ffn Size */
+            ffn_size?: number | null;
+            /** Context Length */
+            context_length?: number | null;
+            /** Tie Embeddings */
+            tie_embeddings?: boolean | null;
+            /** Rope Theta */
+            rope_theta?: number | null;
+            /** Norm Eps */
+            norm_eps?: number | null;
+            /**
+             * Path
+             * @description A model folder in Hugging Face layout, instead of a preset.
+             */
+            path?: string | null;
+            /**
+             * Random Weights
+             * @description Takes the shape of model.path's config.json and begins with random weights.
+             * @default false
+             */
+            random_weights?: boolean;
+            /**
+             * Architecture
+             * @description An architecture of a plug-in, in these sizes.
+             */
+            architecture?: string | null;
+            /**
+             * Options
+             * @description What that plug-in is told besides the sizes.
+             * @default {}
+             */
+            options?: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+        };
+        /**
+         * ModelConfig
+         * @description A preset, and the sizes that should differ from it.
+         */
+        "ModelConfig-Output": {
+            /**
+             * Preset
+             * @description One of: nano, tiny, small, 125m, 350m, 1b, 3b, 8b, 70b
+             * @default tiny
+             */
+            preset: string;
+            /** Hidden Size */
+            hidden_size: number | null;
+            /** Layers */
+            layers: number | null;
+            /** Heads */
+            heads: number | null;
+            /** Kv Heads */
+            kv_heads: number | null;
+            /** Ffn Size */
+            ffn_size: number | null;
+            /** Context Length */
+            context_length: number | null;
+            /** Tie Embeddings */
+            tie_embeddings: boolean | null;
+            /** Rope Theta */
+            rope_theta: number | null;
+            /** Norm Eps */
+            norm_eps: number | null;
+            /**
+             * Path
+             * @description A model folder in Hugging Face layout, instead of a preset.
+             */
+            path: string | null;
+            /**
+             * Random Weights
+             * @description Takes the shape of model.path's config.json and begins with random weights.
+             * @default false
+             */
+            random_weights: boolean;
+            /**
+             * Architecture
+             * @description An architecture of a plug-in, in these sizes.
+             */
+            architecture: string | null;
+            /**
+             * Options
+             * @description What that plug-in is told besides the sizes.
+             * @default {}
+             */
+            options: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
         };
         /**
          * ModelFile
@@ -3639,8 +5169,8 @@ export interface components {
         ModelFiles: {
             /** Items */
             items: components["schemas"]["gpubloom__server__jobs__schemas__ModelFile"][];
-            /** Archivesize */
-            archiveSize: number;
+            /** Archive Size */
+            archive_size: number;
         };
         /** ModelList */
         ModelList: {
@@ -3649,7 +5179,7 @@ export interface components {
              * @default list
              * @constant
              */
-            object: "list";
+            object?: "list";
             /** Data */
             data: components["schemas"]["ModelCard"][];
         };
@@ -3690,10 +5220,10 @@ export interface components {
             /** Problem */
             problem: string | null;
             /**
-             * Createdat
+             * Created At
              * Format: date-time
              */
-            createdAt: string;
+            created_at: string;
         };
         /** Models */
         Models: {
@@ -3711,8 +5241,8 @@ export interface components {
             offer?: components["schemas"]["OfferTaken"] | null;
             /** Budget */
             budget?: number | null;
-            /** Maxhours */
-            maxHours?: number | null;
+            /** Max Hours */
+            max_hours?: number | null;
         };
         /**
          * Nearest
@@ -3724,12 +5254,9 @@ export interface components {
              * @description Fields of the config by their path, and their new values.
              */
             changes: {
-                [key: string]: unknown;
+                [key: string]: components["schemas"]["JsonValue"];
             };
-            /** Plan */
-            plan: {
-                [key: string]: unknown;
-            };
+            plan: components["schemas"]["Plan"];
             /** Machine */
             machine: string;
         };
@@ -3739,13 +5266,13 @@ export interface components {
          */
         NeedIn: {
             /**
-             * Memorygb
+             * Memory Gb
              * @description Of one GPU.
              */
-            memoryGb: number;
+            memory_gb: number;
             /**
              * Hours
-             * @description On GPUs of the kind referenceGpu.
+             * @description On GPUs of the kind reference_gpu.
              */
             hours?: number | null;
             /**
@@ -3754,60 +5281,60 @@ export interface components {
              */
             operations?: number | null;
             /**
-             * Referencegpu
+             * Reference Gpu
              * @description None: the smallest usual GPU that holds the job.
              */
-            referenceGpu?: string | null;
+            reference_gpu?: string | null;
             /**
              * Gpus
              * @default 1
              */
-            gpus: number;
+            gpus?: number;
             /**
-             * Multinode
+             * Multi Node
              * @default false
              */
-            multiNode: boolean;
+            multi_node?: boolean;
             /**
              * Interactive
              * @default false
              */
-            interactive: boolean;
+            interactive?: boolean;
             /**
              * Bf16
              * @default false
              */
-            bf16: boolean;
+            bf16?: boolean;
             /**
              * Resumes
              * @description Whether it goes on from a checkpoint after it was ended.
              * @default true
              */
-            resumes: boolean;
+            resumes?: boolean;
             /**
-             * Diskgb
+             * Disk Gb
              * @default 50
              */
-            diskGb: number;
+            disk_gb?: number;
             /**
-             * Datagb
+             * Data Gb
              * @default 1
              */
-            dataGb: number;
+            data_gb?: number;
         };
         /**
          * NeedOut
          * @description What was reckoned with.
          */
         NeedOut: {
-            memoryGb: components["schemas"]["SpanOut"];
+            memory_gb: components["schemas"]["SpanOut"];
             hours: components["schemas"]["SpanOut"];
-            /** Referencegpu */
-            referenceGpu: string;
+            /** Reference Gpu */
+            reference_gpu: string;
             /** Gpus */
             gpus: number;
-            /** Multinode */
-            multiNode: boolean;
+            /** Multi Node */
+            multi_node: boolean;
             /** Interactive */
             interactive: boolean;
             /** Bf16 */
@@ -3824,10 +5351,10 @@ export interface components {
             /** Scopes */
             scopes: ("read" | "write" | "admin")[];
             /**
-             * Expiresindays
+             * Expires In Days
              * @default 90
              */
-            expiresInDays: number;
+            expires_in_days?: number;
         };
         /**
          * NewDataset
@@ -3861,24 +5388,24 @@ export interface components {
          */
         NewEvaluation: {
             /**
-             * Checkpointid
+             * Checkpoint Id
              * @description One checkpoint of the job; without one, its finished model.
              */
-            checkpointId?: string | null;
+            checkpoint_id?: string | null;
             /** Prompts */
             prompts?: string[];
             /**
-             * Maxnewtokens
+             * Max New Tokens
              * @default 128
              */
-            maxNewTokens: number;
+            max_new_tokens?: number;
             /**
-             * Maxbatches
+             * Max Batches
              * @default 20
              */
-            maxBatches: number;
-            /** Lmevaltasks */
-            lmEvalTasks?: string[];
+            max_batches?: number;
+            /** Lm Eval Tasks */
+            lm_eval_tasks?: string[];
         };
         /**
          * NewExport
@@ -3886,22 +5413,22 @@ export interface components {
          */
         NewExport: {
             /**
-             * Checkpointid
+             * Checkpoint Id
              * @description One checkpoint of the job; without one, its finished model.
              */
-            checkpointId?: string | null;
+            checkpoint_id?: string | null;
             /**
              * Form
              * @default merged
              * @enum {string}
              */
-            form: "adapter" | "merged" | "gguf";
+            form?: "adapter" | "merged" | "gguf";
             /**
              * Dtype
              * @default bf16
              * @enum {string}
              */
-            dtype: "fp32" | "bf16" | "fp16";
+            dtype?: "fp32" | "bf16" | "fp16";
             /** Prompts */
             prompts?: string[];
             hub?: components["schemas"]["HubPush"] | null;
@@ -3922,54 +5449,49 @@ export interface components {
          * @description A job for a project that exists, or for one that is created with it.
          */
         NewJob: {
+            /** @description What differs from the defaults; camelCase is accepted. */
+            config?: components["schemas"]["TrainConfig-Input"];
             /**
-             * Config
-             * @description A TrainConfig; camelCase is accepted.
-             */
-            config?: {
-                [key: string]: unknown;
-            };
-            /**
-             * Projectid
+             * Project Id
              * @description Its data path is used when the config names none.
              */
-            projectId?: string | null;
+            project_id?: string | null;
             /**
-             * Datasetid
+             * Dataset Id
              * @description A dataset of one's own, in place of a data path.
              */
-            datasetId?: string | null;
+            dataset_id?: string | null;
             /**
-             * Modelid
+             * Model Id
              * @description A model of one's own, in place of model.path.
              */
-            modelId?: string | null;
+            model_id?: string | null;
             /**
-             * Gputype
+             * Gpu Type
              * @description A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU.
              */
-            gpuType?: string | null;
+            gpu_type?: string | null;
             /**
-             * Hostmemory
+             * Host Memory
              * @description GB of RAM.
              */
-            hostMemory?: number | null;
+            host_memory?: number | null;
             /**
              * Kind
              * @default train
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate";
+            kind?: "train" | "find_learning_rate";
             /** @description Only of kind find_learning_rate. */
             finder?: components["schemas"]["Finder"] | null;
             project?: components["schemas"]["ProjectIn"] | null;
             /** Name */
             name?: string | null;
             /**
-             * Maxattempts
+             * Max Attempts
              * @default 5
              */
-            maxAttempts: number;
+            max_attempts?: number;
             /** @description A rented machine; None: a machine of this server. */
             offer?: components["schemas"]["OfferTaken"] | null;
             /**
@@ -3978,10 +5500,10 @@ export interface components {
              */
             budget?: number | null;
             /**
-             * Maxhours
+             * Max Hours
              * @description It is paused after so many billed hours.
              */
-            maxHours?: number | null;
+            max_hours?: number | null;
         };
         /**
          * NewModel
@@ -4034,8 +5556,8 @@ export interface components {
             gpu: string;
             /** Gpus */
             gpus: number;
-            /** Memorygb */
-            memoryGb: number;
+            /** Memory Gb */
+            memory_gb: number;
             /**
              * Kind
              * @enum {string}
@@ -4046,7 +5568,7 @@ export interface components {
             hourly: components["schemas"]["SpanOut"];
             cost: components["schemas"]["CostOut"];
             hours: components["schemas"]["SpanOut"];
-            waitHours: components["schemas"]["SpanOut"];
+            wait_hours: components["schemas"]["SpanOut"];
             /** Relaunches */
             relaunches: number;
             /**
@@ -4069,10 +5591,10 @@ export interface components {
             /** Source */
             source: string;
             /**
-             * Readon
+             * Read On
              * Format: date
              */
-            readOn: string;
+            read_on: string;
             /** Recommended */
             recommended: boolean;
             /** Reasons */
@@ -4091,13 +5613,13 @@ export interface components {
              * Gpus
              * @default 1
              */
-            gpus: number;
+            gpus?: number;
             /**
              * Kind
              * @default on_demand
              * @enum {string}
              */
-            kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+            kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
             /** Region */
             region?: string | null;
         };
@@ -4121,21 +5643,97 @@ export interface components {
          * @description A training, one checkpoint of it, or a model: what to talk to.
          */
         OpenPlayground: {
-            /** Jobid */
-            jobId?: string | null;
+            /** Job Id */
+            job_id?: string | null;
             /**
-             * Checkpointid
+             * Checkpoint Id
              * @description Of that job; without one, its finished model.
              */
-            checkpointId?: string | null;
-            /** Modelid */
-            modelId?: string | null;
+            checkpoint_id?: string | null;
+            /** Model Id */
+            model_id?: string | null;
             /**
-             * Idleminutes
+             * Idle Minutes
              * @description It is unloaded when nobody asks for so long.
              * @default 10
              */
-            idleMinutes: number;
+            idle_minutes?: number;
+        };
+        /**
+         * OptimizerConfig
+         * @description AdamW. Matrices decay; norms do not.
+         */
+        "OptimizerConfig-Input": {
+            /**
+             * Name
+             * @default adamw
+             * @constant
+             */
+            name?: "adamw";
+            /**
+             * Beta1
+             * @default 0.9
+             */
+            beta1?: number;
+            /**
+             * Beta2
+             * @default 0.95
+             */
+            beta2?: number;
+            /**
+             * Eps
+             * @default 1e-8
+             */
+            eps?: number;
+            /**
+             * Weight Decay
+             * @default 0.1
+             */
+            weight_decay?: number;
+            /**
+             * Clip Norm
+             * @description Global gradient norm limit; 0 turns clipping off.
+             * @default 1
+             */
+            clip_norm?: number;
+        };
+        /**
+         * OptimizerConfig
+         * @description AdamW. Matrices decay; norms do not.
+         */
+        "OptimizerConfig-Output": {
+            /**
+             * Name
+             * @default adamw
+             * @constant
+             */
+            name: "adamw";
+            /**
+             * Beta1
+             * @default 0.9
+             */
+            beta1: number;
+            /**
+             * Beta2
+             * @default 0.95
+             */
+            beta2: number;
+            /**
+             * Eps
+             * @default 1e-8
+             */
+            eps: number;
+            /**
+             * Weight Decay
+             * @default 0.1
+             */
+            weight_decay: number;
+            /**
+             * Clip Norm
+             * @description Global gradient norm limit; 0 turns clipping off.
+             * @default 1
+             */
+            clip_norm: number;
         };
         /**
          * OriginOut
@@ -4145,13 +5743,13 @@ export interface components {
             /** Repository */
             repository: string;
             /** Config */
-            config?: string | null;
+            config: string | null;
             /** Split */
-            split?: string | null;
+            split: string | null;
             /** Revision */
-            revision?: string | null;
+            revision: string | null;
             /** Notes */
-            notes?: string[];
+            notes: string[];
         };
         /**
          * Outcome
@@ -4159,29 +5757,29 @@ export interface components {
          */
         Outcome: {
             /**
-             * Jobid
+             * Job Id
              * Format: uuid
              */
-            jobId: string;
+            job_id: string;
             /** Final */
             final: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
             };
-            /** Bestevalloss */
-            bestEvalLoss: number | null;
-            /** Beststep */
-            bestStep: number | null;
+            /** Best Eval Loss */
+            best_eval_loss: number | null;
+            /** Best Step */
+            best_step: number | null;
             /** Steps */
             steps: number | null;
             /** Tokens */
             tokens: number | null;
-            /** Tokenspersecond */
-            tokensPerSecond: number | null;
+            /** Tokens Per Second */
+            tokens_per_second: number | null;
             /** Seconds */
             seconds: number | null;
             /** Facts */
             facts: {
-                [key: string]: unknown;
+                [key: string]: components["schemas"]["JsonValue"];
             };
         };
         /** People */
@@ -4207,8 +5805,8 @@ export interface components {
             name: string;
             /** Email */
             email: string;
-            /** Emailverified */
-            emailVerified: string | null;
+            /** Email Verified */
+            email_verified: string | null;
             /** Image */
             image: string | null;
             /**
@@ -4217,19 +5815,35 @@ export interface components {
              */
             role: "admin" | "member";
             /**
-             * Createdat
+             * Created At
              * Format: date-time
              */
-            createdAt: string;
+            created_at: string;
             /**
-             * Updatedat
+             * Updated At
              * Format: date-time
              */
-            updatedAt: string;
+            updated_at: string;
             /** Disabled */
             disabled: boolean;
-            /** Lastseenat */
-            lastSeenAt: string | null;
+            /** Last Seen At */
+            last_seen_at: string | null;
+        };
+        /**
+         * Phase
+         * @description A part of a step: how long it lasts, and how long each part of the machine is busy in it.
+         */
+        Phase: {
+            /** Name */
+            name: string;
+            /** Seconds */
+            seconds: number;
+            /** Compute */
+            compute: number;
+            /** Link */
+            link: number;
+            /** Host */
+            host: number;
         };
         /**
          * PieceOut
@@ -4242,6 +5856,121 @@ export interface components {
             trained: boolean;
         };
         /**
+         * Placement
+         * @description All blocks of one model.
+         */
+        Placement: {
+            embedding: components["schemas"]["BlockPlacement"];
+            /** Layers */
+            layers: {
+                [key: string]: components["schemas"]["JsonValue"];
+            }[];
+            head: components["schemas"]["BlockPlacement"] | null;
+            /**
+             * Slots
+             * @description Device buffers that streamed weights pass through.
+             * @default 4
+             */
+            slots?: number;
+            /**
+             * Offload Inputs
+             * @description Inputs of recomputed layers wait in host memory.
+             * @default false
+             */
+            offload_inputs?: boolean;
+            /**
+             * Loss Chunk Tokens
+             * @description Positions whose logits exist at a time.
+             * @default 2048
+             */
+            loss_chunk_tokens?: number;
+            /**
+             * Share Gradients
+             * @description A host block's gradient takes the place of its compute copy, which the step no longer needs by then: 14 bytes of host memory a parameter instead of 16. Not for fp32.
+             * @default false
+             */
+            share_gradients?: boolean;
+        };
+        /**
+         * Plan
+         * @description The answer, stored with the run as plan.json.
+         */
+        Plan: {
+            /**
+             * Version
+             * @default 1
+             * @constant
+             */
+            version: 1;
+            /** Device */
+            device: string;
+            /**
+             * Executor
+             * @default block
+             * @enum {string}
+             */
+            executor: "block" | "sharded";
+            placement: components["schemas"]["Placement"] | null;
+            /**
+             * Placement Text
+             * @default Everything stays on the training device.
+             */
+            placement_text: string;
+            /**
+             * Precision
+             * @enum {string}
+             */
+            precision: "fp32" | "bf16" | "fp16";
+            /** Precision Reason */
+            precision_reason: string;
+            /** Parameters */
+            parameters: number;
+            /**
+             * Trained Parameters
+             * @default 0
+             */
+            trained_parameters: number;
+            memory: components["schemas"]["Memory"];
+            /** Memory Total Bytes */
+            memory_total_bytes: number;
+            /** Memory Limit Bytes */
+            memory_limit_bytes: number;
+            gpu: components["schemas"]["Memory"] | null;
+            /** Gpu Reserved Bytes */
+            gpu_reserved_bytes: number | null;
+            host: components["schemas"]["Memory"] | null;
+            /** Tokens Per Step */
+            tokens_per_step: number;
+            /** Tokens Per Second */
+            tokens_per_second: number;
+            /**
+             * Step Seconds
+             * @default 0
+             */
+            step_seconds: number;
+            /**
+             * Phases
+             * @default []
+             */
+            phases: components["schemas"]["Phase"][];
+            /**
+             * Limited By
+             * @default
+             */
+            limited_by: string;
+            /**
+             * Limits
+             * @default []
+             */
+            limits: string[];
+            /** Steps */
+            steps: number | null;
+            /** Seconds */
+            seconds: number | null;
+            /** Assumptions */
+            assumptions: string[];
+        };
+        /**
          * PlanAnswer
          * @description Whether it fits, and what to expect; `reason` says why not, `nearest` what would.
          */
@@ -4250,19 +5979,16 @@ export interface components {
             fits: boolean;
             /** Reason */
             reason: string | null;
-            /** Plan */
-            plan: {
-                [key: string]: unknown;
-            } | null;
+            plan: components["schemas"]["Plan"] | null;
             /** Machine */
             machine: string | null;
-            nearest?: components["schemas"]["Nearest"] | null;
+            nearest: components["schemas"]["Nearest"] | null;
             /**
              * Defaults
              * @description What the job would use for each field that the config leaves out.
              */
-            defaults?: {
-                [key: string]: unknown;
+            defaults: {
+                [key: string]: components["schemas"]["JsonValue"];
             } | null;
         };
         /**
@@ -4270,38 +5996,33 @@ export interface components {
          * @description A config and the machine it is for.
          */
         PlanRequest: {
+            /** @description What differs from the defaults; camelCase is accepted. */
+            config?: components["schemas"]["TrainConfig-Input"];
             /**
-             * Config
-             * @description A TrainConfig; camelCase is accepted.
-             */
-            config?: {
-                [key: string]: unknown;
-            };
-            /**
-             * Projectid
+             * Project Id
              * @description Its data path is used when the config names none.
              */
-            projectId?: string | null;
+            project_id?: string | null;
             /**
-             * Datasetid
+             * Dataset Id
              * @description A dataset of one's own, in place of a data path.
              */
-            datasetId?: string | null;
+            dataset_id?: string | null;
             /**
-             * Modelid
+             * Model Id
              * @description A model of one's own, in place of model.path.
              */
-            modelId?: string | null;
+            model_id?: string | null;
             /**
-             * Gputype
+             * Gpu Type
              * @description A GPU by name, such as H200. Without one: a GPU if there is one, else the CPU.
              */
-            gpuType?: string | null;
+            gpu_type?: string | null;
             /**
-             * Hostmemory
+             * Host Memory
              * @description GB of RAM.
              */
-            hostMemory?: number | null;
+            host_memory?: number | null;
         };
         /**
          * PlaygroundOut
@@ -4316,12 +6037,12 @@ export interface components {
             state: "waiting" | "loading" | "ready" | "stopping" | "ended";
             /** Models */
             models: string[];
-            /** Contextlength */
-            contextLength: number | null;
-            /** Chattemplate */
-            chatTemplate: boolean | null;
-            /** Lastusedat */
-            lastUsedAt: string | null;
+            /** Context Length */
+            context_length: number | null;
+            /** Chat Template */
+            chat_template: boolean | null;
+            /** Last Used At */
+            last_used_at: string | null;
         };
         /** Playgrounds */
         Playgrounds: {
@@ -4333,16 +6054,14 @@ export interface components {
          * @description A page of rows; `total` is unknown as long as nobody has counted them.
          */
         PreviewOut: {
-            /** Page */
-            page: number;
+            /** Items */
+            items: components["schemas"]["PreviewRowOut"][];
             /** Total */
             total: number | null;
-            /** Mappingreason */
-            mappingReason: string | null;
+            /** Mapping Reason */
+            mapping_reason: string | null;
             /** Notes */
             notes: string[];
-            /** Rows */
-            rows: components["schemas"]["PreviewRowOut"][];
         };
         /**
          * PreviewRowOut
@@ -4353,16 +6072,15 @@ export interface components {
             number: number;
             /** Line */
             line: number | null;
-            /** Raw */
-            raw: unknown;
+            raw: components["schemas"]["JsonValue"];
             /** Pieces */
             pieces: components["schemas"]["PieceOut"][];
             /** Tokens */
             tokens: number | null;
-            /** Trainedtokens */
-            trainedTokens: number | null;
-            /** Toolong */
-            tooLong: boolean | null;
+            /** Trained Tokens */
+            trained_tokens: number | null;
+            /** Too Long */
+            too_long: boolean | null;
             /** Problem */
             problem: string | null;
             /** Remarks */
@@ -4378,8 +6096,8 @@ export interface components {
             gpu: string;
             /** Gpus */
             gpus: number;
-            /** Memorygb */
-            memoryGb: number;
+            /** Memory Gb */
+            memory_gb: number;
             /** Region */
             region: string | null;
             /**
@@ -4389,17 +6107,17 @@ export interface components {
             kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
             /** Hourly */
             hourly: number;
-            /** Hourlyhigh */
-            hourlyHigh: number | null;
+            /** Hourly High */
+            hourly_high: number | null;
             /** Source */
             source: string;
             /**
-             * Readon
+             * Read On
              * Format: date
              */
-            readOn: string;
-            /** Effectivefrom */
-            effectiveFrom: string | null;
+            read_on: string;
+            /** Effective From */
+            effective_from: string | null;
             /** Assumed */
             assumed: boolean;
             /** Stale */
@@ -4411,8 +6129,8 @@ export interface components {
             prices: components["schemas"]["PriceOut"][];
             /** Providers */
             providers: components["schemas"]["ProviderOut"][];
-            /** Staleafterdays */
-            staleAfterDays: number;
+            /** Stale After Days */
+            stale_after_days: number;
         };
         /**
          * ProblemBody
@@ -4423,7 +6141,7 @@ export interface components {
              * Type
              * @default about:blank
              */
-            type: string;
+            type?: string;
             /** Title */
             title: string;
             /** Status */
@@ -4436,15 +6154,15 @@ export interface components {
              * Errors
              * @default []
              */
-            errors: components["schemas"]["FieldError"][];
+            errors?: components["schemas"]["FieldError"][];
         };
         /**
          * ProblemsFound
          * @description How many, of which kinds, and the first ones; the others are at /problems.
          */
         ProblemsFound: {
-            /** Rowsrefused */
-            rowsRefused: number;
+            /** Rows Refused */
+            rows_refused: number;
             /** Remarks */
             remarks: number;
             /** Kinds */
@@ -4475,6 +6193,33 @@ export interface components {
             eta_seconds: number | null;
         };
         /**
+         * ProjectChange
+         * @description What should be different about a project; what is left out stays as it is.
+         */
+        ProjectChange: {
+            /**
+             * Name
+             * @default
+             */
+            name?: string;
+            /** Description */
+            description?: string | null;
+            /**
+             * Modelarchitecture
+             * @default transformer
+             * @enum {string}
+             */
+            modelArchitecture?: "transformer" | "custom";
+            /**
+             * Modelsize
+             * @description Billions of parameters.
+             * @default 1
+             */
+            modelSize?: number;
+            /** Trainingdatapath */
+            trainingDataPath?: string | null;
+        };
+        /**
          * ProjectIn
          * @description What a person says about a project.
          */
@@ -4484,17 +6229,17 @@ export interface components {
             /** Description */
             description?: string | null;
             /**
-             * Modelarchitecture
+             * Model Architecture
              * @enum {string}
              */
-            modelArchitecture: "transformer" | "custom";
+            model_architecture: "transformer" | "custom";
             /**
-             * Modelsize
+             * Model Size
              * @description Billions of parameters.
              */
-            modelSize: number;
-            /** Trainingdatapath */
-            trainingDataPath?: string | null;
+            model_size: number;
+            /** Training Data Path */
+            training_data_path?: string | null;
         };
         /** ProjectOut */
         ProjectOut: {
@@ -4551,10 +6296,10 @@ export interface components {
             /** Source */
             source: string;
             /**
-             * Readon
+             * Read On
              * Format: date
              */
-            readOn: string;
+            read_on: string;
             /** Through */
             through: string | null;
             /**
@@ -4562,23 +6307,23 @@ export interface components {
              * @enum {string}
              */
             billing: "second" | "minute" | "hour";
-            startUpSeconds: components["schemas"]["SpanOut"];
-            queueSeconds: components["schemas"]["SpanOut"];
-            storageGbMonth: components["schemas"]["SpanOut"];
-            egressGb: components["schemas"]["SpanOut"];
-            cpuAndMemoryHourly: components["schemas"]["SpanOut"];
-            /** Longesthours */
-            longestHours: number | null;
+            start_up_seconds: components["schemas"]["SpanOut"];
+            queue_seconds: components["schemas"]["SpanOut"];
+            storage_gb_month: components["schemas"]["SpanOut"];
+            egress_gb: components["schemas"]["SpanOut"];
+            cpu_and_memory_hourly: components["schemas"]["SpanOut"];
+            /** Longest Hours */
+            longest_hours: number | null;
             /** Pause */
             pause: boolean;
             /** Unattended */
             unattended: boolean;
             /** Interactive */
             interactive: boolean;
-            /** Runsscripts */
-            runsScripts: boolean;
-            /** Multinode */
-            multiNode: boolean;
+            /** Runs Scripts */
+            runs_scripts: boolean;
+            /** Multi Node */
+            multi_node: boolean;
             /** Regions */
             regions: string[];
             /** Features */
@@ -4596,6 +6341,18 @@ export interface components {
             cost: number;
         };
         /**
+         * PushedTo
+         * @description Where on a hub the files went.
+         */
+        PushedTo: {
+            /** Repository */
+            repository: string;
+            /** Url */
+            url: string | null;
+            /** Revision */
+            revision: string | null;
+        };
+        /**
          * QueuedJob
          * @description A job that was just made.
          */
@@ -4610,30 +6367,30 @@ export interface components {
              * @enum {string}
              */
             kind: "train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script";
-            /** Parentid */
-            parentId: string | null;
-            /** Checkpointid */
-            checkpointId: string | null;
-            /** Datasetid */
-            datasetId: string | null;
-            /** Datasetname */
-            datasetName: string | null;
-            /** Modelid */
-            modelId: string | null;
-            /** Modelname */
-            modelName: string | null;
+            /** Parent Id */
+            parent_id: string | null;
+            /** Checkpoint Id */
+            checkpoint_id: string | null;
+            /** Dataset Id */
+            dataset_id: string | null;
+            /** Dataset Name */
+            dataset_name: string | null;
+            /** Model Id */
+            model_id: string | null;
+            /** Model Name */
+            model_name: string | null;
             /**
-             * Projectid
+             * Project Id
              * Format: uuid
              */
-            projectId: string;
-            /** Projectname */
-            projectName: string;
+            project_id: string;
+            /** Project Name */
+            project_name: string;
             /**
-             * Userid
+             * User Id
              * Format: uuid
              */
-            userId: string;
+            user_id: string;
             /** Name */
             name: string;
             /**
@@ -4641,106 +6398,93 @@ export interface components {
              * @enum {string}
              */
             status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
-            /** Config */
-            config: {
-                [key: string]: unknown;
-            };
+            /** @description Of a training. None: a task or a script, or a config that this version cannot read. */
+            config: components["schemas"]["TrainConfig-Output"] | null;
             /**
-             * Requestedconfig
+             * Requested Config
              * @description What was set by whoever started the job; defaults are only in config.
              */
-            requestedConfig: {
-                [key: string]: unknown;
+            requested_config: {
+                [key: string]: components["schemas"]["JsonValue"];
             };
-            /** Plan */
-            plan: {
-                [key: string]: unknown;
-            };
-            /** Gputype */
-            gpuType: string | null;
-            /** Hostmemory */
-            hostMemory: number | null;
+            /**
+             * Task
+             * @description What is asked of a task or a script.
+             */
+            task: components["schemas"]["ServeTask"] | components["schemas"]["EvaluateTask"] | components["schemas"]["ExportTask"] | components["schemas"]["FindLearningRateTask"] | components["schemas"]["ScriptTask"] | null;
+            plan: components["schemas"]["Plan"] | null;
+            /** Gpu Type */
+            gpu_type: string | null;
+            /** Host Memory */
+            host_memory: number | null;
             /**
              * Target
              * @description "local", or the service that it runs at.
              */
             target: string;
-            /**
-             * Offer
-             * @description The offer that was taken.
-             */
-            offer: {
-                [key: string]: unknown;
-            } | null;
+            /** @description The offer that was taken. */
+            offer: components["schemas"]["JobOffer"] | null;
             /** Budget */
             budget: number | null;
-            /** Maxhours */
-            maxHours: number | null;
+            /** Max Hours */
+            max_hours: number | null;
             /**
              * Want
              * @enum {string}
              */
             want: "run" | "pause" | "cancel";
-            /** Settings */
-            settings: {
-                [key: string]: unknown;
-            };
+            settings: components["schemas"]["LiveSettings-Output"];
             /** Attempt */
             attempt: number;
-            /** Maxattempts */
-            maxAttempts: number;
-            /** Summary */
-            summary: {
-                [key: string]: unknown;
-            };
+            /** Max Attempts */
+            max_attempts: number;
+            summary: components["schemas"]["RunSummary"];
             /**
-             * Rowsused
+             * Rows Used
              * @description Rows of the training data that the run uses, once it is read.
              */
-            rowsUsed: number | null;
+            rows_used: number | null;
             /**
-             * Rowstotal
+             * Rows Total
              * @description Rows of the training data; None: not a file of examples.
              */
-            rowsTotal: number | null;
+            rows_total: number | null;
             /** Warnings */
             warnings: components["schemas"]["RunWarning"][];
             /**
-             * Warningsleftout
+             * Warnings Left Out
              * @description Further ones, which only the output has.
              */
-            warningsLeftOut: number;
+            warnings_left_out: number;
             /**
              * Result
              * @description A task's answer, once it is there.
              */
-            result: {
-                [key: string]: unknown;
-            } | null;
+            result: components["schemas"]["EvaluationResult"] | components["schemas"]["ExportResult"] | components["schemas"]["FinderResult"] | components["schemas"]["ServeResult"] | null;
             /** Position */
             position: number;
-            /** Queueposition */
-            queuePosition: number | null;
-            /** Hasmodel */
-            hasModel: boolean;
-            /** Errorcode */
-            errorCode: string | null;
-            /** Errormessage */
-            errorMessage: string | null;
-            /** Starttime */
-            startTime: string | null;
-            /** Endtime */
-            endTime: string | null;
+            /** Queue Position */
+            queue_position: number | null;
+            /** Has Model */
+            has_model: boolean;
+            /** Error Code */
+            error_code: string | null;
+            /** Error Message */
+            error_message: string | null;
+            /** Start Time */
+            start_time: string | null;
+            /** End Time */
+            end_time: string | null;
             /**
-             * Createdat
+             * Created At
              * Format: date-time
              */
-            createdAt: string;
+            created_at: string;
             /**
-             * Updatedat
+             * Updated At
              * Format: date-time
              */
-            updatedAt: string;
+            updated_at: string;
             /**
              * Ignored
              * @description Fields of the request that only the server sets.
@@ -4786,10 +6530,10 @@ export interface components {
              * Format: uuid
              */
             id: string;
-            /** Jobid */
-            jobId: string | null;
-            /** Jobname */
-            jobName: string;
+            /** Job Id */
+            job_id: string | null;
+            /** Job Name */
+            job_name: string;
             /** Attempt */
             attempt: number;
             /** Provider */
@@ -4809,14 +6553,14 @@ export interface components {
             detail: string;
             /** Hourly */
             hourly: number;
-            /** Billedseconds */
-            billedSeconds: number;
+            /** Billed Seconds */
+            billed_seconds: number;
             /** Cost */
             cost: number;
-            /** Startedat */
-            startedAt: string | null;
-            /** Endedat */
-            endedAt: string | null;
+            /** Started At */
+            started_at: string | null;
+            /** Ended At */
+            ended_at: string | null;
             /** Page */
             page: string | null;
         };
@@ -4824,6 +6568,34 @@ export interface components {
         Rentals: {
             /** Items */
             items: components["schemas"]["RentalOut"][];
+            /** Total */
+            total: number;
+        };
+        /**
+         * ReplayedPrompt
+         * @description An answer before and after an export.
+         */
+        ReplayedPrompt: {
+            /**
+             * Prompt
+             * @default
+             */
+            prompt: string;
+            /**
+             * Before
+             * @default
+             */
+            before: string;
+            /**
+             * After
+             * @default
+             */
+            after: string;
+            /**
+             * Same
+             * @default false
+             */
+            same: boolean;
         };
         /**
          * ReportOut
@@ -4838,8 +6610,8 @@ export interface components {
             notes: string[];
             /** Rows */
             rows: number;
-            /** Blanklines */
-            blankLines: number;
+            /** Blank Lines */
+            blank_lines: number;
             /** Columns */
             columns: components["schemas"]["ColumnOut"][];
             detection: components["schemas"]["DetectionOut"];
@@ -4852,7 +6624,7 @@ export interface components {
         };
         /**
          * RequirementsOut
-         * @description What a script needs. Memory is per GPU; hours are with `gpus` GPUs of `referenceGpu`.
+         * @description What a script needs. Memory is per GPU; hours are with `gpus` GPUs of `reference_gpu`.
          */
         RequirementsOut: {
             purpose: components["schemas"]["DetectedOut_Literal__train____infer____other___"];
@@ -4877,15 +6649,15 @@ export interface components {
             iterations: components["schemas"]["DetectedOut_int_"] | null;
             epochs: components["schemas"]["DetectedOut_int_"] | null;
             gpus: components["schemas"]["DetectedOut_int_"];
-            multiNode: components["schemas"]["DetectedOut_bool_"];
+            multi_node: components["schemas"]["DetectedOut_bool_"];
             interactive: components["schemas"]["DetectedOut_bool_"];
-            gpuMemoryGb: components["schemas"]["DetectedOut_float_"];
-            durationHours: components["schemas"]["DetectedOut_float_"];
-            /** Referencegpu */
-            referenceGpu: string | null;
+            gpu_memory_gb: components["schemas"]["DetectedOut_float_"];
+            duration_hours: components["schemas"]["DetectedOut_float_"];
+            /** Reference Gpu */
+            reference_gpu: string | null;
             operations: components["schemas"]["DetectedOut_float_"] | null;
             checkpoints: components["schemas"]["DetectedOut_CheckpointsOut_"] | null;
-            writesTensorboard: components["schemas"]["DetectedOut_bool_"];
+            writes_tensorboard: components["schemas"]["DetectedOut_bool_"];
             /** Notes */
             notes: string[];
         };
@@ -4926,19 +6698,215 @@ export interface components {
             kept: number;
         };
         /**
+         * RunError
+         * @description The exception that ended the run, as the run reported it.
+         */
+        RunError: {
+            /**
+             * Type
+             * @description The class of the exception.
+             */
+            type: string | null;
+            /**
+             * Message
+             * @description Its text.
+             */
+            message: string | null;
+            /**
+             * Traceback
+             * @description Where it was raised, as Python prints it.
+             */
+            traceback: string | null;
+            /**
+             * Cause
+             * @description A code for the likely cause, where one is recognised.
+             */
+            cause: string | null;
+            /**
+             * Advice
+             * @description What to do about that cause.
+             */
+            advice: string | null;
+        };
+        /**
+         * RunSummary
+         * @description What a job's run says and what the server knows of it, as the job's page shows it.
+         */
+        RunSummary: {
+            /**
+             * Phase
+             * @description What the run is doing, such as training or evaluating.
+             */
+            phase: string | null;
+            /**
+             * Waiting
+             * @description Why nothing runs yet, where somebody knows.
+             */
+            waiting: string | null;
+            /**
+             * Step
+             * @description The newest step.
+             */
+            step: number | null;
+            /**
+             * Total Steps
+             * @description How many steps there will be.
+             */
+            total_steps: number | null;
+            /**
+             * Epoch
+             * @description The epoch of the newest step.
+             */
+            epoch: number | null;
+            /**
+             * Epochs
+             * @description How many epochs there will be.
+             */
+            epochs: number | null;
+            /**
+             * Eta Seconds
+             * @description Seconds left at the speed of the last minutes.
+             */
+            eta_seconds: number | null;
+            /**
+             * Restart Count
+             * @description How often the run was started again.
+             * @default 0
+             */
+            restart_count: number;
+            /**
+             * Resumed From Step
+             * @description The step that this attempt resumed from.
+             */
+            resumed_from_step: number | null;
+            /**
+             * Control Version
+             * @description The newest command that the run has applied.
+             */
+            control_version: number | null;
+            /**
+             * Updated At
+             * @description The run's last event; seconds since 1970.
+             */
+            updated_at: number | null;
+            /**
+             * Facts
+             * @description What the run says about itself.
+             * @default {}
+             */
+            facts: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Dropped
+             * @description How many events the run could not record, by kind.
+             * @default {}
+             */
+            dropped: {
+                [key: string]: number;
+            };
+            /**
+             * Damaged Lines
+             * @description Lines of the run's events that cannot be read.
+             * @default 0
+             */
+            damaged_lines: number;
+            /** @description The exception that ended the run. */
+            error: components["schemas"]["RunError"] | null;
+            /**
+             * Marks
+             * @description Moments that charts mark, oldest first.
+             * @default []
+             */
+            marks: components["schemas"]["Mark"][];
+            /**
+             * Findings
+             * @description What is wrong with the run, worst first.
+             * @default []
+             */
+            findings: components["schemas"]["Finding"][];
+            /** @description What the job has cost; None: nothing was rented for it. */
+            cost: components["schemas"]["Cost"] | null;
+            /**
+             * Values
+             * @description The newest value of each series of rank 0.
+             * @default {}
+             */
+            values: {
+                [key: string]: components["schemas"]["LastValue"];
+            };
+            /**
+             * System
+             * @description The newest telemetry of rank 0.
+             * @default {}
+             */
+            system: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+        };
+        /**
          * RunWarning
          * @description A warning or an error that the run logged; `attempt`: the first that did.
          */
         RunWarning: {
             /**
              * Level
+             * @default warning
              * @enum {string}
              */
             level: "warning" | "error";
-            /** Line */
+            /**
+             * Line
+             * @default
+             */
             line: string;
-            /** Attempt */
+            /**
+             * Attempt
+             * @default 1
+             */
             attempt: number;
+        };
+        /**
+         * ScheduleConfig
+         * @description Linear warm-up, then half a cosine down to a fraction of the learning rate.
+         */
+        "ScheduleConfig-Input": {
+            /**
+             * Warmup Steps
+             * @description Overrides warmup_fraction.
+             */
+            warmup_steps?: number | null;
+            /**
+             * Warmup Fraction
+             * @default 0.03
+             */
+            warmup_fraction?: number;
+            /**
+             * Final Fraction
+             * @default 0.1
+             */
+            final_fraction?: number;
+        };
+        /**
+         * ScheduleConfig
+         * @description Linear warm-up, then half a cosine down to a fraction of the learning rate.
+         */
+        "ScheduleConfig-Output": {
+            /**
+             * Warmup Steps
+             * @description Overrides warmup_fraction.
+             */
+            warmup_steps: number | null;
+            /**
+             * Warmup Fraction
+             * @default 0.03
+             */
+            warmup_fraction: number;
+            /**
+             * Final Fraction
+             * @default 0.1
+             */
+            final_fraction: number;
         };
         /**
          * Script
@@ -4967,7 +6935,7 @@ export interface components {
              * Resume Arguments
              * @default []
              */
-            resume_arguments: string[];
+            resume_arguments?: string[];
         };
         /**
          * ScriptIn
@@ -4980,14 +6948,14 @@ export interface components {
              * Files
              * @default {}
              */
-            files: {
+            files?: {
                 [key: string]: string;
             };
             /**
              * Arguments
              * @default []
              */
-            arguments: string[];
+            arguments?: string[];
         };
         /**
          * ScriptRequirements
@@ -4999,32 +6967,32 @@ export interface components {
              * Frameworks
              * @default []
              */
-            frameworks: components["schemas"]["Detected_str_"][];
+            frameworks?: components["schemas"]["Detected_str_"][];
             /**
              * Packages
              * @default []
              */
-            packages: components["schemas"]["Detected_str_"][];
+            packages?: components["schemas"]["Detected_str_"][];
             /**
              * Models
              * @default []
              */
-            models: components["schemas"]["Detected_str_"][];
+            models?: components["schemas"]["Detected_str_"][];
             /**
              * Datasets
              * @default []
              */
-            datasets: components["schemas"]["Detected_str_"][];
+            datasets?: components["schemas"]["Detected_str_"][];
             /**
              * Trackers
              * @default []
              */
-            trackers: components["schemas"]["Detected_str_"][];
+            trackers?: components["schemas"]["Detected_str_"][];
             /**
              * Parallelism
              * @default []
              */
-            parallelism: components["schemas"]["Detected_str_"][];
+            parallelism?: components["schemas"]["Detected_str_"][];
             method?: components["schemas"]["Detected_Literal__full____lora____qlora___"] | null;
             parameters?: components["schemas"]["Detected_int_"] | null;
             batch?: components["schemas"]["Detected_int_"] | null;
@@ -5047,7 +7015,81 @@ export interface components {
              * Notes
              * @default []
              */
-            notes: string[];
+            notes?: string[];
+        };
+        /**
+         * ScriptTask
+         * @description Run `entry` with its arguments in the work folder.
+         */
+        ScriptTask: {
+            /**
+             * Kind
+             * @default script
+             * @constant
+             */
+            kind: "script";
+            /**
+             * Entry
+             * @default train.py
+             */
+            entry: string;
+            /**
+             * Arguments
+             * @default []
+             */
+            arguments: string[];
+            /**
+             * Packages
+             * @default []
+             */
+            packages: string[];
+            /**
+             * Environment
+             * @description Stored in plain text: no secrets.
+             */
+            environment: {
+                [key: string]: string;
+            };
+            /**
+             * Network
+             * @description On this machine; rented ones always have a network.
+             * @default false
+             */
+            network: boolean;
+            /**
+             * Sandboxed
+             * @description On this machine; False only where an admin confirmed it.
+             * @default true
+             */
+            sandboxed: boolean;
+            /**
+             * Datasets
+             * @description Named datasets, put beside the script.
+             * @default []
+             */
+            datasets: string[];
+            /**
+             * Total Steps
+             * @description How many it takes, where the script says so.
+             */
+            total_steps: number | null;
+            /**
+             * Resumes
+             * @description Whether the script can go on from what it saved.
+             * @default false
+             */
+            resumes: boolean;
+            /**
+             * Resume Arguments
+             * @description Added from the second attempt on, once there is a checkpoint.
+             * @default []
+             */
+            resume_arguments: string[];
+            /**
+             * Checkpoint Folder
+             * @description Where it saves, inside the work folder.
+             */
+            checkpoint_folder: string | null;
         };
         /**
          * ScriptText
@@ -5058,6 +7100,70 @@ export interface components {
             script: string;
         };
         /**
+         * ServeResult
+         * @description What a served model answered in its time.
+         */
+        ServeResult: {
+            /**
+             * Kind
+             * @default serve
+             * @constant
+             */
+            kind: "serve";
+            /**
+             * Requests
+             * @default 0
+             */
+            requests: number;
+            /**
+             * Prompt Tokens
+             * @default 0
+             */
+            prompt_tokens: number;
+            /**
+             * Tokens
+             * @default 0
+             */
+            tokens: number;
+            /**
+             * Notes
+             * @default []
+             */
+            notes: string[];
+        };
+        /**
+         * ServeTask
+         * @description Holds a model in memory and answers over HTTP on loopback until nobody asks any more.
+         */
+        ServeTask: {
+            /**
+             * Model
+             * @description A run directory, a checkpoint, or a model folder.
+             */
+            model: string;
+            /**
+             * Base
+             * @description The model it was tuned from; by default what the run says. An adapter alone needs it.
+             */
+            base: string | null;
+            /**
+             * Device
+             * @default auto
+             */
+            device: string;
+            /**
+             * Kind
+             * @default serve
+             * @constant
+             */
+            kind: "serve";
+            /**
+             * Idle Minutes
+             * @default 10
+             */
+            idle_minutes: number;
+        };
+        /**
          * ServerOut
          * @description What a signed-in person may know of this server.
          */
@@ -5066,10 +7172,10 @@ export interface components {
             version: string;
             /** Signup */
             signup: string;
-            /** Uploadsfolder */
-            uploadsFolder: string;
-            /** Dataroots */
-            dataRoots: string[];
+            /** Uploads Folder */
+            uploads_folder: string;
+            /** Data Roots */
+            data_roots: string[];
         };
         /** SessionOut */
         SessionOut: {
@@ -5081,24 +7187,24 @@ export interface components {
             /** Current */
             current: boolean;
             /**
-             * Createdat
+             * Created At
              * Format: date-time
              */
-            createdAt: string;
+            created_at: string;
             /**
-             * Lastseenat
+             * Last Seen At
              * Format: date-time
              */
-            lastSeenAt: string;
+            last_seen_at: string;
             /**
-             * Expiresat
+             * Expires At
              * Format: date-time
              */
-            expiresAt: string;
-            /** Ipaddress */
-            ipAddress: string | null;
-            /** Useragent */
-            userAgent: string | null;
+            expires_at: string;
+            /** Ip Address */
+            ip_address: string | null;
+            /** User Agent */
+            user_agent: string | null;
         };
         /** Sessions */
         Sessions: {
@@ -5127,10 +7233,10 @@ export interface components {
              */
             id: string;
             /**
-             * Createdat
+             * Created At
              * Format: date-time
              */
-            createdAt: string;
+            created_at: string;
         };
         /** Shares */
         Shares: {
@@ -5164,15 +7270,27 @@ export interface components {
         /** SignedIn */
         SignedIn: {
             user: components["schemas"]["UserOut"];
-            /** Csrftoken */
-            csrfToken: string;
+            /** Csrf Token */
+            csrf_token: string;
         };
         /** SignedUp */
         SignedUp: {
             /** Detail */
             detail: string;
-            /** Verificationrequired */
-            verificationRequired: boolean;
+            /** Verification Required */
+            verification_required: boolean;
+        };
+        /**
+         * Span
+         * @description An amount that is not known exactly.
+         */
+        Span: {
+            /** Low */
+            low: number;
+            /** Likely */
+            likely: number;
+            /** High */
+            high: number;
         };
         /** SpanOut */
         SpanOut: {
@@ -5196,14 +7314,14 @@ export interface components {
             currency: "USD";
             /** Today */
             today: number;
-            /** Thismonth */
-            thisMonth: number;
+            /** This Month */
+            this_month: number;
             /** Total */
             total: number;
-            /** Hourlynow */
-            hourlyNow: number;
-            /** Byprovider */
-            byProvider: components["schemas"]["ProviderSpending"][];
+            /** Hourly Now */
+            hourly_now: number;
+            /** By Provider */
+            by_provider: components["schemas"]["ProviderSpending"][];
         };
         /**
          * StartedMlJob
@@ -5240,6 +7358,114 @@ export interface components {
             reason: string | null;
         };
         /**
+         * SummaryDelta
+         * @description The fields of a summary that changed. `values` and `system` by key; null: the key is gone.
+         */
+        SummaryDelta: {
+            /**
+             * Phase
+             * @description What the run is doing, such as training or evaluating.
+             */
+            phase: string | null;
+            /**
+             * Waiting
+             * @description Why nothing runs yet, where somebody knows.
+             */
+            waiting: string | null;
+            /**
+             * Step
+             * @description The newest step.
+             */
+            step: number | null;
+            /**
+             * Total Steps
+             * @description How many steps there will be.
+             */
+            total_steps: number | null;
+            /**
+             * Epoch
+             * @description The epoch of the newest step.
+             */
+            epoch: number | null;
+            /**
+             * Epochs
+             * @description How many epochs there will be.
+             */
+            epochs: number | null;
+            /**
+             * Eta Seconds
+             * @description Seconds left at the speed of the last minutes.
+             */
+            eta_seconds: number | null;
+            /**
+             * Restart Count
+             * @description How often the run was started again.
+             */
+            restart_count: number;
+            /**
+             * Resumed From Step
+             * @description The step that this attempt resumed from.
+             */
+            resumed_from_step: number | null;
+            /**
+             * Control Version
+             * @description The newest command that the run has applied.
+             */
+            control_version: number | null;
+            /**
+             * Updated At
+             * @description The run's last event; seconds since 1970.
+             */
+            updated_at: number | null;
+            /**
+             * Facts
+             * @description What the run says about itself.
+             */
+            facts: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Dropped
+             * @description How many events the run could not record, by kind.
+             */
+            dropped: {
+                [key: string]: number;
+            };
+            /**
+             * Damaged Lines
+             * @description Lines of the run's events that cannot be read.
+             */
+            damaged_lines: number;
+            /** @description The exception that ended the run. */
+            error: components["schemas"]["RunError"] | null;
+            /**
+             * Marks
+             * @description Moments that charts mark, oldest first.
+             */
+            marks: components["schemas"]["Mark"][];
+            /**
+             * Findings
+             * @description What is wrong with the run, worst first.
+             */
+            findings: components["schemas"]["Finding"][];
+            /** @description What the job has cost; None: nothing was rented for it. */
+            cost: components["schemas"]["Cost"] | null;
+            /**
+             * Values
+             * @description Series with a newer value.
+             */
+            values: {
+                [key: string]: components["schemas"]["LastValue"] | null;
+            };
+            /**
+             * System
+             * @description Telemetry with another value.
+             */
+            system: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            };
+        };
+        /**
          * TakenOffer
          * @description Which of the offers somebody takes.
          */
@@ -5260,7 +7486,7 @@ export interface components {
              */
             kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
             /** Region */
-            region?: string | null;
+            region: string | null;
         };
         /** TemplateFileOut */
         TemplateFileOut: {
@@ -5291,6 +7517,421 @@ export interface components {
             /** Gpu */
             gpu: string | null;
         };
+        /** Templates */
+        Templates: {
+            /** Items */
+            items: components["schemas"]["TemplateOut"][];
+        };
+        /**
+         * TokenizerConfig
+         * @description How text becomes tokens: bytes, BPE trained on the run's own text, or a tokenizer.json.
+         */
+        "TokenizerConfig-Input": {
+            /**
+             * Kind
+             * @description With the weights of model.path the default is its own tokenizer.json.
+             * @default bytes
+             * @enum {string}
+             */
+            kind?: "bytes" | "bpe" | "file";
+            /**
+             * Vocab Size
+             * @description Size of a trained BPE.
+             * @default 4096
+             */
+            vocab_size?: number;
+            /**
+             * Path
+             * @description A tokenizer.json, for kind 'file'.
+             */
+            path?: string | null;
+        };
+        /**
+         * TokenizerConfig
+         * @description How text becomes tokens: bytes, BPE trained on the run's own text, or a tokenizer.json.
+         */
+        "TokenizerConfig-Output": {
+            /**
+             * Kind
+             * @description With the weights of model.path the default is its own tokenizer.json.
+             * @default bytes
+             * @enum {string}
+             */
+            kind: "bytes" | "bpe" | "file";
+            /**
+             * Vocab Size
+             * @description Size of a trained BPE.
+             * @default 4096
+             */
+            vocab_size: number;
+            /**
+             * Path
+             * @description A tokenizer.json, for kind 'file'.
+             */
+            path: string | null;
+        };
+        /**
+         * TrainConfig
+         * @description One training run, as asked for.
+         */
+        "TrainConfig-Input": {
+            /**
+             * Version
+             * @default 1
+             * @constant
+             */
+            version?: 1;
+            /**
+             * Name
+             * @default train
+             */
+            name?: string;
+            /**
+             * Seed
+             * @default 0
+             */
+            seed?: number;
+            /**
+             * Epochs
+             * @description By default 10 for a new model, 3 for a learned one.
+             * @default 10
+             */
+            epochs?: number;
+            /**
+             * Max Steps
+             * @description Ends the run early.
+             */
+            max_steps?: number | null;
+            /**
+             * Batch Size
+             * @description Rows per process and micro-batch; by default 32 for a new model, 8 for a learned one.
+             * @default 32
+             */
+            batch_size?: number;
+            /**
+             * Processes
+             * @description That many train together, each with rows of its own: a GPU each, or a share of the CPU's cores. By default one for each GPU of the machine, or one on a CPU; auto: on a CPU as many as a short measurement finds fastest, which then share the rows of batch_size.
+             */
+            processes?: number | "auto" | null;
+            /**
+             * Executor
+             * @description block: every process has the whole model; sharded: it is divided among them; auto: divided where it does not fit otherwise.
+             * @default auto
+             * @enum {string}
+             */
+            executor?: "auto" | "block" | "sharded";
+            /**
+             * Cluster
+             * @description The processes run on the nodes of this cluster instead of on this machine; all of its nodes see the run directory and the data.
+             */
+            cluster?: "ray" | null;
+            /**
+             * Callbacks
+             * @description Plug-ins that are told what happens.
+             * @default []
+             */
+            callbacks?: string[];
+            /**
+             * Accumulation
+             * @description Micro-batches per step.
+             * @default 1
+             */
+            accumulation?: number;
+            /**
+             * Learning Rate
+             * @description By default 1e-3 for a new model, 2e-4 for adapters, 2e-5 for a learned one in full.
+             */
+            learning_rate?: number | null;
+            /**
+             * Device
+             * @default auto
+             */
+            device?: string;
+            /**
+             * Precision
+             * @default auto
+             * @enum {string}
+             */
+            precision?: "auto" | "fp32" | "bf16" | "fp16";
+            /**
+             * Compile
+             * @description Faster layers, once they are compiled. auto: on GPUs, unless the run is short, which waits about a minute for it; on a CPU, where the run goes on meanwhile, only when asked for.
+             * @default auto
+             * @enum {string}
+             */
+            compile?: "auto" | "on" | "off";
+            /**
+             * @default {
+             *       "mode": "auto"
+             *     }
+             */
+            memory?: components["schemas"]["MemoryConfig-Input"];
+            /**
+             * Method
+             * @description What is trained: all weights, or adapters on frozen (4-bit) ones.
+             * @default full
+             * @enum {string}
+             */
+            method?: "full" | "lora" | "qlora";
+            /**
+             * @default {
+             *       "rank": 16,
+             *       "alpha": 32,
+             *       "targets": "all-linear",
+             *       "dropout": 0
+             *     }
+             */
+            lora?: components["schemas"]["LoraConfig-Input"];
+            /**
+             * Backend
+             * @description What trains: this engine, TRL, or TRL with Unsloth's kernels.
+             * @default engine
+             * @enum {string}
+             */
+            backend?: "engine" | "trl" | "unsloth";
+            /**
+             * @default {
+             *       "preset": "tiny",
+             *       "random_weights": false,
+             *       "options": {}
+             *     }
+             */
+            model?: components["schemas"]["ModelConfig-Input"];
+            /**
+             * @default {
+             *       "kind": "text",
+             *       "columns": {},
+             *       "train_on": "completions",
+             *       "packing": true,
+             *       "too_long": "cut",
+             *       "eval_fraction": 0.05,
+             *       "token_dtype": "uint16",
+             *       "tokenizer": {
+             *         "kind": "bytes",
+             *         "vocab_size": 4096
+             *       }
+             *     }
+             */
+            data?: components["schemas"]["DataConfig-Input"];
+            /**
+             * @default {
+             *       "name": "adamw",
+             *       "beta1": 0.9,
+             *       "beta2": 0.95,
+             *       "eps": 1e-8,
+             *       "weight_decay": 0.1,
+             *       "clip_norm": 1
+             *     }
+             */
+            optimizer?: components["schemas"]["OptimizerConfig-Input"];
+            /**
+             * @default {
+             *       "warmup_fraction": 0.03,
+             *       "final_fraction": 0.1
+             *     }
+             */
+            schedule?: components["schemas"]["ScheduleConfig-Input"];
+            /**
+             * @default {
+             *       "max_batches": 20
+             *     }
+             */
+            eval?: components["schemas"]["EvalConfig-Input"];
+            /**
+             * @default {
+             *       "every_epochs": 1,
+             *       "keep_last": 2
+             *     }
+             */
+            checkpoint?: components["schemas"]["CheckpointConfig-Input"];
+        };
+        /**
+         * TrainConfig
+         * @description One training run, as asked for.
+         */
+        "TrainConfig-Output": {
+            /**
+             * Version
+             * @default 1
+             * @constant
+             */
+            version: 1;
+            /**
+             * Name
+             * @default train
+             */
+            name: string;
+            /**
+             * Seed
+             * @default 0
+             */
+            seed: number;
+            /**
+             * Epochs
+             * @description By default 10 for a new model, 3 for a learned one.
+             * @default 10
+             */
+            epochs: number;
+            /**
+             * Max Steps
+             * @description Ends the run early.
+             */
+            max_steps: number | null;
+            /**
+             * Batch Size
+             * @description Rows per process and micro-batch; by default 32 for a new model, 8 for a learned one.
+             * @default 32
+             */
+            batch_size: number;
+            /**
+             * Processes
+             * @description That many train together, each with rows of its own: a GPU each, or a share of the CPU's cores. By default one for each GPU of the machine, or one on a CPU; auto: on a CPU as many as a short measurement finds fastest, which then share the rows of batch_size.
+             */
+            processes: number | "auto" | null;
+            /**
+             * Executor
+             * @description block: every process has the whole model; sharded: it is divided among them; auto: divided where it does not fit otherwise.
+             * @default auto
+             * @enum {string}
+             */
+            executor: "auto" | "block" | "sharded";
+            /**
+             * Cluster
+             * @description The processes run on the nodes of this cluster instead of on this machine; all of its nodes see the run directory and the data.
+             */
+            cluster: "ray" | null;
+            /**
+             * Callbacks
+             * @description Plug-ins that are told what happens.
+             * @default []
+             */
+            callbacks: string[];
+            /**
+             * Accumulation
+             * @description Micro-batches per step.
+             * @default 1
+             */
+            accumulation: number;
+            /**
+             * Learning Rate
+             * @description By default 1e-3 for a new model, 2e-4 for adapters, 2e-5 for a learned one in full.
+             */
+            learning_rate: number | null;
+            /**
+             * Device
+             * @default auto
+             */
+            device: string;
+            /**
+             * Precision
+             * @default auto
+             * @enum {string}
+             */
+            precision: "auto" | "fp32" | "bf16" | "fp16";
+            /**
+             * Compile
+             * @description Faster layers, once they are compiled. auto: on GPUs, unless the run is short, which waits about a minute for it; on a CPU, where the run goes on meanwhile, only when asked for.
+             * @default auto
+             * @enum {string}
+             */
+            compile: "auto" | "on" | "off";
+            /**
+             * @default {
+             *       "mode": "auto"
+             *     }
+             */
+            memory: components["schemas"]["MemoryConfig-Output"];
+            /**
+             * Method
+             * @description What is trained: all weights, or adapters on frozen (4-bit) ones.
+             * @default full
+             * @enum {string}
+             */
+            method: "full" | "lora" | "qlora";
+            /**
+             * @default {
+             *       "rank": 16,
+             *       "alpha": 32,
+             *       "targets": "all-linear",
+             *       "dropout": 0
+             *     }
+             */
+            lora: components["schemas"]["LoraConfig-Output"];
+            /**
+             * Backend
+             * @description What trains: this engine, TRL, or TRL with Unsloth's kernels.
+             * @default engine
+             * @enum {string}
+             */
+            backend: "engine" | "trl" | "unsloth";
+            /**
+             * @default {
+             *       "preset": "tiny",
+             *       "random_weights": false,
+             *       "options": {}
+             *     }
+             */
+            model: components["schemas"]["ModelConfig-Output"];
+            /**
+             * @default {
+             *       "kind": "text",
+             *       "columns": {},
+             *       "train_on": "completions",
+             *       "packing": true,
+             *       "too_long": "cut",
+             *       "eval_fraction": 0.05,
+             *       "token_dtype": "uint16",
+             *       "tokenizer": {
+             *         "kind": "bytes",
+             *         "vocab_size": 4096
+             *       }
+             *     }
+             */
+            data: components["schemas"]["DataConfig-Output"];
+            /**
+             * @default {
+             *       "name": "adamw",
+             *       "beta1": 0.9,
+             *       "beta2": 0.95,
+             *       "eps": 1e-8,
+             *       "weight_decay": 0.1,
+             *       "clip_norm": 1
+             *     }
+             */
+            optimizer: components["schemas"]["OptimizerConfig-Output"];
+            /**
+             * @default {
+             *       "warmup_fraction": 0.03,
+             *       "final_fraction": 0.1
+             *     }
+             */
+            schedule: components["schemas"]["ScheduleConfig-Output"];
+            /**
+             * @default {
+             *       "max_batches": 20
+             *     }
+             */
+            eval: components["schemas"]["EvalConfig-Output"];
+            /**
+             * @default {
+             *       "every_epochs": 1,
+             *       "keep_last": 2
+             *     }
+             */
+            checkpoint: components["schemas"]["CheckpointConfig-Output"];
+        };
+        /**
+         * TriedRate
+         * @description One step of a learning-rate sweep.
+         */
+        TriedRate: {
+            /** Learning Rate */
+            learning_rate: number;
+            /** Loss */
+            loss: number;
+            /** Smoothed */
+            smoothed: number;
+        };
         /** UnseenService */
         UnseenService: {
             /** Provider */
@@ -5312,8 +7953,8 @@ export interface components {
             name: string;
             /** Email */
             email: string;
-            /** Emailverified */
-            emailVerified: string | null;
+            /** Email Verified */
+            email_verified: string | null;
             /** Image */
             image: string | null;
             /**
@@ -5322,15 +7963,15 @@ export interface components {
              */
             role: "admin" | "member";
             /**
-             * Createdat
+             * Created At
              * Format: date-time
              */
-            createdAt: string;
+            created_at: string;
             /**
-             * Updatedat
+             * Updated At
              * Format: date-time
              */
-            updatedAt: string;
+            updated_at: string;
         };
         /** Verify */
         Verify: {
@@ -6225,13 +8866,16 @@ export interface operations {
     create_project_api_projects_post: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeated by a client that sends the same request again. */
+                "idempotency-key"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ProjectIn"];
+                "application/json": components["schemas"]["CamelProjectIn"];
             };
         };
         responses: {
@@ -6299,7 +8943,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ProjectIn"];
+                "application/json": components["schemas"]["CamelProjectIn"];
             };
         };
         responses: {
@@ -6354,6 +8998,42 @@ export interface operations {
             };
         };
     };
+    change_project_api_projects__project_id__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProjectChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectOut"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
     list_datasets_api_datasets_get: {
         parameters: {
             query?: {
@@ -6391,7 +9071,10 @@ export interface operations {
     announce_dataset_api_datasets_post: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeated by a client that sends the same request again. */
+                "idempotency-key"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -6425,7 +9108,10 @@ export interface operations {
     fetch_dataset_api_datasets_from_hub_post: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeated by a client that sends the same request again. */
+                "idempotency-key"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -6624,10 +9310,10 @@ export interface operations {
     preview_dataset_api_datasets__dataset_id__preview_get: {
         parameters: {
             query?: {
-                page?: number;
-                pageSize?: number;
-                modelId?: string | null;
-                contextLength?: number | null;
+                limit?: number;
+                offset?: number;
+                model_id?: string | null;
+                context_length?: number | null;
             };
             header?: never;
             path: {
@@ -6790,7 +9476,10 @@ export interface operations {
     add_model_api_models_post: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeated by a client that sends the same request again. */
+                "idempotency-key"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -7029,7 +9718,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BackendOut"][];
+                    "application/json": components["schemas"]["Backends"];
                 };
             };
             /** @description A problem */
@@ -7112,14 +9801,14 @@ export interface operations {
             };
         };
     };
-    list_jobs_api_training_jobs_get: {
+    list_jobs_api_jobs_get: {
         parameters: {
             query?: {
-                /** @description Trainings and scripts unless said; with parentId, every kind of task. */
+                /** @description Trainings and scripts unless said; with parent_id, every kind of task. */
                 kind?: ("train" | "find_learning_rate" | "evaluate" | "export" | "serve" | "script")[] | null;
                 /** @description Only tasks about this job. */
-                parentId?: string | null;
-                projectId?: string | null;
+                parent_id?: string | null;
+                project_id?: string | null;
                 status?: ("queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed")[] | null;
                 search?: string;
                 limit?: number;
@@ -7152,10 +9841,13 @@ export interface operations {
             };
         };
     };
-    create_job_api_training_jobs_post: {
+    create_job_api_jobs_post: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeated by a client that sends the same request again. */
+                "idempotency-key"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -7186,7 +9878,7 @@ export interface operations {
             };
         };
     };
-    read_totals_api_training_jobs_totals_get: {
+    read_totals_api_jobs_totals_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -7216,7 +9908,7 @@ export interface operations {
             };
         };
     };
-    read_job_api_training_jobs__job_id__get: {
+    read_job_api_jobs__job_id__get: {
         parameters: {
             query?: never;
             header?: never;
@@ -7248,7 +9940,7 @@ export interface operations {
             };
         };
     };
-    delete_job_api_training_jobs__job_id__delete: {
+    delete_job_api_jobs__job_id__delete: {
         parameters: {
             query?: never;
             header?: never;
@@ -7278,7 +9970,7 @@ export interface operations {
             };
         };
     };
-    read_metrics_api_training_jobs__job_id__metrics_get: {
+    read_metrics_api_jobs__job_id__metrics_get: {
         parameters: {
             query?: {
                 series?: string[] | null;
@@ -7288,7 +9980,6 @@ export interface operations {
                 to?: number | null;
                 /** @description Most points of one curve. */
                 points?: number;
-                shape?: string;
             };
             header?: never;
             path: {
@@ -7304,7 +9995,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Curves"] | components["schemas"]["MetricRow"][];
+                    "application/json": components["schemas"]["Curves"];
                 };
             };
             /** @description A problem */
@@ -7319,7 +10010,7 @@ export interface operations {
             };
         };
     };
-    list_checkpoints_api_training_jobs__job_id__checkpoints_get: {
+    list_checkpoints_api_jobs__job_id__checkpoints_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -7351,7 +10042,7 @@ export interface operations {
             };
         };
     };
-    read_script_api_training_jobs__job_id__script_get: {
+    read_script_api_jobs__job_id__script_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -7383,7 +10074,7 @@ export interface operations {
             };
         };
     };
-    pause_api_training_jobs__job_id__pause_post: {
+    pause_api_jobs__job_id__pause_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -7415,7 +10106,7 @@ export interface operations {
             };
         };
     };
-    resume_api_training_jobs__job_id__resume_post: {
+    resume_api_jobs__job_id__resume_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -7447,7 +10138,7 @@ export interface operations {
             };
         };
     };
-    cancel_api_training_jobs__job_id__cancel_post: {
+    cancel_api_jobs__job_id__cancel_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -7479,7 +10170,7 @@ export interface operations {
             };
         };
     };
-    extend_api_training_jobs__job_id__extend_post: {
+    extend_api_jobs__job_id__extend_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -7515,7 +10206,7 @@ export interface operations {
             };
         };
     };
-    save_api_training_jobs__job_id__save_post: {
+    save_api_jobs__job_id__save_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -7547,7 +10238,7 @@ export interface operations {
             };
         };
     };
-    change_settings_api_training_jobs__job_id__settings_patch: {
+    change_settings_api_jobs__job_id__settings_patch: {
         parameters: {
             query?: never;
             header?: never;
@@ -7558,7 +10249,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["LiveSettings"];
+                "application/json": components["schemas"]["LiveSettings-Input"];
             };
         };
         responses: {
@@ -7583,7 +10274,7 @@ export interface operations {
             };
         };
     };
-    stream_job_api_training_jobs__job_id__stream_get: {
+    stream_job_api_jobs__job_id__stream_get: {
         parameters: {
             query?: {
                 after?: number | null;
@@ -7598,13 +10289,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Server-sent events: `delta`, or an empty `reset`. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": unknown;
+                    "text/event-stream": components["schemas"]["JobUpdate"];
                 };
             };
             /** @description A problem */
@@ -7619,12 +10310,12 @@ export interface operations {
             };
         };
     };
-    read_logs_api_training_jobs__job_id__logs_get: {
+    read_logs_api_jobs__job_id__logs_get: {
         parameters: {
             query?: {
                 /** @description Byte position to go on from. */
                 after?: number | null;
-                lines?: number;
+                limit?: number;
             };
             header?: never;
             path: {
@@ -7655,11 +10346,11 @@ export interface operations {
             };
         };
     };
-    search_logs_api_training_jobs__job_id__logs_search_get: {
+    search_logs_api_jobs__job_id__logs_search_get: {
         parameters: {
             query: {
                 text: string;
-                most?: number;
+                limit?: number;
             };
             header?: never;
             path: {
@@ -7690,10 +10381,13 @@ export interface operations {
             };
         };
     };
-    evaluate_api_training_jobs__job_id__evaluations_post: {
+    evaluate_api_jobs__job_id__evaluations_post: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeated by a client that sends the same request again. */
+                "idempotency-key"?: string | null;
+            };
             path: {
                 job_id: string;
             };
@@ -7726,10 +10420,13 @@ export interface operations {
             };
         };
     };
-    export_api_training_jobs__job_id__exports_post: {
+    export_api_jobs__job_id__exports_post: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeated by a client that sends the same request again. */
+                "idempotency-key"?: string | null;
+            };
             path: {
                 job_id: string;
             };
@@ -7765,10 +10462,10 @@ export interface operations {
     list_all_checkpoints_api_checkpoints_get: {
         parameters: {
             query?: {
-                search?: string;
-                projectId?: string | null;
+                project_id?: string | null;
                 /** @description Only the best one of each training. */
                 best?: boolean;
+                search?: string;
                 limit?: number;
                 offset?: number;
             };
@@ -7799,7 +10496,7 @@ export interface operations {
             };
         };
     };
-    list_model_files_api_training_jobs__job_id__model_get: {
+    list_model_files_api_jobs__job_id__model_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -7831,7 +10528,7 @@ export interface operations {
             };
         };
     };
-    download_archive_api_training_jobs__job_id__model_archive_get: {
+    download_archive_api_jobs__job_id__model_archive_get: {
         parameters: {
             query?: never;
             header?: {
@@ -7863,7 +10560,7 @@ export interface operations {
             };
         };
     };
-    download_file_api_training_jobs__job_id__model_files__path__get: {
+    download_file_api_jobs__job_id__model_files__path__get: {
         parameters: {
             query?: never;
             header?: {
@@ -7896,7 +10593,7 @@ export interface operations {
             };
         };
     };
-    list_artifacts_api_training_jobs__job_id__artifacts_get: {
+    list_artifacts_api_jobs__job_id__artifacts_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -7928,7 +10625,7 @@ export interface operations {
             };
         };
     };
-    download_artifacts_api_training_jobs__job_id__artifacts_archive_get: {
+    download_artifacts_api_jobs__job_id__artifacts_archive_get: {
         parameters: {
             query?: never;
             header?: {
@@ -7960,7 +10657,7 @@ export interface operations {
             };
         };
     };
-    download_artifact_api_training_jobs__job_id__artifacts_files__path__get: {
+    download_artifact_api_jobs__job_id__artifacts_files__path__get: {
         parameters: {
             query?: never;
             header?: {
@@ -7993,7 +10690,7 @@ export interface operations {
             };
         };
     };
-    list_shares_api_training_jobs__job_id__shares_get: {
+    list_shares_api_jobs__job_id__shares_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -8025,7 +10722,7 @@ export interface operations {
             };
         };
     };
-    create_share_api_training_jobs__job_id__shares_post: {
+    create_share_api_jobs__job_id__shares_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -8057,7 +10754,7 @@ export interface operations {
             };
         };
     };
-    revoke_share_api_training_jobs__job_id__shares__share_id__delete: {
+    revoke_share_api_jobs__job_id__shares__share_id__delete: {
         parameters: {
             query?: never;
             header?: never;
@@ -8084,6 +10781,180 @@ export interface operations {
                 content: {
                     "application/problem+json": unknown;
                     "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    list_training_jobs_api_training_jobs_get: {
+        parameters: {
+            query?: {
+                projectId?: string | null;
+                search?: string;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CamelJobs"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    create_training_job_api_training_jobs_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Repeated by a client that sends the same request again. */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CamelNewJob"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CamelQueuedJob"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_training_job_api_training_jobs__job_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CamelJob"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_metric_rows_api_training_jobs__job_id__metrics_get: {
+        parameters: {
+            query?: {
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricRows"];
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    stream_job_api_training_jobs__job_id__stream_get: {
+        parameters: {
+            query?: {
+                after?: number | null;
+            };
+            header?: {
+                "last-event-id"?: number | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description A problem */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "text/event-stream": components["schemas"]["ProblemBody"];
                 };
             };
         };
@@ -8440,7 +11311,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["TemplateOut"][];
+                    "application/json": components["schemas"]["Templates"];
                 };
             };
             /** @description A problem */
@@ -8653,7 +11524,10 @@ export interface operations {
     submit_api_ml_jobs_post: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Repeated by a client that sends the same request again. */
+                "idempotency-key"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -9104,6 +11978,9 @@ export interface operations {
             query?: {
                 /** @description Only those that are billed now, or only others. */
                 running?: boolean | null;
+                search?: string;
+                limit?: number;
+                offset?: number;
             };
             header?: never;
             path?: never;
@@ -9256,7 +12133,7 @@ export interface operations {
             };
         };
     };
-    move_job_api_training_jobs__job_id__move_post: {
+    move_job_api_jobs__job_id__move_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -9425,8 +12302,9 @@ export interface operations {
     list_audit_events_api_audit_events_get: {
         parameters: {
             query?: {
+                search?: string;
                 limit?: number;
-                before?: string | null;
+                offset?: number;
             };
             header?: never;
             path?: never;

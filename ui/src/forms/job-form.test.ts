@@ -196,7 +196,7 @@ const given = { requestedConfig: config, datasetId: null, modelId: null, gpuType
 
 it("starts a job like another one with what was set for it", () => {
   expect(likeJob(given)).toEqual({ config });
-  expect(likeJob({ ...given, requestedConfig: { memory: "stream" }, gpuType: "H200", hostMemory: 512 })).toEqual({ config: { memory: { mode: "stream" } }, gpuType: "H200", hostMemory: 512 });
+  expect(likeJob({ ...given, requested_config: { memory: "stream" }, gpuType: "H200", hostMemory: 512 })).toEqual({ config: { memory: { mode: "stream" } }, gpuType: "H200", hostMemory: 512 });
 });
 
 it("names what was given by id by its id, and no path with it", () => {

@@ -175,9 +175,9 @@ export function newJobBody(values: JobFormValues, config: Json, parameters: numb
       ? {
           name: values.projectName.trim(),
           description: null,
-          modelArchitecture: "transformer",
-          modelSize: Math.max(0.000001, Number(((parameters ?? 1_000_000) / 1e9).toPrecision(3))),
-          trainingDataPath: typeof dataPath === "string" ? dataPath : null,
+          model_architecture: "transformer",
+          model_size: Math.max(0.000001, Number(((parameters ?? 1_000_000) / 1e9).toPrecision(3))),
+          training_data_path: typeof dataPath === "string" ? dataPath : null,
         }
       : null,
   };
@@ -204,8 +204,8 @@ export function jobFailure(error: unknown, gpu: string): JobFailure {
 type Like = { config: Json; datasetId?: string; modelId?: string; gpuType?: string; hostMemory?: number };
 
 /** What a form for a job like another one starts with: what somebody set, and no default. What was given by id is named by id again, not by its path. */
-export function likeJob(job: Pick<Job, "requestedConfig" | "datasetId" | "modelId" | "gpuType" | "hostMemory">): Like {
-  let config = spelledOut(job.requestedConfig as Json);
+export function likeJob(job: Pick<Job, "requested_config" | "datasetId" | "modelId" | "gpuType" | "hostMemory">): Like {
+  let config = spelledOut(job.requested_config as Json);
   if (job.datasetId) config = withValue(config, "data.train_path", undefined);
   const folder = valueAt(config, "model.path");
   if (job.modelId && typeof folder === "string") {
@@ -214,5 +214,5 @@ export function likeJob(job: Pick<Job, "requestedConfig" | "datasetId" | "modelI
     if (typeof tokenizer === "string" && tokenizer.startsWith(folder)) config = withValue(config, "data.tokenizer", undefined);
     config = withValue(config, "model.path", undefined);
   }
-  return { config, datasetId: job.datasetId ?? undefined, modelId: job.modelId ?? undefined, gpuType: job.gpuType ?? undefined, hostMemory: job.hostMemory ?? undefined };
+  return { config, dataset_id: job.datasetId ?? undefined, model_id: job.modelId ?? undefined, gpu_type: job.gpuType ?? undefined, host_memory: job.hostMemory ?? undefined };
 }

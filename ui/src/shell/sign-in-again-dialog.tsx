@@ -16,7 +16,7 @@ const rules = z.object({ password: existingPassword });
 /** Signs the same person in again over the open page; waiting requests are then sent once more. */
 export function SignInAgainDialog({ user }: { user: User }) {
   const queryClient = useQueryClient();
-  const providers = queryClient.getQueryData(authStateQuery.queryKey)?.oauthProviders ?? [];
+  const providers = queryClient.getQueryData(authStateQuery.queryKey)?.oauth_providers ?? [];
   useDetectSignInInOtherTab(user.id);
 
   const { field, failure, isSubmitting, onSubmit } = useApiForm({

@@ -14,11 +14,11 @@ const ada: User = {
   id: "1",
   name: "Ada",
   email: "ada@example.com",
-  emailVerified: null,
+  email_verified: null,
   image: null,
   role: "member",
-  createdAt: "2026-11-15T00:00:00Z",
-  updatedAt: "2026-11-15T00:00:00Z",
+  created_at: "2026-11-15T00:00:00Z",
+  updated_at: "2026-11-15T00:00:00Z",
 };
 
 let signedIn = false;

@@ -10,7 +10,7 @@ from sqlalchemy import func, or_, select
 from gpubloom.server.accounts.principal import CurrentPrincipal
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.database import ReadSession
-from gpubloom.server.jobs.routes import Search
+from gpubloom.server.db.pages import AskedPage
 from gpubloom.server.jobs.schemas import CheckpointOfJob, CheckpointPage
 from gpubloom.server.jobs.service import visible_to
 from gpubloom.server.jobs.summary import read_summary
@@ -25,11 +25,9 @@ router = APIRouter(tags=["jobs"])
 async def list_all_checkpoints(
     principal: CurrentPrincipal,
     session: ReadSession,
-    search: Search = "",
+    page: AskedPage,
     project_id: Annotated[UUID | None, Query()] = None,
     best: Annotated[bool, Query(description="Only the best one of each training.")] = False,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> CheckpointPage:
     """The checkpoints that are still there, newest first."""
     statement = (
@@ -43,11 +41,11 @@ async def list_all_checkpoints(
         statement = statement.where(TrainingJob.project_id == project_id)
     if best:
         statement = statement.where(Checkpoint.best)
-    if wanted := search.strip():
+    if page.search:
         statement = statement.where(
             or_(
                 *(
-                    column.icontains(wanted, autoescape=True)
+                    column.icontains(page.search, autoescape=True)
                     for column in (TrainingJob.name, Project.name, Dataset.name, Model.name)
                 )
             )
@@ -57,8 +55,8 @@ async def list_all_checkpoints(
     rows = await session.execute(
         statement.add_columns(Checkpoint, Dataset.name, Model.name)
         .order_by(Checkpoint.saved_at.desc(), Checkpoint.id)
-        .limit(limit)
-        .offset(offset)
+        .limit(page.limit)
+        .offset(page.offset)
     )
     return CheckpointPage(items=[_shown(*row) for row in rows], total=total or 0)
 

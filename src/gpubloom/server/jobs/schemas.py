@@ -227,7 +227,7 @@ class JobOut(Schema):
     config: TrainConfig | None = Field(
         description="Of a training. None: a task or a script, or a config that this version cannot read."
     )
-    requested_config: Annotated[dict[str, Any], Described(TrainConfig)] = Field(
+    requested_config: dict[str, JsonValue] = Field(
         description="What was set by whoever started the job; defaults are only in config."
     )
     task: Task | ScriptTask | None = Field(description="What is asked of a task or a script.")

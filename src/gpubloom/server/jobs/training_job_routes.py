@@ -94,7 +94,12 @@ async def read_metric_rows(
 router.add_api_route("/{job_id}/stream", stream_job, methods=["GET"], response_class=EventStream)
 
 
-@router.api_route("/{path:path}", methods=["GET", "POST", "PATCH", "PUT", "DELETE"], include_in_schema=False)
+@router.api_route(
+    "/{path:path}",
+    methods=["GET", "POST", "PATCH", "PUT", "DELETE"],
+    include_in_schema=False,
+    response_model=None,
+)
 async def moved(path: str) -> NoReturn:
     """What pages of an earlier version ask for."""
     raise Gone("GPU Bloom was updated. Reload the page.", code="reload_page")

@@ -87,7 +87,7 @@ export function SignUpForm({ invitation, next }: SignUpFormProps) {
     schema: signUpRules,
     defaultValues: { name: "", email: "", password: "" },
     submit: async (values) => {
-      const { detail, verificationRequired } = await signUp(invitation ? { ...values, invitation } : values);
+      const { detail, verification_required: verificationRequired } = await signUp(invitation ? { ...values, invitation } : values);
       if (verificationRequired) setSent({ email: values.email, detail });
       // An invitation has already proved the address.
       else done(await signIn({ email: values.email, password: values.password }));
@@ -161,7 +161,7 @@ export function AuthPage() {
   usePageTitle(signingUp ? "Sign up" : "Sign in");
 
   return (
-    <AuthFrame title={state.data?.setupRequired ? "Welcome" : signingUp ? "Create your account" : "Welcome back"}>
+    <AuthFrame title={state.data?.setup_required ? "Welcome" : signingUp ? "Create your account" : "Welcome back"}>
       {search.error && (
         <Notice tone="bad" role="alert" className="mb-4">
           {oauthErrorSentence(search.error)}
@@ -180,7 +180,7 @@ function AuthTabs({ state, invitation, next, signUpFirst }: AuthTabsProps) {
   const navigate = useNavigate();
   const [tab, setTab] = useState(signUpFirst ? "sign-up" : "sign-in");
   if (state.user) return <GoOn to={safeNextPath(next)} />;
-  if (state.setupRequired) return <SetupPanel />;
+  if (state.setup_required) return <SetupPanel />;
 
   function choose(chosen: string) {
     setTab(chosen);
@@ -200,7 +200,7 @@ function AuthTabs({ state, invitation, next, signUpFirst }: AuthTabsProps) {
       </TabList>
       <TabPanel value="sign-in" tabIndex={-1}>
         <SignInForm next={next} />
-        <OAuthButtons providers={state.oauthProviders} next={safeNextPath(next)} />
+        <OAuthButtons providers={state.oauth_providers} next={safeNextPath(next)} />
       </TabPanel>
       <TabPanel value="sign-up" tabIndex={-1}>
         {closed ? (
@@ -211,7 +211,7 @@ function AuthTabs({ state, invitation, next, signUpFirst }: AuthTabsProps) {
         ) : (
           <>
             <SignUpForm invitation={invitation} next={next} />
-            <OAuthButtons providers={state.oauthProviders} next={safeNextPath(next)} />
+            <OAuthButtons providers={state.oauth_providers} next={safeNextPath(next)} />
           </>
         )}
       </TabPanel>

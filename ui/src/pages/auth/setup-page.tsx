@@ -22,7 +22,7 @@ export function SetupPage() {
   return (
     <AuthFrame title="Set up this server">
       <Loaded query={state} skeleton={<SkeletonRows rows={4} />}>
-        {({ setupRequired }) => {
+        {({ setup_required: setupRequired }) => {
           if (!setupRequired) {
             return (
               <Notice>

@@ -24,17 +24,17 @@ const MOST = 100;
 
 const columns: Column<CheckpointOfJob>[] = [
   { header: "Checkpoint", lead: true, cell: (checkpoint) => <Name checkpoint={checkpoint} /> },
-  { header: "Base model", cell: ({ baseModel, method }) => <Pair first={baseModel ?? "new model"} second={methodText(method)} /> },
-  { header: "Dataset", cell: ({ datasetName }) => datasetName },
+  { header: "Base model", cell: ({ base_model: baseModel, method }) => <Pair first={baseModel ?? "new model"} second={methodText(method)} /> },
+  { header: "Dataset", cell: ({ dataset_name: datasetName }) => datasetName },
   { header: "Eval loss", end: true, cell: evalLossText },
-  { header: "Tokens/s", end: true, cell: ({ tokensPerSecond }) => (tokensPerSecond === null ? null : countText(numberOf(tokensPerSecond))) },
+  { header: "Tokens/s", end: true, cell: ({ tokens_per_second: tokensPerSecond }) => (tokensPerSecond === null ? null : countText(numberOf(tokensPerSecond))) },
   { header: "Size", end: true, cell: ({ size }) => (size === null ? null : bytesText(size)) },
-  { header: "Saved", end: true, cell: ({ savedAt }) => <span className="text-dim"><TimeAgo at={savedAt} /></span> },
+  { header: "Saved", end: true, cell: ({ saved_at: savedAt }) => <span className="text-dim"><TimeAgo at={savedAt} /></span> },
   {
     header: "Actions",
     quiet: true,
     end: true,
-    cell: ({ id, step, jobId, projectId, method }) => <CheckpointActions onPage={false} subject={{ jobId, projectId, method, checkpoint: { id, step } }} />,
+    cell: ({ id, step, job_id: jobId, project_id: projectId, method }) => <CheckpointActions onPage={false} subject={{ jobId, projectId, method, checkpoint: { id, step } }} />,
   },
 ];
 
@@ -88,7 +88,7 @@ export function CheckpointsPage() {
   );
 }
 
-function Name({ checkpoint: { jobId, jobName, projectId, projectName, step, best } }: { checkpoint: CheckpointOfJob }) {
+function Name({ checkpoint: { job_id: jobId, job_name: jobName, project_id: projectId, project_name: projectName, step, best } }: { checkpoint: CheckpointOfJob }) {
   return (
     <div className="min-w-0 md:max-w-56">
       <span className="flex flex-wrap items-center gap-x-2">

@@ -5,7 +5,7 @@ import { allFields, pathText, valueText } from "./side-tables";
 
 const curve = (name: string, x: number[], value: number[]): Curve => ({ name, rank: 0, axis: "step", x, value, low: value, high: value, attempt: x.map(() => 1), last: null });
 const curves = (...series: Curve[]): Curves => ({ position: 0, series });
-const outcome = (final: Record<string, number>): Outcome => ({ jobId: "", final, bestEvalLoss: null, bestStep: null, steps: 10, tokens: null, tokensPerSecond: null, seconds: null, facts: {} });
+const outcome = (final: Record<string, number>): Outcome => ({ job_id: "", final, best_eval_loss: null, best_step: null, steps: 10, tokens: null, tokens_per_second: null, seconds: null, facts: {} });
 
 describe("curves of several runs", () => {
   const both = [curves(curve("train/loss", [10, 20], [3, 2]), curve("train/tokens_seen", [10, 20], [1000, 2000])), curves(curve("train/loss", [10], [4]))];

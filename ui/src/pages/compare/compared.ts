@@ -71,13 +71,13 @@ export function figuresOf(outcomes: readonly Outcome[]): Figure[] {
   const of = (read: (outcome: Outcome) => number | null | undefined) => outcomes.map((outcome) => read(outcome) ?? null);
   const final = (name: string) => of((outcome) => measured(outcome.final[name]));
   const rows: (Omit<Figure, "best"> & { better?: "low" | "high" })[] = [
-    { name: "Best eval loss", better: "low", text: metricText, values: of(({ bestEvalLoss }) => bestEvalLoss) },
-    { name: "at step", text: countText, values: of(({ bestStep }) => bestStep) },
+    { name: "Best eval loss", better: "low", text: metricText, values: of(({ best_eval_loss: bestEvalLoss }) => bestEvalLoss) },
+    { name: "at step", text: countText, values: of(({ best_step: bestStep }) => bestStep) },
     { name: "Final eval loss", better: "low", text: metricText, values: final("eval/loss") },
     { name: "Final loss", better: "low", text: metricText, values: final("train/loss") },
     { name: "Perplexity in evaluation", better: "low", text: metricText, values: final("eval/perplexity") },
     { name: "Accuracy in evaluation", better: "high", text: percentText, values: final("eval/accuracy") },
-    { name: "Tokens per second", better: "high", text: countText, values: of(({ tokensPerSecond }) => tokensPerSecond) },
+    { name: "Tokens per second", better: "high", text: countText, values: of(({ tokens_per_second: tokensPerSecond }) => tokensPerSecond) },
     { name: "Time taken", better: "low", text: durationText, values: of(({ seconds }) => seconds) },
     { name: "Steps", text: countText, values: of(({ steps }) => steps) },
     { name: "Tokens seen", text: countText, values: of(({ tokens }) => tokens) },

@@ -19,7 +19,7 @@ export function RunLegend({ jobs, labels, onRemove }: RunLegendProps) {
         {jobs.map((job, index) => (
           <li key={job.id} className="flex min-w-0 items-center gap-2">
             <Swatch index={index} />
-            <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: job.projectId, jobId: job.id }} className="min-w-0 truncate font-[560] underline-offset-3 hover:text-violet-soft hover:underline">
+            <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: job.project_id, jobId: job.id }} className="min-w-0 truncate font-[560] underline-offset-3 hover:text-violet-soft hover:underline">
               {labels[index]}
             </Link>
             <JobStatusBadge status={job.status} />

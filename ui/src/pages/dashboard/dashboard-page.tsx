@@ -19,7 +19,7 @@ import { JobStatusBadge, JobTable } from "@/pages/jobs/job-table";
 import { DemoButton, NewJobLink } from "@/pages/jobs/new-job-link";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { useCurrentUser } from "@/shell/session";
-import { countText, durationText, metricText, modelSizeText, moneyText } from "@/text/numbers";
+import { countText, durationText, metricText, modelSizeText, moneyText, numberOf } from "@/text/numbers";
 
 const RECENT_PROJECTS = 6;
 
@@ -60,9 +60,9 @@ export function DashboardPage() {
           { name: "Running", value: figure(totals, (data) => data.running), unit: totals.data?.queued ? `${totals.data.queued} queued` : undefined },
           { name: "Completed", value: figure(totals, (data) => data.completed) },
           { name: "Failed", value: figure(totals, (data) => data.failed) },
-          { name: "Training time", value: figure(totals, (data) => durationText(data.trainingSeconds)) },
+          { name: "Training time", value: figure(totals, (data) => durationText(data.training_seconds)) },
           // Spending is shown only to those who rent machines.
-          ...(spending.data && spending.data.total > 0 ? [{ name: "Spent this month", value: moneyText(spending.data.thisMonth), unit: spending.data.hourlyNow > 0 ? `${moneyText(spending.data.hourlyNow)} an hour now` : undefined }] : []),
+          ...(spending.data && spending.data.total > 0 ? [{ name: "Spent this month", value: moneyText(spending.data.this_month), unit: spending.data.hourly_now > 0 ? `${moneyText(spending.data.hourly_now)} an hour now` : undefined }] : []),
         ]}
       />
       <RunningNow />

@@ -109,7 +109,7 @@ function stats(dataset: Dataset, report: DatasetReport) {
     { name: "Rows", value: countText(report.rows) },
     { name: "Usable examples", value: countText(report.examples) },
     ...(lengths ? [lengths.unit === "tokens" ? { name: "Tokens", value: countText(lengths.total) } : { name: "Characters", value: countText(lengths.total), unit: `≈ ${countText(lengths.total / CHARACTERS_PER_TOKEN)} tokens` }] : []),
-    { name: "Rows left out", value: countText(report.problems.rowsRefused) },
+    { name: "Rows left out", value: countText(report.problems.rows_refused) },
     ...(report.duplicates ? [{ name: "Duplicates", value: countText(report.duplicates.repeated) }] : []),
     { name: "Size", value: bytesText(dataset.size) },
   ];

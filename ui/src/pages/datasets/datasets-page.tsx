@@ -97,7 +97,7 @@ const columns: Column<Dataset>[] = [
   { header: "Rows", end: true, cell: ({ report }) => figure(report?.rows) },
   { header: "Size", end: true, cell: (dataset) => (dataset.size > 0 ? bytesText(dataset.size) : null) },
   { header: "Status", cell: (dataset) => <StatusCell dataset={dataset} /> },
-  { header: "Added", end: true, cell: (dataset) => <span className="text-dim"><TimeAgo at={dataset.createdAt} /></span> },
+  { header: "Added", end: true, cell: (dataset) => <span className="text-dim"><TimeAgo at={dataset.created_at} /></span> },
   { header: "Action", end: true, quiet: true, cell: (dataset) => <FinetuneLink dataset={dataset} /> },
 ];
 

@@ -17,12 +17,12 @@ const report: DatasetReport = {
   encoding: "utf-8",
   notes: [],
   rows: 3,
-  blankLines: 0,
+  blank_lines: 0,
   columns: [column("frage"), column("antwort"), column("system")],
   detection: { mapping: null, confidence: 0.2, reason: "None of the columns has a usual name" },
   mapping: null,
   examples: 0,
-  problems: { rowsRefused: 0, remarks: 0, kinds: {}, first: [] },
+  problems: { rows_refused: 0, remarks: 0, kinds: {}, first: [] },
   lengths: null,
   duplicates: null,
 };
@@ -139,7 +139,7 @@ describe("what the model sees", () => {
 it("says in words what the histogram of lengths shows", () => {
   render(
     <LengthsCard
-      lengths={{ unit: "tokens", total: 1_000, trained: 250, longest: [[7, 40]], halfBelow: 16, mostBelow: 32, histogram: [{ begin: 8, end: 16, rows: 5 }, { begin: 16, end: 64, rows: 1 }], tooLong: 0, firstTooLong: [] }}
+      lengths={{ unit: "tokens", total: 1_000, trained: 250, longest: [[7, 40]], half_below: 16, most_below: 32, histogram: [{ begin: 8, end: 16, rows: 5 }, { begin: 16, end: 64, rows: 1 }], too_long: 0, first_too_long: [] }}
     />,
   );
   expect(screen.getByRole("img").getAttribute("aria-label")).toContain("half of the examples have fewer than 16 tokens, 95 of 100 fewer than 32, the longest 40");

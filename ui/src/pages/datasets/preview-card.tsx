@@ -91,12 +91,12 @@ function RowHead({ row }: { row: PreviewRow }) {
   const facts = [
     `Row ${countText(row.number)}`,
     row.line !== null && `line ${countText(row.line)}`,
-    row.tokens !== null && `${countText(row.tokens)} tokens${row.trainedTokens === null ? "" : `, ${countText(row.trainedTokens)} trained`}`,
+    row.tokens !== null && `${countText(row.tokens)} tokens${row.trained_tokens === null ? "" : `, ${countText(row.trained_tokens)} trained`}`,
   ].filter(Boolean);
   return (
     <div className="mb-1 text-xs text-faint tabular-nums">
       {facts.join(" · ")}
-      {row.tooLong && <p className="text-warning">It is longer than the model can read.</p>}
+      {row.too_long && <p className="text-warning">It is longer than the model can read.</p>}
       {row.cut && <p>Shown in part: it is very long.</p>}
       {row.problem !== null && <p className="text-danger-soft">{sentence(`It is left out: it ${row.problem}`)}</p>}
       {row.remarks.map((remark) => (

@@ -47,8 +47,8 @@ export function LengthsCard({ lengths }: { lengths: Lengths }) {
       <div className="mt-3.5">
         <Facts
           facts={[
-            ["Half are shorter than", countText(lengths.halfBelow)],
-            ["95 of 100 are shorter than", countText(lengths.mostBelow)],
+            ["Half are shorter than", countText(lengths.half_below)],
+            ["95 of 100 are shorter than", countText(lengths.most_below)],
             ["Longest", countText(longestOf(lengths))],
             [`All ${unit}`, countText(lengths.total)],
             ["Of them trained", `${countText(lengths.trained)} · ${lengths.total > 0 ? Math.round((lengths.trained / lengths.total) * 100) : 0} %`],
@@ -62,7 +62,7 @@ export function LengthsCard({ lengths }: { lengths: Lengths }) {
 const range = (bar: Bar, longest: number) => (bar.end > longest + 1 ? `${countText(bar.begin)} and more` : `${countText(bar.begin)}–${countText(bar.end - 1)}`);
 
 function Histogram({ lengths }: { lengths: Lengths }) {
-  const { histogram: bars, unit, halfBelow, mostBelow } = lengths;
+  const { histogram: bars, unit, half_below: halfBelow, most_below: mostBelow } = lengths;
   const longest = longestOf(lengths);
   const tallest = Math.max(1, ...bars.map((bar) => bar.rows));
   const [first] = bars;
@@ -97,7 +97,7 @@ const problemColumns: Column<RowProblem>[] = [
 /** Every row that is left out or read otherwise than expected, with its line and the reason. */
 export function ProblemsCard({ dataset, report }: { dataset: Dataset; report: DatasetReport }) {
   const [page, setPage] = useState(1);
-  const { rowsRefused, remarks } = report.problems;
+  const { rows_refused: rowsRefused, remarks } = report.problems;
   const kinds = Object.entries(report.problems.kinds).toSorted((a, b) => b[1] - a[1]);
   const hasProblems = rowsRefused + remarks > 0;
   const problems = useQuery({ ...problemsQuery(dataset, (page - 1) * PAGE, PAGE), enabled: hasProblems });

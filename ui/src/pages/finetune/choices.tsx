@@ -65,8 +65,8 @@ const modelStateText = ({ status }: Model) => ({ ready: "", fetching: ", being f
 function modelFacts({ check, size }: Model): string {
   const facts = [
     check?.parameters && `${parametersText(check.parameters)} parameters`,
-    check?.contextLength && `${countText(check.contextLength)} tokens of context`,
-    check && (check.chatTemplate ? "chat template found" : "no chat template: a plain one is used"),
+    check?.context_length && `${countText(check.context_length)} tokens of context`,
+    check && (check.chat_template ? "chat template found" : "no chat template: a plain one is used"),
     size > 0 && bytesText(size),
   ];
   return facts.filter(Boolean).join(" · ");
@@ -139,7 +139,7 @@ function DataFacts({ dataset: { id, report } }: { dataset: Dataset }) {
         FORMAT_NAMES[report.mapping.format],
         counted(report.examples, "example"),
         report.lengths && `${countText(report.lengths.total)} ${report.lengths.unit}`,
-        report.problems.rowsRefused > 0 && `${counted(report.problems.rowsRefused, "row")} left out`,
+        report.problems.rows_refused > 0 && `${counted(report.problems.rows_refused, "row")} left out`,
       ].filter(Boolean)
     : [];
   return (

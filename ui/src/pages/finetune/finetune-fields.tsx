@@ -114,7 +114,7 @@ export function RateFinder({ ready, bodyOf }: RateFinderProps) {
     try {
       const job = await createJob({ ...bodyOf(checked), kind: "find_learning_rate" });
       // A project that was made for the sweep is also the training's.
-      setValue("project", job.projectId);
+      setValue("project", job.project_id);
       setJobId(job.id);
     } catch (error) {
       setFailure(sentenceOf(error));

@@ -24,7 +24,7 @@ export function FinetunePage() {
 function Finetune({ like }: { like?: Job }) {
   const fromAddress = route.useSearch();
   const start = like ? likeJob(like) : { config: FINETUNE_CONFIG };
-  const search = { project: like?.projectId ?? fromAddress.project, dataset: start.datasetId ?? fromAddress.dataset, model: start.modelId ?? fromAddress.model };
+  const search = { project: like?.project_id ?? fromAddress.project, dataset: start.datasetId ?? fromAddress.dataset, model: start.modelId ?? fromAddress.model };
   const models = useQuery(modelsQuery);
   const datasets = useQuery(datasetsQuery(LISTED));
   const find = (values: Pick<JobFormValues, "modelId" | "datasetId">) => ({

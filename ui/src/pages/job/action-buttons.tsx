@@ -127,8 +127,8 @@ export function ActionButtons({ job }: { job: Job }) {
 /** To the form that the job came from, filled in as it was then. */
 function AgainLink({ job, ...rest }: { job: Job } & Omit<ComponentProps<"a">, "href">) {
   const search = { like: job.id };
-  if (job.modelId !== null) return <Link to="/finetune" search={search} {...rest} />;
-  return <Link to="/projects/$projectId/jobs/new" params={{ projectId: job.projectId }} search={search} {...rest} />;
+  if (job.model_id !== null) return <Link to="/finetune" search={search} {...rest} />;
+  return <Link to="/projects/$projectId/jobs/new" params={{ projectId: job.project_id }} search={search} {...rest} />;
 }
 
 function CancelDialog({ job, onClose }: { job: Job; onClose: () => void }) {
@@ -159,7 +159,7 @@ function DeleteDialog({ job, onClose }: { job: Job; onClose: () => void }) {
       onConfirm={async () => {
         await deleteJob(job.id);
         toast(`Job “${job.name}” deleted.`);
-        await navigate({ to: "/projects/$projectId", params: { projectId: job.projectId } });
+        await navigate({ to: "/projects/$projectId", params: { projectId: job.project_id } });
       }}
     >
       Its charts, output, checkpoints and model are removed from this server for good.

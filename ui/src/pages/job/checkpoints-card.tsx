@@ -105,14 +105,14 @@ const FACTS: Column<Checkpoint>[] = [
   },
   { header: "Eval loss", cell: evalLossText },
   { header: "Size", end: true, cell: ({ size }) => (size === null ? null : bytesText(size)) },
-  { header: "Saved", end: true, cell: (checkpoint) => <span className="text-dim"><TimeAgo at={checkpoint.savedAt} /></span> },
+  { header: "Saved", end: true, cell: (checkpoint) => <span className="text-dim"><TimeAgo at={checkpoint.saved_at} /></span> },
 ];
 
 const actions = (job: Job): Column<Checkpoint> => ({
   header: "Actions",
   quiet: true,
   end: true,
-  cell: ({ id, step }) => <CheckpointActions onPage subject={{ jobId: job.id, projectId: job.projectId, method: methodOf(job), checkpoint: { id, step } }} />,
+  cell: ({ id, step }) => <CheckpointActions onPage subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), checkpoint: { id, step } }} />,
 });
 
 export function CheckpointsCard({ job }: { job: Job }) {

@@ -37,11 +37,11 @@ const namesOf = (text: string) => text.split(/[\s,]+/).filter(Boolean);
 type EvaluationValues = z.output<typeof evaluationRules>;
 
 const evaluationBody = (values: EvaluationValues, checkpointId: string | null): NewEvaluation => ({
-  checkpointId,
+  checkpoint_id: checkpointId,
   prompts: linesOf(values.prompts),
-  maxNewTokens: values.maxNewTokens ?? 128,
-  maxBatches: values.maxBatches ?? 20,
-  lmEvalTasks: namesOf(values.lmEvalTasks),
+  max_new_tokens: values.maxNewTokens ?? 128,
+  max_batches: values.maxBatches ?? 20,
+  lm_eval_tasks: namesOf(values.lmEvalTasks),
 });
 
 /** What the training changed, measured. */
@@ -54,9 +54,9 @@ export function EvaluationCard({ job }: { job: Job }) {
       title="Evaluation"
       icon={Gauge}
       action="Evaluate"
-      possible={job.status === "completed" && job.hasModel}
+      possible={job.status === "completed" && job.has_model}
       invitation={{ title: "What did the training change?", text: "Measure perplexity on held-out data before and after, and let both models answer your own prompts." }}
-      dialog={(close) => <EvaluateDialog subject={{ jobId: job.id, projectId: job.projectId, method: methodOf(job), checkpoint: null }} onClose={close} />}
+      dialog={(close) => <EvaluateDialog subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), checkpoint: null }} onClose={close} />}
     >
       {(task) => <EvaluationResult task={task} />}
     </TaskCard>

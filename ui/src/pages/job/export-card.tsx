@@ -39,7 +39,7 @@ const exportRules = z
 type ExportValues = z.output<typeof exportRules>;
 
 const exportBody = (values: ExportValues, checkpointId: string | null): NewExport => ({
-  checkpointId,
+  checkpoint_id: checkpointId,
   form: values.form,
   dtype: values.dtype,
   prompts: linesOf(values.prompts),
@@ -56,9 +56,9 @@ export function ExportCard({ job }: { job: Job }) {
       title="Export"
       icon={PackageOpen}
       action="Export"
-      possible={job.status === "completed" && job.hasModel}
+      possible={job.status === "completed" && job.has_model}
       invitation={{ title: "Take the model elsewhere.", text: "As one merged model, as an adapter, or as GGUF; to download, or pushed to the Hugging Face Hub." }}
-      dialog={(close) => <ExportDialog subject={{ jobId: job.id, projectId: job.projectId, method: methodOf(job), checkpoint: null }} onClose={close} />}
+      dialog={(close) => <ExportDialog subject={{ jobId: job.id, projectId: job.project_id, method: methodOf(job), checkpoint: null }} onClose={close} />}
     >
       {(task) => <ExportResult task={task} />}
     </TaskCard>
@@ -228,11 +228,11 @@ function Changed({ replayed: { prompt, before, after } }: { replayed: Exported["
 }
 
 function Files({ task }: { task: Job }) {
-  const files = useQuery({ ...modelFilesQuery(task.id), enabled: task.hasModel });
-  if (!task.hasModel) return <p className="text-dim">Its files are no longer on this server.</p>;
+  const files = useQuery({ ...modelFilesQuery(task.id), enabled: task.has_model });
+  if (!task.has_model) return <p className="text-dim">Its files are no longer on this server.</p>;
   return (
     <Loaded query={files} skeleton={<SkeletonRows rows={2} />}>
-      {({ items, archiveSize }) => (
+      {({ items, archive_size: archiveSize }) => (
         <div>
           <FileTable label="Exported files" files={items} addressOf={(path) => modelFileAddress(task.id, path)} />
           <Button asChild className="mt-3" variant="primary">

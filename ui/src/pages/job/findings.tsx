@@ -35,8 +35,8 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   const { summary } = job;
   const findings: Finding[] = [];
   if (job.status === "failed") {
-    const advice = ADVICE[job.errorCode ?? ""] ?? "Read the output below, then resume or start a new job.";
-    findings.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.errorMessage ?? "No reason was recorded."} ${advice}` });
+    const advice = ADVICE[job.error_code ?? ""] ?? "Read the output below, then resume or start a new job.";
+    findings.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.error_message ?? "No reason was recorded."} ${advice}` });
   }
   findings.push(...moneyFindings(job, summary));
   if (summary.waiting !== null) findings.push({ key: "waiting", tone: "plain", title: "Waiting.", text: summary.waiting });
@@ -50,9 +50,9 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
     const reasons = refused.map(([setting, reason]) => `${setting}: ${reason}`).join("; ");
     findings.push({ key: "refused", tone: "attention", title: "A setting was refused.", text: reasons });
   }
-  if (summary.restartCount > 0) {
-    const times = TIMES[summary.restartCount] ?? `${countText(summary.restartCount)} times`;
-    const from = summary.resumedFromStep === null ? "" : `Last time it went on from step ${countText(summary.resumedFromStep)}; steps it repeated are drawn fainter.`;
+  if (summary.restart_count > 0) {
+    const times = TIMES[summary.restart_count] ?? `${countText(summary.restart_count)} times`;
+    const from = summary.resumed_from_step === null ? "" : `Last time it went on from step ${countText(summary.resumed_from_step)}; steps it repeated are drawn fainter.`;
     findings.push({ key: "resumed", tone: "attention", title: `Resumed ${times}.`, text: from });
   }
   const dropped = Object.entries(summary.dropped).filter(([, count]) => count > 0);
@@ -60,8 +60,8 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
     const what = dropped.map(([kind, count]) => counted(count, `${kind} event`)).join(", ");
     findings.push({ key: "dropped", tone: "attention", title: "Some events were lost.", text: `The run could not write ${what}: the disk was full or slow. The training itself is not affected.` });
   }
-  if (summary.damagedLines > 0) {
-    findings.push({ key: "damaged", tone: "attention", title: "Damaged records.", text: `${counted(summary.damagedLines, "line")} of the run's record could not be read and were left out.` });
+  if (summary.damaged_lines > 0) {
+    findings.push({ key: "damaged", tone: "attention", title: "Damaged records.", text: `${counted(summary.damaged_lines, "line")} of the run's record could not be read and were left out.` });
   }
   return findings;
 }
@@ -73,7 +73,7 @@ function waiting(job: Job, machinesSeen: boolean | undefined): Finding {
   if (job.target !== "local") {
     return { key: "queued", tone: "plain", title: "In the queue.", text: "A machine is rented for it in a moment." };
   }
-  const ahead = (job.queuePosition ?? 1) - 1;
+  const ahead = (job.queue_position ?? 1) - 1;
   const text = ahead === 0 ? "It is next: it starts as soon as a device is free." : `${counted(ahead, "job")} ${ahead === 1 ? "is" : "are"} ahead of it.`;
   return { key: "queued", tone: "plain", title: "In the queue.", text };
 }
@@ -82,7 +82,7 @@ function waiting(job: Job, machinesSeen: boolean | undefined): Finding {
 const LIMITS: Record<string, string> = { budget: "Paused: the budget is spent.", time_limit: "Paused: its time is up." };
 
 /** What budgets have to say: the last warning of each, and that a job was paused by one. */
-function moneyFindings(job: Pick<Job, "status" | "errorCode" | "errorMessage">, { marks }: Pick<Summary, "marks">): Finding[] {
+function moneyFindings(job: Pick<Job, "status" | "error_code" | "error_message">, { marks }: Pick<Summary, "marks">): Finding[] {
   const stopped = (job.status === "paused" || job.status === "pausing") && job.errorCode !== null ? LIMITS[job.errorCode] : undefined;
   if (stopped) return [{ key: "limit", tone: "bad", title: stopped, text: job.errorMessage ?? "" }];
   const last = new Map(marks.filter(({ kind }) => kind === "budget").map((mark) => [mark.scope, mark] as const));
@@ -110,14 +110,14 @@ export function FindingsStrip({ job, connection }: { job: Job; connection: Conne
         <Notice key={finding.key} tone={finding.tone} className="break-words">
           <b className="mr-2 font-[570]">{finding.title}</b>
           <span className="text-dim">{finding.text}</span>
-          {finding.key === "failed" && job.errorCode && <code className="ml-2 font-mono text-xs text-danger-soft">{job.errorCode}</code>}
+          {finding.key === "failed" && job.error_code && <code className="ml-2 font-mono text-xs text-danger-soft">{job.error_code}</code>}
         </Notice>
       ))}
     </div>
   );
 }
 
-type RunWarningsProps = { job: Pick<Job, "warnings" | "warningsLeftOut">; className?: string };
+type RunWarningsProps = { job: Pick<Job, "warnings" | "warnings_left_out">; className?: string };
 
 /** What the run itself warned of: rows it could not use, examples it cut, a template it replaced. */
 export function RunWarnings({ job, className }: RunWarningsProps) {

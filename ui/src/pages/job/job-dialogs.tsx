@@ -192,7 +192,7 @@ export function ShareDialog({ job, onClose }: { job: Job; onClose: () => void })
                   {items.map((share) => (
                     <li key={share.id} className="flex items-center justify-between gap-3 border-t border-line py-2">
                       <span>
-                        Created <TimeAgo at={share.createdAt} />
+                        Created <TimeAgo at={share.created_at} />
                       </span>
                       <Button size="small" disabled={pending} onClick={() => void revoke(share.id)}>
                         Revoke

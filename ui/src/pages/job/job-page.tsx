@@ -79,10 +79,10 @@ function LoadedJob({ job }: { job: Job }) {
       <CostCard job={job} />
       {completed && (
         <div className="mt-3.5 grid gap-3.5 lg:grid-cols-12">
-          <div className={job.hasModel ? "lg:col-span-5" : "lg:col-span-12"}>
+          <div className={job.has_model ? "lg:col-span-5" : "lg:col-span-12"}>
             <ResultCard job={job} store={store} />
           </div>
-          {job.hasModel && (
+          {job.has_model && (
             <div className="lg:col-span-7">
               <ModelCard job={job} />
             </div>
@@ -138,11 +138,11 @@ function Crumbs({ job }: { job: Job }) {
         Projects
       </Link>{" "}
       /{" "}
-      <Link to="/projects/$projectId" params={{ projectId: job.projectId }} className={`${linkClass} text-text`}>
-        {job.projectName}
+      <Link to="/projects/$projectId" params={{ projectId: job.project_id }} className={`${linkClass} text-text`}>
+        {job.project_name}
       </Link>{" "}
       /{" "}
-      <Link to="/jobs" search={{ project: job.projectId }} className={linkClass}>
+      <Link to="/jobs" search={{ project: job.project_id }} className={linkClass}>
         Jobs
       </Link>
     </>

@@ -42,9 +42,9 @@ const roughly = (seconds: number) => durationText(seconds < 60 ? seconds : Math.
 /** Time left while it trains, time taken when it does not. */
 function useTimeStat(job: Job, eta: number | null): Stat {
   const ended = isResting(job.status);
-  const now = useNow(!ended && job.startTime !== null);
-  const end = job.endTime ? Date.parse(job.endTime) : now;
-  const seconds = job.startTime ? (end - Date.parse(job.startTime)) / 1000 : null;
+  const now = useNow(!ended && job.start_time !== null);
+  const end = job.end_time ? Date.parse(job.end_time) : now;
+  const seconds = job.start_time ? (end - Date.parse(job.start_time)) / 1000 : null;
   const taken = seconds === null ? null : durationText(seconds);
   if (ended) return { name: job.status === "paused" ? "Time since start" : "Time taken", value: taken ?? DASH };
   return { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: seconds === null ? undefined : `after ${roughly(seconds)}` };
@@ -93,7 +93,7 @@ export function CostCard({ job }: { job: Job }) {
           <Facts
             facts={[
               ["An hour", moneyText(cost.hourly)],
-              ["Billed until now", durationText(cost.billedSeconds)],
+              ["Billed until now", durationText(cost.billed_seconds)],
               ["Expected in all", cost.estimated ? moneyRange(cost.estimated) : "not known"],
               ["Machine", cost.running ? "is billed now" : "is not billed"],
             ]}

@@ -183,7 +183,7 @@ function Suggestion({ result: { suggested, reason, diverged_at: divergedAt }, on
 }
 
 function Waiting({ job }: { job: Job }) {
-  if (job.status === "failed") return <Notice tone="bad">{job.errorMessage ?? "The sweep failed, and no reason was recorded."}</Notice>;
+  if (job.status === "failed") return <Notice tone="bad">{job.error_message ?? "The sweep failed, and no reason was recorded."}</Notice>;
   if (isResting(job.status)) return <Notice>The sweep was stopped before it came to a suggestion.</Notice>;
   const { step, total_steps: totalSteps } = job.summary;
   const text = job.status === "queued" ? "Waiting for a free device." : step === null ? "Loading the model and the data." : `Step ${step}${totalSteps === null ? "" : ` of ${counted(totalSteps, "step")}`}: the rate grows, and the loss is watched.`;

@@ -153,7 +153,7 @@ function PredictionTable({ rows }: { rows: readonly Prediction[] }) {
 
 function factsOf(job: Job, plan: Plan, { facts }: Summary): [string, string][] {
   const rows: [string, string][] = [
-    ["Device", plan.device === "cpu" ? "CPU" : (job.gpuType ?? "GPU")],
+    ["Device", plan.device === "cpu" ? "CPU" : (job.gpu_type ?? "GPU")],
     ["Precision", plan.precision],
   ];
   rows.unshift(["Parameters", parametersText(plan.parameters)]);

@@ -28,7 +28,7 @@ export function moveNeeds(job: Pick<Job, "plan" | "offer" | "summary" | "status"
     const [memory] = memoriesOf(plan);
     return { memoryGb: memory ? Math.ceil((memory.total / GIB) * 10) / 10 : null, hours: plan.seconds === null ? null : left(plan.seconds / HOUR, job) };
   }
-  if (requirements) return { memoryGb: Math.max(LEAST_GB, requirements.gpuMemoryGb.value), hours: left(requirements.durationHours.value, job) };
+  if (requirements) return { memoryGb: Math.max(LEAST_GB, requirements.gpu_memory_gb.value), hours: left(requirements.duration_hours.value, job) };
   return { memoryGb: job.offer?.memory_gb ?? null, hours: null };
 }
 
@@ -54,7 +54,7 @@ export function MoveDialog({ job, onClose }: { job: Job; onClose: () => void }) 
 }
 
 function MoveForm({ job, onClose }: { job: Job; onClose: () => void }) {
-  const rental = useRentalForm(useMoveNeeds(job), { budget: written(job.budget), maxHours: written(job.maxHours) });
+  const rental = useRentalForm(useMoveNeeds(job), { budget: written(job.budget), maxHours: written(job.max_hours) });
   const [failure, setFailure] = useState<string | null>(null);
   const [pending, setPending] = useState(false);
 

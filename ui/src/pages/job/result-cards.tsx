@@ -82,7 +82,7 @@ export function ModelCard({ job }: { job: Job }) {
     <Card>
       <CardHeader title="Model" note="in the layout of Hugging Face transformers" />
       <Loaded query={files} skeleton={<SkeletonRows rows={3} />}>
-        {({ items, archiveSize }) => (
+        {({ items, archive_size: archiveSize }) => (
           <>
             <FileTable label="Files of the model" files={items} addressOf={(path) => modelFileAddress(job.id, path)} />
             <Button asChild className="mt-3">
@@ -107,7 +107,7 @@ export function ArtifactsCard({ job }: { job: Job }) {
     <Card className="h-full">
       <CardHeader title="Files it made" note={files.data && files.data.items.length > 0 && counted(files.data.items.length, "file")} />
       <Loaded query={files} skeleton={<SkeletonRows rows={3} />}>
-        {({ items, archiveSize }) =>
+        {({ items, archive_size: archiveSize }) =>
           items.length === 0 ? (
             <EmptyState icon={FileBox} title="No file yet.">
               What the script writes into its folder appears here: checkpoints, logs, samples.

@@ -97,7 +97,7 @@ function ChosenTask({ id, resting, show }: { id: string; resting: boolean; show:
 
 function optionText(task: JobListItem): string {
   const form = task.export_form === "gguf" ? "GGUF, " : task.export_form ? `${task.export_form}, ` : "";
-  return `${form}${exactTime(new Date(task.createdAt))}${task.status === "completed" ? "" : `, ${statusText(task.status).toLowerCase()}`}`;
+  return `${form}${exactTime(new Date(task.created_at))}${task.status === "completed" ? "" : `, ${statusText(task.status).toLowerCase()}`}`;
 }
 
 const PHASES: Record<string, string> = {
@@ -118,7 +118,7 @@ export function TaskProgress({ task }: { task: Job }) {
     return (
       <Notice tone="bad" className="break-words">
         <b className="mr-2 font-[570]">It failed.</b>
-        <span className="text-dim">{task.errorMessage ?? "No reason was recorded."}</span> <TaskLink task={task}>Read its output</TaskLink>
+        <span className="text-dim">{task.error_message ?? "No reason was recorded."}</span> <TaskLink task={task}>Read its output</TaskLink>
       </Notice>
     );
   }
@@ -136,7 +136,7 @@ export function TaskProgress({ task }: { task: Job }) {
 }
 
 function wordsFor(task: Job): string {
-  if (task.status === "queued") return (task.queuePosition ?? 1) > 1 ? `In the queue, at place ${task.queuePosition}.` : "In the queue: it starts as soon as a device is free.";
+  if (task.status === "queued") return (task.queue_position ?? 1) > 1 ? `In the queue, at place ${task.queue_position}.` : "In the queue: it starts as soon as a device is free.";
   if (task.status === "provisioning") return "Starting.";
   if (task.status === "cancelling") return "Stopping.";
   const { phase } = task.summary;
@@ -145,7 +145,7 @@ function wordsFor(task: Job): string {
 
 function TaskLink({ task, children }: { task: Job; children: string }) {
   return (
-    <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: task.projectId, jobId: task.id }} className="text-sm text-violet-soft underline-offset-3 hover:underline">
+    <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: task.project_id, jobId: task.id }} className="text-sm text-violet-soft underline-offset-3 hover:underline">
       {children}
     </Link>
   );

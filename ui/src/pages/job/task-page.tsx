@@ -27,7 +27,7 @@ const KINDS: Record<Exclude<JobKind, "train" | "script">, string> = {
 
 /** A task on its own: its answer, and what it printed, which is what one wants to read when it failed. */
 export function TaskPage({ task }: { task: Job }) {
-  const parent = useQuery({ ...jobQuery(task.parentId ?? ""), enabled: task.parentId !== null });
+  const parent = useQuery({ ...jobQuery(task.parent_id ?? ""), enabled: task.parent_id !== null });
   if (task.kind === "train" || task.kind === "script") return null;
   const kind = KINDS[task.kind];
   return (
@@ -46,7 +46,7 @@ export function TaskPage({ task }: { task: Job }) {
         {isResting(task.status) && <DeleteButton task={task} kind={kind} />}
         {task.kind === "serve" && (
           <Button asChild variant="primary">
-            <Link to="/playground" search={task.parentId ? { job: task.parentId, checkpoint: task.checkpointId ?? undefined } : { model: task.modelId ?? undefined }}>
+            <Link to="/playground" search={task.parent_id ? { job: task.parent_id, checkpoint: task.checkpoint_id ?? undefined } : { model: task.model_id ?? undefined }}>
               Open the playground
             </Link>
           </Button>
@@ -88,9 +88,9 @@ function DeleteButton({ task, kind }: { task: Job; kind: string }) {
           await deleteJob(task.id);
           void forgetTasks();
           toast(`${kind} deleted.`);
-          await (task.parentId
-            ? navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: task.projectId, jobId: task.parentId } })
-            : navigate({ to: "/projects/$projectId", params: { projectId: task.projectId } }));
+          await (task.parent_id
+            ? navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: task.project_id, jobId: task.parent_id } })
+            : navigate({ to: "/projects/$projectId", params: { projectId: task.project_id } }));
         }}
       >
         Its answer, its output and the files it made are removed from this server for good.
@@ -103,14 +103,14 @@ function Crumbs({ task, parentName }: { task: Job; parentName: string | null }) 
   const linkClass = "underline-offset-3 hover:text-text hover:underline";
   return (
     <>
-      <Link to="/projects/$projectId" params={{ projectId: task.projectId }} className={linkClass}>
-        {task.projectName}
+      <Link to="/projects/$projectId" params={{ projectId: task.project_id }} className={linkClass}>
+        {task.project_name}
       </Link>
-      {task.parentId && (
+      {task.parent_id && (
         <>
           {" "}
           /{" "}
-          <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: task.projectId, jobId: task.parentId }} className={`${linkClass} text-text`}>
+          <Link to="/projects/$projectId/jobs/$jobId" params={{ projectId: task.project_id, jobId: task.parent_id }} className={`${linkClass} text-text`}>
             {parentName ?? "Run"}
           </Link>
         </>

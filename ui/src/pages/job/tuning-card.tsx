@@ -25,8 +25,8 @@ export function tuningFacts(job: Job): [string, string][] {
   const rows: [string, string][] = [];
   const add = (name: string, value: string | null) => value !== null && value !== "" && rows.push([name, value]);
   const path = config?.model.path ?? null;
-  add("Base model", job.modelName ?? (path && lastPart(path)));
-  add("Dataset", job.datasetName ?? null);
+  add("Base model", job.model_name ?? (path && lastPart(path)));
+  add("Dataset", job.dataset_name ?? null);
   add("Method", config && methodWords(config));
   add("Trained share of tokens", shareText(summary));
   add("Tokens seen", numberText(lastValue(summary, "train/tokens_seen") ?? null));

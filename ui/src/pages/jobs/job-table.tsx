@@ -77,19 +77,19 @@ function JobName({ job, withProject }: JobNameProps) {
     <div className="min-w-0 md:max-w-xs">
       <Link
         to="/projects/$projectId/jobs/$jobId"
-        params={{ projectId: job.projectId, jobId: job.id }}
+        params={{ projectId: job.project_id, jobId: job.id }}
         className="font-[570] break-words underline-offset-3 hover:text-violet-soft hover:underline"
       >
         {job.name}
       </Link>
-      {withProject && <p className="line-clamp-1 text-sm break-all text-dim">{job.projectName}</p>}
+      {withProject && <p className="line-clamp-1 text-sm break-all text-dim">{job.project_name}</p>}
     </div>
   );
 }
 
 function Progress({ job }: { job: JobListItem }) {
   const { step, total_steps: totalSteps } = job;
-  if (step === null) return <span className="text-dim">{job.queuePosition ? `${countText(job.queuePosition)}. in the queue` : "–"}</span>;
+  if (step === null) return <span className="text-dim">{job.queue_position ? `${countText(job.queue_position)}. in the queue` : "–"}</span>;
   return (
     <div className="w-36">
       <div className="text-xs text-dim">
@@ -107,8 +107,8 @@ const lossOf = ({ loss }: JobListItem) => (loss === null ? null : metricText(num
 function timeOf(job: JobListItem): string | null {
   const etaSeconds = job.eta_seconds === null ? null : numberOf(job.eta_seconds);
   if (!isResting(job.status)) return etaSeconds === null || job.status === "queued" ? null : `${durationText(etaSeconds)} left`;
-  if (!job.startTime || !job.endTime) return null;
-  return durationText((Date.parse(job.endTime) - Date.parse(job.startTime)) / 1000);
+  if (!job.start_time || !job.end_time) return null;
+  return durationText((Date.parse(job.end_time) - Date.parse(job.start_time)) / 1000);
 }
 
 const columns = (withProject: boolean, selection?: Selection): Column<JobListItem>[] => [
@@ -129,7 +129,7 @@ const columns = (withProject: boolean, selection?: Selection): Column<JobListIte
   { header: "Step", cell: (job) => <Progress job={job} /> },
   { header: "Loss", end: true, cell: lossOf },
   { header: "Time", end: true, cell: timeOf },
-  { header: "Created", end: true, cell: (job) => <span className="text-dim"><TimeAgo at={job.createdAt} /></span> },
+  { header: "Created", end: true, cell: (job) => <span className="text-dim"><TimeAgo at={job.created_at} /></span> },
 ];
 
 type JobTableProps = { jobs: JobListItem[]; label: string; withProject?: boolean; selection?: Selection };

@@ -46,7 +46,7 @@ export function DemoButton({ variant = "primary" }: { variant?: "primary" | "out
     try {
       const job = await createJob(DEMO);
       toast("The demo run is queued.");
-      await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.projectId, jobId: job.id } });
+      await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.project_id, jobId: job.id } });
     } catch (error) {
       toastFailure(sentenceOf(error));
       setPending(false);

@@ -70,7 +70,7 @@ export function EntryActions({ position }: { position: "header" | "hero" }) {
       </Button>
     );
   }
-  if (state?.setupRequired) {
+  if (state?.setup_required) {
     return position === "hero" ? (
       <div className="max-w-xl">
         <SetupPanel />

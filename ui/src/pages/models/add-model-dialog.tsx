@@ -127,7 +127,7 @@ const folderRules = z.object({ path: z.string().trim().min(1, "Name the folder."
 
 function FolderForm({ onDone }: FormProps) {
   const server = useQuery(serverQuery);
-  const folders = server.data?.dataRoots ?? [];
+  const folders = server.data?.data_roots ?? [];
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: folderRules,
     defaultValues: { path: "", name: "" },

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Catalogue, Machine } from "@/api/types";
 import { narrowed, availableMemory } from "./catalogue-card";
 
-const model = (id: string, lora: number) => ({ id, parameters: 1e9, licence: "apache-2.0", contextLength: 8_192, chat: true, gated: false, unslothId: null, memory: { full: 8 * lora, lora, qlora: lora / 2 } });
+const model = (id: string, lora: number) => ({ id, parameters: 1e9, licence: "apache-2.0", context_length: 8_192, chat: true, gated: false, unsloth_id: null, memory: { full: 8 * lora, lora, qlora: lora / 2 } });
 
 const catalogue: Catalogue = {
   setting: "one row",
@@ -12,7 +12,7 @@ const catalogue: Catalogue = {
   ],
 };
 
-const machine = (gpus: number[], host: number) => ({ name: "box", gpus: gpus.map(() => "GPU"), gpuMemoryBytes: gpus, hostMemoryBytes: host }) as unknown as Machine;
+const machine = (gpus: number[], host: number) => ({ name: "box", gpus: gpus.map(() => "GPU"), gpu_memory_bytes: gpus, host_memory_bytes: host }) as unknown as Machine;
 const all = { text: "", family: "", fits: "" as const, available: 10e9 };
 const ids = (wanted: Partial<Parameters<typeof narrowed>[1]>) => narrowed(catalogue, { ...all, ...wanted }).map(({ id }) => id);
 

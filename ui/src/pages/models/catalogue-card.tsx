@@ -19,10 +19,10 @@ const METHOD_NAMES: Record<Method, string> = { lora: "LoRA", qlora: "QLoRA", ful
 
 /** The largest memory that a model could lie in: a GPU's, or the host's where there is none. */
 export function availableMemory(machines: readonly Machine[]): { bytes: number; where: "GPU" | "host" } | null {
-  const gpus = machines.flatMap((machine) => machine.gpuMemoryBytes);
+  const gpus = machines.flatMap((machine) => machine.gpu_memory_bytes);
   if (gpus.length > 0) return { bytes: Math.max(...gpus), where: "GPU" };
   if (machines.length === 0) return null;
-  return { bytes: Math.max(...machines.map((machine) => machine.hostMemoryBytes)), where: "host" };
+  return { bytes: Math.max(...machines.map((machine) => machine.host_memory_bytes)), where: "host" };
 }
 
 type Narrowing = { text: string; family: string; fits: Method | ""; available: number | null };
@@ -118,7 +118,7 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
 const columns = (available: number | null, own: readonly Model[]): Column<Listed>[] => [
   { header: "Model", lead: true, cell: (model) => <NameCell model={model} /> },
   { header: "Parameters", end: true, cell: (model) => <span className="font-[540]">{parametersText(model.parameters)}</span> },
-  { header: "Context", end: true, cell: (model) => countText(model.contextLength) },
+  { header: "Context", end: true, cell: (model) => countText(model.context_length) },
   ...(["qlora", "lora", "full"] as const).map((method) => ({
     header: METHOD_NAMES[method] === "full" ? "Full" : METHOD_NAMES[method],
     end: true,
@@ -139,7 +139,7 @@ function NameCell({ model }: { model: Listed }) {
         <Badge>{model.licence}</Badge>
         {model.chat && <Badge tone="teal">chat</Badge>}
         {model.gated && <Badge tone="violet">terms to accept</Badge>}
-        {model.unslothId && <Badge title={model.unslothId}>Unsloth</Badge>}
+        {model.unsloth_id && <Badge title={model.unsloth_id}>Unsloth</Badge>}
       </div>
     </div>
   );

@@ -114,8 +114,8 @@ function facts(model: Model, check: ModelCheck | null): string[] {
   return [
     check?.parameters && `${parametersText(check.parameters)} parameters`,
     check?.family,
-    check?.contextLength && `${countText(check.contextLength)} tokens of context`,
-    check?.chatTemplate && "chat template",
+    check?.context_length && `${countText(check.context_length)} tokens of context`,
+    check?.chat_template && "chat template",
     model.size > 0 && bytesText(model.size),
     SOURCES[model.source],
     model.repository !== model.name && model.repository,

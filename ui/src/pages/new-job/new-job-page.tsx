@@ -139,7 +139,7 @@ function tokenizerHelp(automatic: boolean, hasLearned: boolean): string | undefi
 /** Where this server may read. */
 function Folders() {
   const server = useQuery(serverQuery);
-  const folders = server.data ? [server.data.uploadsFolder, ...server.data.dataRoots] : [];
+  const folders = server.data ? [server.data.uploads_folder, ...server.data.data_roots] : [];
   if (folders.length === 0) return null;
   return (
     <>

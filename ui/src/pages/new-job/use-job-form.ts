@@ -87,7 +87,7 @@ export function useJobForm(begin: JobFormStart) {
       try {
         const job = await createJob({ ...bodyOf(checked), ...rental });
         toast(`Job “${job.name}” is queued.`);
-        await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.projectId, jobId: job.id } });
+        await navigate({ to: "/projects/$projectId/jobs/$jobId", params: { projectId: job.project_id, jobId: job.id } });
       } catch (error) {
         show(jobFailure(error, checked.gpu));
       }

@@ -28,7 +28,7 @@ export function WhereCard(rent: WhereCardProps) {
     ...gpus.map((name) => [name, name] as const),
     [OTHER_GPU, "Another GPU…"] as const,
   ];
-  const largest = Math.max(0, ...items.map((machine) => machine.hostMemoryBytes));
+  const largest = Math.max(0, ...items.map((machine) => machine.host_memory_bytes));
   return (
     <Card>
       <CardHeader title="Where to run" note={machines.data && items.length === 0 ? "no worker is running: the job will wait" : items.map((machine) => machine.name).join(", ")} />

@@ -90,7 +90,7 @@ function OneOffer({ group, offer, checked, onChoose, provider, back, instead }: 
       title={offerTitle(offer)}
       line={offerLine(offer)}
       price={moneyRange(offer.cost.total)}
-      priceNote={assumed ? "price assumed" : <span className={offer.stale ? "text-warning" : undefined}>price read {dateText(offer.readOn)}</span>}
+      priceNote={assumed ? "price assumed" : <span className={offer.stale ? "text-warning" : undefined}>price read {dateText(offer.read_on)}</span>}
       recommended={offer.recommended}
       checked={checked}
       onChoose={onChoose}
@@ -144,7 +144,7 @@ const NO_WORKER = "No worker is running here, so the job waits until one is.";
 export function localCautions(machines: readonly Machine[], memoryGb: number | null): string[] {
   if (machines.length === 0) return [NO_WORKER];
   if (memoryGb === null) return [];
-  const largest = Math.max(0, ...machines.flatMap(({ gpuMemoryBytes }) => gpuMemoryBytes)) / GIB;
+  const largest = Math.max(0, ...machines.flatMap(({ gpu_memory_bytes: gpuMemoryBytes }) => gpuMemoryBytes)) / GIB;
   if (largest === 0) return ["It has no GPU; the job seems to want one, and may be slow or refuse to run."];
   return largest < memoryGb ? [`Its GPU has ${Math.round(largest)} GB; the job needs about ${Math.round(memoryGb)} GB.`] : [];
 }
@@ -256,7 +256,7 @@ function OfferCard({ group, title, line, price, priceNote, checked, onChoose, re
 
 /** Everything a price is made of, and where it was read. */
 function OfferDetails({ offer }: { offer: Offer }) {
-  const { compute, startUp, storage, network } = offer.cost;
+  const { compute, start_up: startUp, storage, network } = offer.cost;
   return (
     <div className="grid gap-2">
       <Facts
@@ -266,8 +266,8 @@ function OfferDetails({ offer }: { offer: Offer }) {
           ["Disk", moneyRange(storage)],
           ["Network", moneyRange(network)],
           ["Hours", hoursRange(offer.hours)],
-          ["Memory of one GPU", `${offer.memoryGb} GB`],
-          ["Price read", `${dateText(offer.readOn)}${offer.stale ? ", more than 30 days ago" : ""}`],
+          ["Memory of one GPU", `${offer.memory_gb} GB`],
+          ["Price read", `${dateText(offer.read_on)}${offer.stale ? ", more than 30 days ago" : ""}`],
         ]}
       />
       {offer.assumed.length > 0 && <p className="text-faint">Assumed, read nowhere: {offer.assumed.join(", ")}.</p>}

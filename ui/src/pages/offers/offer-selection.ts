@@ -39,7 +39,7 @@ const aboutText = (hours: number) => hoursText(hours).replace(/^(?!under)/, "abo
 export function offerLine(offer: Offer): string {
   const price = offer.hourly.high === 0 ? KINDS[offer.kind] : `${hourlyText(offer.hourly)} ${KINDS[offer.kind]}`;
   const parts = [price, aboutText(offer.hours.likely)];
-  if (offer.waitHours.likely > 0) parts.push(`starts in ${aboutText(offer.waitHours.likely)}`);
+  if (offer.wait_hours.likely > 0) parts.push(`starts in ${aboutText(offer.wait_hours.likely)}`);
   const had = AVAILABILITY[offer.availability];
   if (had) parts.push(had);
   if (offer.region) parts.push(offer.region);

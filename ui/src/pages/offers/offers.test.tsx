@@ -17,20 +17,20 @@ import { bestOfEach, keyOf, LOCAL, offerLine, resolve, useOfferSelection } from 
 configure({ asyncUtilTimeout: 10_000 });
 
 const span = (likely: number) => ({ low: likely / 2, likely, high: likely * 2 });
-const cost = { compute: span(2), storage: span(0), network: span(0), startUp: span(0.1), total: span(2.1) };
+const cost = { compute: span(2), storage: span(0), network: span(0), start_up: span(0.1), total: span(2.1) };
 
 const offer = (change: Partial<Offer>): Offer => ({
   provider: "lambda",
   title: "Lambda",
   gpu: "A10",
   gpus: 1,
-  memoryGb: 24,
+  memory_gb: 24,
   kind: "on_demand",
   region: null,
   hourly: { low: 0.95, likely: 0.95, high: 0.95 },
   cost,
   hours: span(3),
-  waitHours: span(0.1),
+  wait_hours: span(0.1),
   relaunches: 0,
   availability: "unknown",
   unattended: true,
@@ -40,7 +40,7 @@ const offer = (change: Partial<Offer>): Offer => ({
   assumed: [],
   stale: false,
   source: "Its page",
-  readOn: "2026-11-01",
+  read_on: "2026-11-01",
   recommended: false,
   reasons: [],
   ...change,
@@ -48,8 +48,8 @@ const offer = (change: Partial<Offer>): Offer => ({
 
 const provider = (name: string, connected: boolean): Provider => {
   const yes = { can: true, reason: null };
-  const capabilities = { runsUnattended: yes, livePrices: yes, severalGpus: yes, severalNodes: yes, spot: yes, longestSeconds: null };
-  return { name, title: name, available: true, reason: null, connected, account: null, checkedAt: null, problem: null, page: "https://cloud.example", fields: [], capabilities };
+  const capabilities = { runs_unattended: yes, live_prices: yes, several_gpus: yes, several_nodes: yes, spot: yes, longest_seconds: null };
+  return { name, title: name, available: true, reason: null, connected, account: null, checked_at: null, problem: null, page: "https://cloud.example", fields: [], capabilities };
 };
 
 const modal = offer({ provider: "modal", title: "Modal", recommended: true, reasons: ["Starting fast counts."], kind: "per_second", stale: true, cautions: ["Cores cost extra."] });
@@ -96,7 +96,7 @@ it("gathers what is not offered by its reason", () => {
   expect(byReason(excluded)).toEqual([[reason, ["Modal T4", "Colab T4"]]]);
 });
 
-const machine = (gigabytes: number[]) => ({ gpuMemoryBytes: gigabytes.map((size) => size * 2 ** 30) }) as Machine;
+const machine = (gigabytes: number[]) => ({ gpu_memory_bytes: gigabytes.map((size) => size * 2 ** 30) }) as Machine;
 
 it("says what speaks against this machine", () => {
   expect(localCautions([], 8)[0]).toContain("No worker");
@@ -107,7 +107,7 @@ it("says what speaks against this machine", () => {
 });
 
 describe("the cards", () => {
-  const needs = { memoryGb: 12, hours: 3, gpus: 1, multiNode: false, interactive: false, bf16: false, resumes: true, diskGb: 50, dataGb: 1 };
+  const needs = { memory_gb: 12, hours: 3, gpus: 1, multi_node: false, interactive: false, bf16: false, resumes: true, disk_gb: 50, data_gb: 1 };
   const Picker = () => {
     const [picked, pick] = useState<string | null>(null);
     return <OfferPicker selection={useOfferSelection({ needs }, { picked, preferred: null }, pick)} memoryGb={12} back="/script" waiting="" />;

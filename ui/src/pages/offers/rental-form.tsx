@@ -47,7 +47,7 @@ export type RentalForm = ReturnType<typeof useRentalForm>;
 function needsRequest(memoryGb: number | null, hours: number | null, operations: number | null): { needs: Needs } | null {
   if (!memoryGb || memoryGb < 0) return null;
   const length = hours && hours > 0 ? { hours } : operations ? { operations } : null;
-  return length && { needs: { memoryGb, ...length, gpus: 1, multiNode: false, interactive: false, bf16: false, resumes: true, diskGb: 50, dataGb: 1 } };
+  return length && { needs: { memory_gb: memoryGb, ...length, gpus: 1, multi_node: false, interactive: false, bf16: false, resumes: true, disk_gb: 50, data_gb: 1 } };
 }
 
 type RentalFieldsProps = {

@@ -51,9 +51,9 @@ function stateOf(session: PlaygroundSession | undefined): SessionState {
 }
 
 function endOf({ job }: PlaygroundSession): SessionState {
-  if (job.status === "failed") return { kind: "failed", problem: job.errorMessage ?? "The model could not be loaded, and no reason was recorded." };
+  if (job.status === "failed") return { kind: "failed", problem: job.error_message ?? "The model could not be loaded, and no reason was recorded." };
   const minutes = Number(job.config.idle_minutes ?? 10);
-  const reason = job.errorMessage ?? (job.status === "completed" ? `Nobody asked it anything for ${minutes} minutes, so its memory was freed.` : "It was stopped, and its memory was freed.");
+  const reason = job.error_message ?? (job.status === "completed" ? `Nobody asked it anything for ${minutes} minutes, so its memory was freed.` : "It was stopped, and its memory was freed.");
   return { kind: "unloaded", reason };
 }
 
@@ -89,7 +89,7 @@ export function Chat({ source, storageKey }: { source: Source; storageKey: strin
           </div>
           <TabPanel value={mode} tabIndex={-1} className="mt-0 flex min-h-0 flex-1 flex-col gap-3">
             <SessionStrip state={state} onOpen={open} />
-            {session?.chatTemplate === false && mode === "chat" && <p className="text-xs text-dim">This model has no chat template: what you write is put before it as plain text. “Complete” shows more of what it can do.</p>}
+            {session?.chat_template === false && mode === "chat" && <p className="text-xs text-dim">This model has no chat template: what you write is put before it as plain text. “Complete” shows more of what it can do.</p>}
             {conversation.turns.length === 0 ? (
               <div className="grid flex-1 place-items-center">
                 <EmptyState icon={MessageSquareText} title={mode === "chat" ? "Ask it something." : "Begin a text, and let it go on."}>
@@ -107,7 +107,7 @@ export function Chat({ source, storageKey }: { source: Source; storageKey: strin
         </Tabs>
       </Card>
       <div className="grid gap-3.5">
-        <CardAccordion title="Settings" note={session?.contextLength ? `context ${countText(session.contextLength)} tokens` : undefined}>
+        <CardAccordion title="Settings" note={session?.context_length ? `context ${countText(session.context_length)} tokens` : undefined}>
           <SamplingFields texts={settings.sampling} chat={mode === "chat"} onChange={(sampling) => set({ sampling })} />
         </CardAccordion>
         {session && (

@@ -44,7 +44,7 @@ function Chosen({ search: { job: jobId, checkpoint, model } }: { search: Playgro
   if (source === null) return <NothingChosen />;
   if (job.error instanceof ApiProblem && job.error.status === 404) return <NothingChosen gone />;
   // A run that is not finished has only its checkpoints.
-  if (jobId && !checkpoint && job.data && !(job.data.hasModel && job.data.status === "completed")) return <ChooseCheckpoint />;
+  if (jobId && !checkpoint && job.data && !(job.data.has_model && job.data.status === "completed")) return <ChooseCheckpoint />;
   if (jobId && !checkpoint && !job.data) return null;
   const key = [jobId ?? model, checkpoint].filter(Boolean).join(" ");
   return <Chat key={key} source={source} storageKey={key} />;
@@ -113,7 +113,7 @@ export function ModelChoice({ chosen, onChoose }: ModelChoiceProps) {
 function CheckpointChoice({ job, chosen, onChoose }: { job: Job; chosen: string | undefined; onChoose: (id: string | undefined) => void }) {
   const checkpoints = useQuery(checkpointsQuery(job.id));
   const items = checkpoints.data?.items ?? [];
-  const first = job.hasModel && job.status === "completed" ? (["", "The finished model"] as const) : (["", items.length === 0 ? "No checkpoint yet" : "Choose a checkpoint"] as const);
+  const first = job.has_model && job.status === "completed" ? (["", "The finished model"] as const) : (["", items.length === 0 ? "No checkpoint yet" : "Choose a checkpoint"] as const);
   return (
     <Field label="Checkpoint">
       {(control) => <Select {...control} options={[first, ...items.map((one) => [one.id, checkpointText(one)] as const)]} value={chosen ?? ""} onChange={(event) => onChoose(event.target.value || undefined)} />}

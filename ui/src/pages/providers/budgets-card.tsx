@@ -126,9 +126,9 @@ function BudgetForm({ budget, onClose }: { budget: Budget | null; onClose: () =>
   const projects = useQuery(projectsQuery({ limit: 100 }));
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: rules,
-    defaultValues: { of: budget?.projectId ?? MINE, limit: budget ? String(budget.limit) : "", period: budget?.period ?? "month" },
+    defaultValues: { of: budget?.project_id ?? MINE, limit: budget ? String(budget.limit) : "", period: budget?.period ?? "month" },
     submit: async ({ of, limit, period }) => {
-      const whose = budget?.jobId ? ({ scope: "job", jobId: budget.jobId } as const) : of === MINE ? ({ scope: "user" } as const) : ({ scope: "project", projectId: of } as const);
+      const whose = budget?.job_id ? ({ scope: "job", jobId: budget.job_id } as const) : of === MINE ? ({ scope: "user" } as const) : ({ scope: "project", projectId: of } as const);
       await setBudget({ ...whose, limit, period });
       toast("The budget is set.");
       onClose();

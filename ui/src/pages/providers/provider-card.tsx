@@ -40,9 +40,9 @@ export function ProviderCard({ provider, opened }: { provider: Provider; opened:
       {provider.connected && (
         <p className="text-sm text-dim">
           {provider.account ? <>As {provider.account}. </> : null}
-          {provider.checkedAt && (
+          {provider.checked_at && (
             <>
-              Checked <TimeAgo at={provider.checkedAt} />.
+              Checked <TimeAgo at={provider.checked_at} />.
             </>
           )}
         </p>
@@ -150,14 +150,14 @@ type CapabilityRow = { text: string; can: boolean; reason: string | null };
 /** What a service can do, in words; a "no" has its reason. */
 export function capabilityRows(given: Provider["capabilities"]): CapabilityRow[] {
   const rows: CapabilityRow[] = [
-    { text: "runs jobs by itself", ...given.runsUnattended },
-    { text: "several GPUs", ...given.severalGpus },
-    { text: "several machines", ...given.severalNodes },
+    { text: "runs jobs by itself", ...given.runs_unattended },
+    { text: "several GPUs", ...given.several_gpus },
+    { text: "several machines", ...given.several_nodes },
     { text: "spot prices", ...given.spot },
-    { text: "tells its prices", ...given.livePrices },
+    { text: "tells its prices", ...given.live_prices },
   ];
-  if (given.longestSeconds !== null) {
-    rows.push({ text: `${hoursText(given.longestSeconds / 3600)} at a time`, can: true, reason: "Longer jobs go on from their checkpoint." });
+  if (given.longest_seconds !== null) {
+    rows.push({ text: `${hoursText(given.longest_seconds / 3600)} at a time`, can: true, reason: "Longer jobs go on from their checkpoint." });
   }
   return rows;
 }

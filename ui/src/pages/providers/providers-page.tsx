@@ -80,15 +80,15 @@ export function SpendingSummary() {
   const spending = useQuery(spendingQuery);
   const providerTitle = useProviderTitle();
   const figure = (read: (spent: Spending) => number) => (spending.data ? moneyText(read(spending.data)) : spending.isError ? "–" : undefined);
-  const shares = spending.data?.byProvider.filter(({ cost }) => cost > 0) ?? [];
+  const shares = spending.data?.by_provider.filter(({ cost }) => cost > 0) ?? [];
   return (
     <>
       <StatSummary
         label="Spending"
         stats={[
-          { name: "Now", value: figure(({ hourlyNow }) => hourlyNow), unit: "an hour" },
+          { name: "Now", value: figure(({ hourly_now: hourlyNow }) => hourlyNow), unit: "an hour" },
           { name: "Today", value: figure(({ today }) => today) },
-          { name: "This month", value: figure(({ thisMonth }) => thisMonth) },
+          { name: "This month", value: figure(({ this_month: thisMonth }) => thisMonth) },
           { name: "In all", value: figure(({ total }) => total) },
         ]}
       />

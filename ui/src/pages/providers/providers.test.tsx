@@ -16,7 +16,7 @@ import { ReconcileButton } from "./rentals-card";
 configure({ asyncUtilTimeout: 10_000 });
 
 const yes = { can: true, reason: null };
-const capabilities = { runsUnattended: { can: false, reason: "Somebody has to open the notebook." }, livePrices: yes, severalGpus: yes, severalNodes: yes, spot: yes, longestSeconds: 86_400 };
+const capabilities = { runs_unattended: { can: false, reason: "Somebody has to open the notebook." }, live_prices: yes, several_gpus: yes, several_nodes: yes, spot: yes, longest_seconds: 86_400 };
 const provider = (change: Partial<Provider> = {}): Provider => ({
   name: "lambda",
   title: "Lambda",
@@ -24,7 +24,7 @@ const provider = (change: Partial<Provider> = {}): Provider => ({
   reason: null,
   connected: false,
   account: null,
-  checkedAt: null,
+  checked_at: null,
   problem: null,
   page: "https://cloud.example/keys",
   fields: [
@@ -93,7 +93,7 @@ it("offers no key where a service cannot be used, and says why", () => {
 });
 
 it("sets a budget for everything or for one project", async () => {
-  const budget: Budget = { id: "b", scope: "project", projectId: "p", jobId: null, name: "Contracts", limit: 20, period: "total", spent: 17, warned: [50, 80] };
+  const budget: Budget = { id: "b", scope: "project", project_id: "p", job_id: null, name: "Contracts", limit: 20, period: "total", spent: 17, warned: [50, 80] };
   const sent = serveFrom(({ method, path }) => ({ body: path === "/api/projects" ? { items: [{ id: "p", name: "Contracts" }], total: 1 } : method === "PUT" ? budget : { items: [budget] } }));
   show(<BudgetsCard />);
   expect((await screen.findByRole("progressbar")).getAttribute("aria-valuenow")).toBe("85");
@@ -105,7 +105,7 @@ it("sets a budget for everything or for one project", async () => {
   await userEvent.selectOptions(form.getByLabelText("For"), "Contracts");
   await userEvent.type(form.getByLabelText("Amount, in US dollars"), "50");
   await userEvent.click(form.getByRole("button", { name: "Set budget" }));
-  await waitFor(() => expect(sent.find(({ method }) => method === "PUT")?.body).toEqual({ scope: "project", projectId: "p", limit: 50, period: "month" }));
+  await waitFor(() => expect(sent.find(({ method }) => method === "PUT")?.body).toEqual({ scope: "project", project_id: "p", limit: 50, period: "month" }));
 });
 
 async function runCheck(response: object) {
@@ -117,7 +117,7 @@ async function runCheck(response: object) {
 
 describe("the check for machines without a job", () => {
   it("names what was ended", async () => {
-    const notice = await runCheck({ ended: [{ provider: "lambda", key: "bloom-1-a1", instanceId: "i" }], unseen: [] });
+    const notice = await runCheck({ ended: [{ provider: "lambda", key: "bloom-1-a1", instance_id: "i" }], unseen: [] });
     await waitFor(() => expect(notice.textContent).toBe("1 machine had no job.bloom-1-a1 at Lambda was ended."));
   });
 

@@ -21,7 +21,7 @@ export function RentalsCard({ connected }: { connected: boolean }) {
     {
       header: "Job",
       lead: true,
-      cell: ({ jobId, jobName }) =>
+      cell: ({ job_id: jobId, job_name: jobName }) =>
         jobId === null ? (
           jobName
         ) : (
@@ -33,13 +33,13 @@ export function RentalsCard({ connected }: { connected: boolean }) {
     { header: "Machine", cell: (rental) => [providerTitle(rental.provider), gpuText(rental), rental.region].filter(Boolean).join(" · ") },
     { header: "State", cell: ({ state }) => <Badge tone={state === "running" ? "good" : "teal"}>{state}</Badge> },
     { header: "An hour", end: true, cell: ({ hourly }) => moneyText(hourly) },
-    { header: "Billed", end: true, cell: ({ billedSeconds }) => durationText(billedSeconds) },
+    { header: "Billed", end: true, cell: ({ billed_seconds: billedSeconds }) => durationText(billedSeconds) },
     { header: "Cost", end: true, cell: ({ cost }) => moneyText(cost) },
     {
       header: "At the service",
       quiet: true,
       end: true,
-      cell: ({ page, jobName }) =>
+      cell: ({ page, job_name: jobName }) =>
         page && (
           <a href={page} target="_blank" rel="noreferrer" aria-label={`Open the machine of ${jobName} at the service`} className="text-violet-soft underline-offset-3 hover:underline">
             Open

@@ -41,8 +41,8 @@ export function withOverrides(requirements: Requirements, { gpus, memory, hours 
   return {
     ...requirements,
     gpus: count && Number.isInteger(count) && count > 0 ? stated(count) : requirements.gpus,
-    gpuMemoryGb: gigabytes && gigabytes > 0 ? stated(gigabytes) : requirements.gpuMemoryGb,
-    durationHours: duration && duration > 0 ? stated(duration) : requirements.durationHours,
+    gpu_memory_gb: gigabytes && gigabytes > 0 ? stated(gigabytes) : requirements.gpu_memory_gb,
+    duration_hours: duration && duration > 0 ? stated(duration) : requirements.duration_hours,
   };
 }
 
@@ -78,11 +78,11 @@ export function needRows(requirements: Requirements): NeedRow[] {
   several("Packages", requirements.packages);
   several("Several GPUs by", requirements.parallelism);
   several("Reports to", requirements.trackers);
-  one("Several machines", requirements.multiNode, (yes) => (yes ? "yes" : null));
+  one("Several machines", requirements.multi_node, (yes) => (yes ? "yes" : null));
   one("At the keyboard", requirements.interactive, (yes) => (yes ? "needs somebody" : null));
-  one("Saves with", requirements.checkpoints, ({ savesWith }) => savesWith);
-  one("Goes on with", requirements.checkpoints, ({ resumesWith }) => resumesWith ?? "nothing: it starts anew after a stop");
-  one("TensorBoard", requirements.writesTensorboard, (yes) => (yes ? "yes" : null));
+  one("Saves with", requirements.checkpoints, ({ saves_with: savesWith }) => savesWith);
+  one("Goes on with", requirements.checkpoints, ({ resumes_with: resumesWith }) => resumesWith ?? "nothing: it starts anew after a stop");
+  one("TensorBoard", requirements.writes_tensorboard, (yes) => (yes ? "yes" : null));
   return rows;
 }
 
@@ -93,7 +93,7 @@ const leastSure = (given: Detected<string>[]): Confidence => ORDER[Math.max(...g
 /** The lines of a file that something was found on. */
 export function markedLines(requirements: Requirements | null, file: string | null, entry: string | null): Set<number> {
   if (requirements === null) return new Set();
-  const all = [...needRows(requirements), requirements.gpus, requirements.gpuMemoryGb, requirements.durationHours].flatMap(({ evidence }) => evidence);
+  const all = [...needRows(requirements), requirements.gpus, requirements.gpu_memory_gb, requirements.duration_hours].flatMap(({ evidence }) => evidence);
   return new Set(all.filter((each) => each.line > 0 && (each.file ?? entry) === file).map(({ line }) => line));
 }
 
@@ -135,11 +135,11 @@ function Values({ requirements, overrides, mistakes, onOverride, onShow }: Value
   );
   return (
     <div className="grid gap-3">
-      {requirements.referenceGpu === null && <p className="text-sm text-dim">It needs no GPU.</p>}
+      {requirements.reference_gpu === null && <p className="text-sm text-dim">It needs no GPU.</p>}
       <div className="grid gap-3 sm:grid-cols-3 lg:grid-cols-1">
         {figure("gpus", "GPUs", requirements.gpus, String(requirements.gpus.value))}
-        {figure("memory", "Memory of each GPU, in GB", requirements.gpuMemoryGb, String(requirements.gpuMemoryGb.value))}
-        {figure("hours", requirements.referenceGpu ? `Hours on ${requirements.referenceGpu}` : "Hours", requirements.durationHours, hoursDetected(requirements.durationHours.value))}
+        {figure("memory", "Memory of each GPU, in GB", requirements.gpu_memory_gb, String(requirements.gpu_memory_gb.value))}
+        {figure("hours", requirements.reference_gpu ? `Hours on ${requirements.reference_gpu}` : "Hours", requirements.duration_hours, hoursDetected(requirements.duration_hours.value))}
       </div>
       <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)} className="group border-t border-line pt-3">
         <summary className="flex w-max cursor-pointer list-none items-center gap-1.5 text-xs text-dim hover:text-text">

@@ -98,7 +98,7 @@ export function ScriptPage() {
 }
 
 /** What the job asks of one GPU; null where it needs none, or nobody knows yet. */
-const memoryOf = (needs: Requirements | undefined) => (needs?.referenceGpu ? needs.gpuMemoryGb.value : null);
+const memoryOf = (needs: Requirements | undefined) => (needs?.reference_gpu ? needs.gpu_memory_gb.value : null);
 
 function StartButton(props: ComponentProps<typeof Button>) {
   return (

@@ -150,8 +150,8 @@ describe("what was found in a script", () => {
 
   it("gives way to what a person says", () => {
     const own = withOverrides(requirements, { gpus: "", memory: "24", hours: "x" });
-    expect(own.gpuMemoryGb).toMatchObject({ value: 24, confidence: "stated" });
-    expect(own.durationHours).toBe(requirements.durationHours);
+    expect(own.gpu_memory_gb).toMatchObject({ value: 24, confidence: "stated" });
+    expect(own.duration_hours).toBe(requirements.duration_hours);
     expect(own.gpus).toBe(requirements.gpus);
   });
 

@@ -26,7 +26,7 @@ const columns: Column<AuditEvent>[] = [
     cell: (event) => (event.actor ? <span title={event.actor.email}>{event.actor.name}</span> : <span className="text-dim">nobody signed in</span>),
   },
   { header: "What", cell: (event) => <Subject event={event} /> },
-  { header: "From", cell: (event) => event.ipAddress },
+  { header: "From", cell: (event) => event.ip_address },
   { header: "When", end: true, cell: (event) => <TimeAgo at={event.at} /> },
 ];
 

@@ -48,14 +48,14 @@ export function PeopleTab() {
             {person.name}
             {person.id === me.id && <Badge>you</Badge>}
             {person.disabled && <Badge tone="bad">locked</Badge>}
-            {!person.emailVerified && <Badge>not confirmed</Badge>}
+            {!person.email_verified && <Badge>not confirmed</Badge>}
           </div>
           <div className="text-sm break-all text-dim">{person.email}</div>
         </>
       ),
     },
-    { header: "Last seen", cell: (person) => (person.lastSeenAt ? <TimeAgo at={person.lastSeenAt} /> : "never") },
-    { header: "Joined", cell: (person) => <TimeAgo at={person.createdAt} /> },
+    { header: "Last seen", cell: (person) => (person.last_seen_at ? <TimeAgo at={person.last_seen_at} /> : "never") },
+    { header: "Joined", cell: (person) => <TimeAgo at={person.created_at} /> },
     {
       header: "Role",
       cell: (person) => (
@@ -154,7 +154,7 @@ function InviteForm({ onClose }: { onClose: () => void }) {
     return (
       <SecretOnce secret={invitation.link} label="Copy the invitation link" onClose={onClose}>
         Send this link to <span className="break-all">{invitation.email}</span>. It works once, until{" "}
-        {exactTime(new Date(invitation.expiresAt))}, and is not shown again.
+        {exactTime(new Date(invitation.expires_at))}, and is not shown again.
       </SecretOnce>
     );
   }

@@ -22,7 +22,7 @@ export function SessionsTab() {
   async function end() {
     if (confirming?.kind === "one") {
       await endSession(confirming.session.id);
-      toast(`${deviceName(confirming.session.userAgent)} was signed out.`);
+      toast(`${deviceName(confirming.session.user_agent)} was signed out.`);
     } else {
       await endOtherSessions();
       toast("All other devices were signed out.");
@@ -34,16 +34,16 @@ export function SessionsTab() {
       header: "Device",
       lead: true,
       cell: (session) => (
-        <span className="flex flex-wrap items-center gap-x-2.5 gap-y-1 font-[540]" title={session.userAgent ?? undefined}>
-          {deviceName(session.userAgent)}
+        <span className="flex flex-wrap items-center gap-x-2.5 gap-y-1 font-[540]" title={session.user_agent ?? undefined}>
+          {deviceName(session.user_agent)}
           {session.current && <Badge tone="good">this device</Badge>}
         </span>
       ),
     },
-    { header: "Address", cell: (session) => session.ipAddress },
-    { header: "Last seen", cell: (session) => <TimeAgo at={session.lastSeenAt} /> },
-    { header: "Signed in", cell: (session) => <TimeAgo at={session.createdAt} /> },
-    { header: "Ends", cell: (session) => <TimeAgo at={session.expiresAt} /> },
+    { header: "Address", cell: (session) => session.ip_address },
+    { header: "Last seen", cell: (session) => <TimeAgo at={session.last_seen_at} /> },
+    { header: "Signed in", cell: (session) => <TimeAgo at={session.created_at} /> },
+    { header: "Ends", cell: (session) => <TimeAgo at={session.expires_at} /> },
     {
       header: "Actions",
       quiet: true,
@@ -52,7 +52,7 @@ export function SessionsTab() {
         session.current ? null : (
           <Button
             size="small"
-            aria-label={`Sign out ${deviceName(session.userAgent)}`}
+            aria-label={`Sign out ${deviceName(session.user_agent)}`}
             onClick={() => setConfirming({ kind: "one", session })}
           >
             Sign out
@@ -76,7 +76,7 @@ export function SessionsTab() {
       <ConfirmDialog
         open={confirming !== null}
         onOpenChange={(open) => !open && setConfirming(null)}
-        title={confirming?.kind === "one" ? `Sign out ${deviceName(confirming.session.userAgent)}?` : "Sign out all other devices?"}
+        title={confirming?.kind === "one" ? `Sign out ${deviceName(confirming.session.user_agent)}?` : "Sign out all other devices?"}
         action="Sign out"
         onConfirm={end}
       >

@@ -88,13 +88,13 @@ export function ProfileTab() {
             <div className="flex flex-wrap justify-between gap-x-4">
               <dt className="text-dim">Email</dt>
               <dd className="break-all">
-                {user.email} <Badge tone={user.emailVerified ? "good" : "bad"}>{user.emailVerified ? "confirmed" : "not confirmed"}</Badge>
+                {user.email} <Badge tone={user.email_verified ? "good" : "bad"}>{user.email_verified ? "confirmed" : "not confirmed"}</Badge>
               </dd>
             </div>
             <div className="flex flex-wrap justify-between gap-x-4">
               <dt className="text-dim">Account created</dt>
               <dd>
-                <TimeAgo at={user.createdAt} />
+                <TimeAgo at={user.created_at} />
               </dd>
             </div>
           </dl>

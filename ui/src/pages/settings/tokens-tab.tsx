@@ -54,8 +54,8 @@ function ApiTokensCard() {
         </span>
       ),
     },
-    { header: "Last used", cell: (token) => (token.lastUsedAt ? <TimeAgo at={token.lastUsedAt} /> : "never") },
-    { header: "Ends", cell: (token) => (token.expiresAt ? <TimeAgo at={token.expiresAt} /> : "never") },
+    { header: "Last used", cell: (token) => (token.last_used_at ? <TimeAgo at={token.last_used_at} /> : "never") },
+    { header: "Ends", cell: (token) => (token.expires_at ? <TimeAgo at={token.expires_at} /> : "never") },
     {
       header: "Actions",
       quiet: true,

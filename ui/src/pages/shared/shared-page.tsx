@@ -54,7 +54,7 @@ function SharedJob({ token, job }: { token: string; job: Job }) {
   return (
     <>
       <PageHeader
-        crumbs={job.projectName}
+        crumbs={job.project_name}
         title={
           <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
             {job.name}
