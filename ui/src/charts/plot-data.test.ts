@@ -169,7 +169,7 @@ describe("marks", () => {
       applied(5, {}),
       applied(10, { learning_rate: 0.0001 }),
       applied(20, { learning_rate: 0.0001 }),
-      { kind: "resumed", attempt: 2, step: 8000, settings: {}, refused: null, warning: null },
+      { kind: "resumed", step: 8000, settings: {} },
       applied(30, { learning_rate: 0.0001, clip_norm: 0.5 }),
     ]);
     expect(marks).toEqual([

@@ -2,7 +2,7 @@
  * What a chart draws, without drawing it: attempts, smoothing, stacked lines and marks.
  * Curves are kept as they were reported: when an attempt repeats steps, the values of both attempts are there.
  */
-import type { Mark } from "@/api/job-summary";
+import type { Mark } from "@/api/types";
 import { countText, settingText } from "@/text/numbers";
 
 export type CurvePoints = {
@@ -210,7 +210,7 @@ const settingName = (name: string) => NAMES[name] ?? name.replaceAll("_", " ");
  * What charts mark. A run confirms every command with all settings in force, a pause as well as a new
  * learning rate, so only what differs from the confirmation before is worth a line.
  */
-export function chartMarks(marks: readonly Mark[]): ChartMark[] {
+export function chartMarks(marks: readonly Pick<Mark, "kind" | "step" | "settings">[]): ChartMark[] {
   const result: ChartMark[] = [];
   let inForce: Record<string, number> = {};
   for (const mark of marks) {

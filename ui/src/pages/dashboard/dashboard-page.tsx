@@ -221,7 +221,7 @@ export function RunningNow() {
 }
 
 function RunningJob({ job }: { job: Job }) {
-  const { step, totalSteps, etaSeconds, values } = readSummary(job);
+  const { step, total_steps: total, eta_seconds: eta, values } = readSummary(job);
   const loss = values["train/loss"];
   return (
     <Link
@@ -238,9 +238,9 @@ function RunningJob({ job }: { job: Job }) {
       </span>
       <ProgressBar value={progressOf(job)} label={`Progress of ${job.name}`} />
       <span className="flex flex-wrap justify-between gap-x-4 text-xs text-dim tabular-nums">
-        <span>{step === null ? "starting" : `step ${countText(step)}${totalSteps === null ? "" : ` of ${countText(totalSteps)}`}`}</span>
+        <span>{step === null ? "starting" : `step ${countText(step)}${total === null ? "" : ` of ${countText(total)}`}`}</span>
         {loss !== undefined && <span>loss {metricText(loss)}</span>}
-        {etaSeconds !== null && <span>{durationText(etaSeconds)} left</span>}
+        {eta !== null && <span>{durationText(eta)} left</span>}
       </span>
     </Link>
   );

@@ -1,8 +1,7 @@
 /** What a person should know about a job: failures, warnings, restarts, budgets. */
 import { useQuery } from "@tanstack/react-query";
-import { readSummary, type Summary } from "@/api/job-summary";
 import { machinesQuery } from "@/api/jobs";
-import type { Job } from "@/api/types";
+import type { Job, Mark } from "@/api/types";
 import { cn } from "@/components/class-names";
 import { Notice } from "@/components/notice";
 import { counted, countText } from "@/text/numbers";
@@ -32,24 +31,24 @@ const TITLES: Record<string, string> = {
 
 /** What somebody should know about a job before looking at its charts, most pressing first. */
 export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding[] {
-  const summary = readSummary(job);
+  const { summary } = job;
   const findings: Finding[] = [];
   if (job.status === "failed") {
     const advice = ADVICE[job.errorCode ?? ""] ?? "Read the output below, then resume or start a new job.";
     findings.push({ key: "failed", tone: "bad", title: "Training failed.", text: `${job.errorMessage ?? "No reason was recorded."} ${advice}` });
   }
-  findings.push(...moneyFindings(job, summary));
+  findings.push(...moneyFindings(job, summary.marks));
   if (summary.waiting !== null) findings.push({ key: "waiting", tone: "plain", title: "Waiting.", text: summary.waiting });
   else if (job.status === "queued") findings.push(waiting(job, machinesSeen));
   summary.findings.forEach((finding, index) => {
     const tone = finding.severity === "critical" ? "bad" : finding.severity === "warning" ? "attention" : "plain";
     findings.push({ key: `${finding.kind}-${index}`, tone, title: TITLES[finding.kind] ?? "", text: finding.sentence });
   });
-  const refused = summary.marks.findLast((mark) => mark.kind === "applied")?.refused;
-  if (refused) findings.push({ key: "refused", tone: "attention", title: "A setting was refused.", text: refused });
-  if (summary.restartCount > 0) {
-    const times = TIMES[summary.restartCount] ?? `${countText(summary.restartCount)} times`;
-    const from = summary.resumedFromStep === null ? "" : `Last time it went on from step ${countText(summary.resumedFromStep)}; steps it repeated are drawn fainter.`;
+  const refused = Object.entries(summary.marks.findLast((mark) => mark.kind === "applied")?.refused ?? {});
+  if (refused.length > 0) findings.push({ key: "refused", tone: "attention", title: "A setting was refused.", text: refused.map(([name, why]) => `${name}: ${why}`).join(" ") });
+  if (summary.restart_count > 0) {
+    const times = TIMES[summary.restart_count] ?? `${countText(summary.restart_count)} times`;
+    const from = summary.resumed_from_step === null ? "" : `Last time it went on from step ${countText(summary.resumed_from_step)}; steps it repeated are drawn fainter.`;
     findings.push({ key: "resumed", tone: "attention", title: `Resumed ${times}.`, text: from });
   }
   const dropped = Object.entries(summary.dropped).filter(([, count]) => count > 0);
@@ -57,8 +56,8 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
     const what = dropped.map(([kind, count]) => counted(count, `${kind} event`)).join(", ");
     findings.push({ key: "dropped", tone: "attention", title: "Some events were lost.", text: `The run could not write ${what}: the disk was full or slow. The training itself is not affected.` });
   }
-  if (summary.damagedLines > 0) {
-    findings.push({ key: "damaged", tone: "attention", title: "Damaged records.", text: `${counted(summary.damagedLines, "line")} of the run's record could not be read and were left out.` });
+  if (summary.damaged_lines > 0) {
+    findings.push({ key: "damaged", tone: "attention", title: "Damaged records.", text: `${counted(summary.damaged_lines, "line")} of the run's record could not be read and were left out.` });
   }
   return findings;
 }
@@ -79,15 +78,15 @@ function waiting(job: Job, machinesSeen: boolean | undefined): Finding {
 const LIMITS: Record<string, string> = { budget: "Paused: the budget is spent.", time_limit: "Paused: its time is up." };
 
 /** What budgets have to say: the last warning of each, and that a job was paused by one. */
-function moneyFindings(job: Pick<Job, "status" | "errorCode" | "errorMessage">, { marks }: Pick<Summary, "marks">): Finding[] {
+function moneyFindings(job: Pick<Job, "status" | "errorCode" | "errorMessage">, marks: readonly Mark[]): Finding[] {
   const stopped = (job.status === "paused" || job.status === "pausing") && job.errorCode !== null ? LIMITS[job.errorCode] : undefined;
   if (stopped) return [{ key: "limit", tone: "bad", title: stopped, text: job.errorMessage ?? "" }];
-  const last = new Map(marks.flatMap(({ warning }) => (warning ? [[warning.scope, warning] as const] : [])));
+  const last = new Map(marks.filter((mark) => mark.kind === "budget").map((mark) => [mark.scope, mark]));
   return [...last.values()].map(({ percent, scope, sentence }) => ({
     key: `budget-${scope}`,
-    tone: percent >= 100 ? "bad" : percent >= 80 ? "attention" : "plain",
+    tone: (percent ?? 0) >= 100 ? "bad" : (percent ?? 0) >= 80 ? "attention" : "plain",
     title: "Budget.",
-    text: sentence,
+    text: sentence ?? "",
   }));
 }
 

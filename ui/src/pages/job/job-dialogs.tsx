@@ -2,7 +2,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link2 } from "lucide-react";
 import { useState } from "react";
-import { readSummary } from "@/api/job-summary";
 import { changeSettings, createShare, extendJob, revokeShare, sharesQuery } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import type { Job, LiveSettings } from "@/api/types";
@@ -24,7 +23,7 @@ const extendRules = z.object({
 });
 
 export function ExtendDialog({ job, onClose }: { job: Job; onClose: () => void }) {
-  const { step } = readSummary(job);
+  const { step } = job.summary;
   return (
     <Dialog
       open

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { SearchX } from "lucide-react";
 import { lazy, Suspense, useCallback, useMemo } from "react";
-import { progressOf, readSummary } from "@/api/job-summary";
+import { progressOf } from "@/api/job-summary";
 import { fetchCurves, isResting, jobQuery } from "@/api/jobs";
 import { ApiProblem } from "@/api/problem";
 import type { Job } from "@/api/types";
@@ -51,7 +51,7 @@ export function JobPage() {
 
 function LoadedJob({ job }: { job: Job }) {
   const { store, connection } = useJobLive(job.id, job.status);
-  const marksText = JSON.stringify(readSummary(job).marks);
+  const marksText = JSON.stringify(job.summary.marks);
   // The summary is new with every step; the marks in it seldom are.
   const marks = useMemo(() => chartMarks(JSON.parse(marksText)), [marksText]);
   const fetchRange = useCallback<FetchRange>((range, signal) => fetchCurves(job.id, range, signal), [job.id]);

@@ -1,11 +1,11 @@
 /** Figures of a job: progress, time, speed and cost. */
 import { ExternalLink } from "lucide-react";
 import { useEffect, useState } from "react";
-import { type Cost, readCost, readSummary } from "@/api/job-summary";
+import { costOf, readSummary } from "@/api/job-summary";
 import { isResting } from "@/api/jobs";
 import { readPlan } from "@/api/plan";
 import { useProviderTitle } from "@/api/providers";
-import type { Job } from "@/api/types";
+import type { Cost, Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { Facts, type Stat, StatSummary } from "@/components/figures";
 import { gpuText } from "@/pages/offers/offer-selection";
@@ -17,20 +17,20 @@ const DASH = "–";
 /** The figures of a run at a glance. */
 export function JobStats({ job }: { job: Job }) {
   const summary = readSummary(job);
-  const steps = summary.totalSteps ?? readPlan(job.plan)?.steps ?? null;
+  const steps = summary.total_steps ?? readPlan(job.plan)?.steps ?? null;
   const loss = summary.values["train/loss"];
   const evalLoss = summary.values["eval/loss"];
   const throughput = summary.values["train/tokens_per_second"];
   const stats: Stat[] = [
     { name: "Step", value: summary.step === null ? "0" : countText(summary.step), unit: steps === null ? undefined : `/ ${countText(steps)}` },
     { name: "Epoch", value: summary.epoch === null ? DASH : summary.epoch.toFixed(2), unit: summary.epochs === null ? undefined : `/ ${trimmed(summary.epochs)}` },
-    useTimeStat(job, summary.etaSeconds),
+    useTimeStat(job, summary.eta_seconds),
     { name: "Loss", value: loss === undefined ? DASH : metricText(loss), unit: evalLoss === undefined ? undefined : `eval ${metricText(evalLoss)}` },
     { name: "Throughput", value: throughput === undefined ? DASH : countText(throughput), unit: throughput === undefined ? undefined : "tok/s" },
-    { name: "Attempt", value: job.attempt === 0 ? DASH : countText(job.attempt), unit: restarts(summary.restartCount) },
+    { name: "Attempt", value: job.attempt === 0 ? DASH : countText(job.attempt), unit: restarts(summary.restart_count) },
   ];
-  const cost = readCost(job);
-  if (cost) stats.push({ name: "Cost so far", value: moneyText(cost.soFar), unit: cost.estimated ? `of about ${moneyText(cost.estimated.likely)}` : undefined });
+  const cost = costOf(job);
+  if (cost) stats.push({ name: "Cost so far", value: moneyText(cost.so_far), unit: cost.estimated ? `of about ${moneyText(cost.estimated.likely)}` : undefined });
   return <StatSummary label="Progress" stats={stats} />;
 }
 
@@ -63,24 +63,24 @@ function useNow(ticking: boolean): number {
 
 /** What a job on a rented machine costs: until now, by the hour, probably in all, and at most. Absent for others. */
 export function CostCard({ job }: { job: Job }) {
-  const cost = readCost(job);
+  const cost = costOf(job);
   const providerTitle = useProviderTitle();
   if (cost === null) return null;
-  const machine = [providerTitle(cost.provider), cost.gpu && gpuText({ gpu: cost.gpu, gpus: cost.gpus }), cost.region].filter(Boolean).join(" · ");
+  const machine = [providerTitle(cost.provider), cost.gpu && gpuText({ gpu: cost.gpu, gpus: cost.gpus ?? 1 }), cost.region].filter(Boolean).join(" · ");
   return (
     <Card aria-label="Cost" className="mt-3.5">
       <CardHeader title="Cost" note={machine} />
       <div className="grid gap-x-10 gap-y-4 sm:grid-cols-2">
         <div>
           <p className="mb-2 flex flex-wrap items-baseline gap-x-2">
-            <b className="text-2xl font-[620] tracking-[-0.02em] tabular-nums">{moneyText(cost.soFar)}</b>
+            <b className="text-2xl font-[620] tracking-[-0.02em] tabular-nums">{moneyText(cost.so_far)}</b>
             <span className="text-sm text-dim">{sinceText(cost)}</span>
           </p>
           {cost.limit === null ? (
             <p className="text-xs text-dim">No budget is set for this job.</p>
           ) : (
             <>
-              <BudgetBar label="Spent of this job’s budget" spent={cost.soFar} limit={cost.limit} />
+              <BudgetBar label="Spent of this job’s budget" spent={cost.so_far} limit={cost.limit} />
               <p aria-hidden className="relative mt-1 h-4 text-2xs text-faint tabular-nums">
                 <span className="absolute left-1/2 -translate-x-1/2">50 %</span>
                 <span className="absolute left-[80%] -translate-x-1/2">80 %</span>
@@ -94,7 +94,7 @@ export function CostCard({ job }: { job: Job }) {
           <Facts
             facts={[
               ["An hour", moneyText(cost.hourly)],
-              ["Billed until now", durationText(cost.billedSeconds)],
+              ["Billed until now", durationText(cost.billed_seconds)],
               ["Expected in all", cost.estimated ? moneyRange(cost.estimated) : "not known"],
               ["Machine", cost.running ? "is billed now" : "is not billed"],
             ]}

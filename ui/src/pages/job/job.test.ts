@@ -1,11 +1,12 @@
 import { describe, expect, it } from "vitest";
 import type { Job, JobStatus } from "@/api/types";
+import { runSummary } from "@/test-summary";
 import { findingsOf } from "./findings";
 import { actionsFor } from "./action-buttons";
 import { countWrong, groupLines } from "@/text/log-groups";
 
 const job = (change: Partial<Job>): Job =>
-  ({ target: "local", status: "running", hasModel: false, summary: {}, plan: {}, config: {}, settings: {}, queuePosition: null, errorCode: null, errorMessage: null, ...change }) as Job;
+  ({ target: "local", status: "running", hasModel: false, summary: runSummary(), plan: {}, config: {}, settings: {}, queuePosition: null, errorCode: null, errorMessage: null, ...change }) as Job;
 
 describe("the output of a run", () => {
   it("marks the warnings of the trainer, which are no errors", () => {
@@ -57,12 +58,12 @@ const keys = (result: ReturnType<typeof findingsOf>) => result.map((finding) => 
 
 describe("findings", () => {
   it("say nothing about a run that goes well", () => {
-    expect(findingsOf(job({ summary: { restartCount: 0, dropped: {}, marks: [] } }), true)).toEqual([]);
+    expect(findingsOf(job({ summary: runSummary() }), true)).toEqual([]);
   });
 
   it("put a failure first, with its reason and what to do", () => {
     const result = findingsOf(
-      job({ status: "failed", errorCode: "too_many_attempts", errorMessage: "Killed by signal 9.", summary: { restartCount: 2, resumedFromStep: 8000 } }),
+      job({ status: "failed", errorCode: "too_many_attempts", errorMessage: "Killed by signal 9.", summary: runSummary({ restart_count: 2, resumed_from_step: 8000 }) }),
       true,
     );
     expect(keys(result)).toEqual(["failed", "resumed"]);
@@ -76,7 +77,7 @@ describe("findings", () => {
       { kind: "degraded", severity: "critical", sentence: "Rank 3 on node1 is dead.", evidence: { rank: 3 }, since: 1 },
       { kind: "throttled", severity: "warning", sentence: "GPU 1 is slowed down by heat.", evidence: {}, since: null },
     ];
-    const result = findingsOf(job({ summary: { findings } }), true);
+    const result = findingsOf(job({ summary: runSummary({ findings }) }), true);
     expect(result.map(({ tone, title, text }) => [tone, title, text])).toEqual([
       ["bad", "Degraded.", "Rank 3 on node1 is dead."],
       ["attention", "Slowed down.", "GPU 1 is slowed down by heat."],
@@ -90,13 +91,11 @@ describe("findings", () => {
   });
 
   it("name what was lost and what was refused", () => {
-    const summary = {
-      dropped: { metric: 812, log: 0 },
-      damagedLines: 1,
-      marks: [{ kind: "applied", step: 3, refused: "learning_rate must be above 0" }],
-    };
+    const applied = { kind: "applied", attempt: 1, step: 3, settings: {}, refused: { learning_rate: "must be above 0" }, percent: null, scope: null, sentence: null };
+    const summary = runSummary({ dropped: { metric: 812, log: 0 }, damaged_lines: 1, marks: [applied] });
     const result = findingsOf(job({ summary }), true);
     expect(keys(result)).toEqual(["refused", "dropped", "damaged"]);
+    expect(result[0]?.text).toBe("learning_rate: must be above 0");
     expect(result[1]?.text).toContain("812 metric events");
   });
 });

@@ -1,7 +1,6 @@
 /** The learning-rate finder: its chart of loss over learning rate, in percent of the picture, and its suggestion. */
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useSyncExternalStore } from "react";
-import { readSummary } from "@/api/job-summary";
 import { isResting, jobQuery } from "@/api/jobs";
 import { type FinderPoint, type FinderResult, readFinder } from "@/api/tasks";
 import type { Job } from "@/api/types";
@@ -185,7 +184,7 @@ function Suggestion({ result: { suggested, reason, divergedAt }, onUse }: { resu
 function Waiting({ job }: { job: Job }) {
   if (job.status === "failed") return <Notice tone="bad">{job.errorMessage ?? "The sweep failed, and no reason was recorded."}</Notice>;
   if (isResting(job.status)) return <Notice>The sweep was stopped before it came to a suggestion.</Notice>;
-  const { step, totalSteps } = readSummary(job);
-  const text = job.status === "queued" ? "Waiting for a free device." : step === null ? "Loading the model and the data." : `Step ${step}${totalSteps === null ? "" : ` of ${counted(totalSteps, "step")}`}: the rate grows, and the loss is watched.`;
+  const { step, total_steps: total } = job.summary;
+  const text = job.status === "queued" ? "Waiting for a free device." : step === null ? "Loading the model and the data." : `Step ${step}${total === null ? "" : ` of ${counted(total, "step")}`}: the rate grows, and the loss is watched.`;
   return <p className="text-dim">{text}</p>;
 }

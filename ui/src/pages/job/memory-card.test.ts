@@ -1,12 +1,14 @@
 import { describe, expect, it } from "vitest";
 import { readSummary } from "@/api/job-summary";
 import { readPlan } from "@/api/plan";
+import type { RunSummary } from "@/api/types";
+import { lastValues, runSummary } from "@/test-summary";
 import { effectiveConfig } from "./config-card";
 import { differenceText, predictionsOf } from "./memory-card";
 
 const memory = { weights: 60, gradients: 0, optimizer: 0, activations: 40, overhead: 0, limit_bytes: 200 };
 
-function rows(given: { plan?: object; summary?: object; speed?: number }) {
+function rows(given: { plan?: object; summary?: Partial<RunSummary>; speed?: number }) {
   const plan = readPlan({
     device: "cuda",
     memory,
@@ -20,21 +22,19 @@ function rows(given: { plan?: object; summary?: object; speed?: number }) {
     ...given.plan,
   });
   if (!plan) throw new Error("no plan");
-  const result = predictionsOf(plan, readSummary({ summary: { ...given.summary } }), given.speed ?? null);
+  const result = predictionsOf(plan, readSummary({ summary: runSummary(given.summary) }), given.speed ?? null);
   return Object.fromEntries(result.map((row) => [row.name, [row.planned, row.measured]]));
 }
 
-const reported = (values: Record<string, number>) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]));
-
 describe("planned and measured values", () => {
   it("compares the engine's own figures", () => {
-    const summary = { values: reported({ "engine/gpu_reserved_bytes": 97, "engine/host_bytes": 140 }), system: { "gpu/0/memory_used": 120, "process/ram": 130 } };
+    const summary = { values: lastValues({ "engine/gpu_reserved_bytes": 97, "engine/host_bytes": 140 }), system: { "gpu/0/memory_used": 120, "process/ram": 130 } };
     expect(rows({ summary, speed: 400 })).toEqual({ "GPU memory": [95, 97], "Host memory": [150, 140], Step: [2, 2.5], "Tokens per second": [500, 400] });
   });
 
   it("takes the plan that the run made where it happens", () => {
     const facts = { planned_gpu_bytes: 90, planned_host_bytes: 120, planned_step_seconds: 4, tokens_per_step: 1000 };
-    const summary = { facts, values: reported({ "engine/gpu_reserved_bytes": 97 }) };
+    const summary = { facts, values: lastValues({ "engine/gpu_reserved_bytes": 97 }) };
     expect(rows({ summary, speed: 200 })).toEqual({ "GPU memory": [90, 97], "Host memory": [120, null], Step: [4, 5], "Tokens per second": [250, 200] });
   });
 

@@ -4,10 +4,11 @@ import { cleanup, configure, render, screen, waitFor } from "@testing-library/re
 import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { queryClient } from "@/api/client";
-import { readCost } from "@/api/job-summary";
+import { costOf } from "@/api/job-summary";
 import type { Requirements } from "@/api/scripts";
 import type { Job } from "@/api/types";
 import { serveFrom } from "@/test-server";
+import { runSummary } from "@/test-summary";
 import { findingsOf } from "./findings";
 import { CostCard } from "./job-stats";
 import { MoveDialog, moveNeeds } from "./move-dialog";
@@ -16,7 +17,7 @@ import { MoveDialog, moveNeeds } from "./move-dialog";
 configure({ asyncUtilTimeout: 10_000 });
 
 const cost = { so_far: 8.25, hourly: 1.1, estimated: { low: 9, likely: 12, high: 18 }, limit: 10, provider: "lambda", gpu: "A10", gpus: 2, region: "us-east-1", kind: "on_demand", billed_seconds: 27_000, running: true, detail: null, page: "https://cloud.example/1", warnings: [50, 80] };
-const job = (change: Partial<Job>): Job => ({ id: "j", kind: "script", target: "local", budget: null, maxHours: null, status: "running", hasModel: false, summary: {}, plan: {}, offer: null, config: {}, errorCode: null, errorMessage: null, queuePosition: null, ...change }) as Job;
+const job = (change: Partial<Job>): Job => ({ id: "j", kind: "script", target: "local", budget: null, maxHours: null, status: "running", hasModel: false, summary: runSummary(), plan: {}, offer: null, config: {}, errorCode: null, errorMessage: null, queuePosition: null, ...change }) as Job;
 const serveNothing = () => serveFrom(({ path }) => ({ body: path === "/api/machines" ? { items: [] } : path === "/api/providers" ? { items: [], storage: { ready: true, reason: null } } : { need: {}, offers: [], excluded: [], archetype: null, usual: null } }));
 const within = (element: React.ReactNode) => render(<QueryClientProvider client={queryClient}>{element}</QueryClientProvider>);
 
@@ -28,23 +29,23 @@ afterEach(() => {
 describe("the cost of a job", () => {
   it("is shown with its budget, its range and its machine", () => {
     serveNothing();
-    within(<CostCard job={job({ summary: { cost } })} />);
+    within(<CostCard job={job({ summary: runSummary({ cost }) })} />);
     expect(screen.getByText("$8.25")).toBeDefined();
     expect(screen.getByRole("progressbar", { name: /budget/ }).getAttribute("aria-valuenow")).toBe("83");
     for (const text of ["lambda · 2 × A10 · us-east-1", "$9.00–18.00", "7 h 30 m", "is billed now", "so far, of at most $10"]) expect(screen.getByText(text)).toBeDefined();
   });
 
   it("is absent where nothing is rented", () => {
-    expect(readCost(job({}))).toBeNull();
-    expect(readCost(job({ summary: { cost: { so_far: null, provider: "lambda" } } }))).toBeNull();
+    expect(costOf(job({}))).toBeNull();
+    expect(costOf(job({ summary: runSummary({ cost: { ...cost, provider: null } }) }))).toBeNull();
   });
 });
 
-const mark = (percent: number, scope: string) => ({ kind: "budget", attempt: 1, step: 3, percent, scope, sentence: `${percent} % of the ${scope}'s budget` });
+const mark = (percent: number, scope: string) => ({ kind: "budget", attempt: 1, step: 3, settings: {}, refused: {}, percent, scope, sentence: `${percent} % of the ${scope}'s budget` });
 
 describe("findings about money", () => {
   it("are the last warning of each budget", () => {
-    const result = findingsOf(job({ summary: { marks: [mark(50, "job"), mark(80, "job"), mark(50, "user")] } }), true);
+    const result = findingsOf(job({ summary: runSummary({ marks: [mark(50, "job"), mark(80, "job"), mark(50, "user")] }) }), true);
     expect(result.map(({ tone, text }) => [tone, text])).toEqual([
       ["attention", "80 % of the job's budget"],
       ["plain", "50 % of the user's budget"],
@@ -52,12 +53,12 @@ describe("findings about money", () => {
   });
 
   it("say that a limit paused the job, and nothing else about it", () => {
-    const result = findingsOf(job({ status: "paused", errorCode: "budget", errorMessage: "The budget of $10 is spent. Allow more.", summary: { marks: [mark(100, "job")] } }), true);
+    const result = findingsOf(job({ status: "paused", errorCode: "budget", errorMessage: "The budget of $10 is spent. Allow more.", summary: runSummary({ marks: [mark(100, "job")] }) }), true);
     expect(result.map(({ tone, title, text }) => [tone, title, text])).toEqual([["bad", "Paused: the budget is spent.", "The budget of $10 is spent. Allow more."]]);
   });
 
   it("tell why nothing runs yet instead of a position in the queue", () => {
-    const result = findingsOf(job({ status: "queued", queuePosition: 1, summary: { waiting: "Lambda has no A10 to give; asked again in a minute." } }), true);
+    const result = findingsOf(job({ status: "queued", queuePosition: 1, summary: runSummary({ waiting: "Lambda has no A10 to give; asked again in a minute." }) }), true);
     expect(result.map(({ text }) => text)).toEqual(["Lambda has no A10 to give; asked again in a minute."]);
   });
 });
@@ -65,7 +66,7 @@ describe("findings about money", () => {
 describe("moving to another machine", () => {
   it("begins with what the job is known to need, and with the time that is left", () => {
     const requirements = { gpuMemoryGb: { value: 10.5 }, durationHours: { value: 4 } } as Requirements;
-    expect(moveNeeds(job({ summary: { step: 50, totalSteps: 100 } }), requirements)).toEqual({ memoryGb: 10.5, hours: 2 });
+    expect(moveNeeds(job({ summary: runSummary({ step: 50, total_steps: 100 }) }), requirements)).toEqual({ memoryGb: 10.5, hours: 2 });
     const planned = { device: "cuda", memory_total_bytes: 8 * 2 ** 30, memory_limit_bytes: 1e10, memory: { weights: 8 * 2 ** 30 }, seconds: 7200 };
     expect(moveNeeds(job({ kind: "train", plan: planned }), undefined)).toEqual({ memoryGb: 8, hours: 2 });
     expect(moveNeeds(job({ offer: { memory_gb: 24 } }), undefined)).toEqual({ memoryGb: 24, hours: null });

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { LucideIcon } from "lucide-react";
 import { type ReactNode, useCallback, useState } from "react";
-import { progressOf, readSummary } from "@/api/job-summary";
+import { progressOf } from "@/api/job-summary";
 import { cancelJob, isResting } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import { forgetTasks, tasksQuery } from "@/api/tasks";
@@ -126,8 +126,7 @@ function wordsFor(task: Job): string {
   if (task.status === "queued") return (task.queuePosition ?? 1) > 1 ? `In the queue, at place ${task.queuePosition}.` : "In the queue: it starts as soon as a device is free.";
   if (task.status === "provisioning") return "Starting.";
   if (task.status === "cancelling") return "Stopping.";
-  const { phase } = readSummary(task);
-  return PHASES[phase ?? ""] ?? "At work.";
+  return PHASES[task.summary.phase ?? ""] ?? "At work.";
 }
 
 function TaskLink({ task, children }: { task: Job; children: string }) {

@@ -1,12 +1,13 @@
 import { expect, it } from "vitest";
 import type { Job } from "@/api/types";
+import { lastValues, runSummary } from "@/test-summary";
 import { isTuning, optimizationsOf, tuningFacts } from "./tuning-card";
 
 const tuned = {
   modelName: "tiny",
   datasetName: "herons.jsonl",
   config: { method: "lora", backend: "engine", lora: { rank: 16, alpha: 32 }, model: { path: "/models/x" }, data: { kind: "examples", packing: true } },
-  summary: { facts: { optimizations: "loss in chunks, compiled layers" }, values: { "train/tokens_seen": { value: 4000 }, "train/trained_tokens": { value: 1000 } } },
+  summary: runSummary({ facts: { optimizations: "loss in chunks, compiled layers" }, values: lastValues({ "train/tokens_seen": 4000, "train/trained_tokens": 1000 }) }),
 } as unknown as Job;
 
 it("says what is tuned, on what, and how much of it is taught", () => {
@@ -21,7 +22,7 @@ it("says what is tuned, on what, and how much of it is taught", () => {
 
 it("lists what the run says is in force, and packing where it was chosen", () => {
   expect(optimizationsOf(tuned)).toEqual(["packing", "loss in chunks", "compiled layers"]);
-  expect(optimizationsOf({ ...tuned, config: { data: { kind: "text" } }, summary: {} } as unknown as Job)).toEqual([]);
+  expect(optimizationsOf({ ...tuned, config: { data: { kind: "text" } }, summary: runSummary() } as unknown as Job)).toEqual([]);
 });
 
 it("keeps silent about a model that is trained from nothing", () => {

@@ -54,7 +54,7 @@ function shareText(values: Record<string, number>): string | null {
 
 /** What makes this run faster or smaller, in words: what the run says is in force, and packing, which is a choice. */
 export function optimizationsOf(job: Job): string[] {
-  const { facts } = readSummary(job);
+  const { facts } = job.summary;
   const data = record(job.config.data);
   const optimizations = (text(facts.optimizations) ?? "").split(", ").filter(Boolean);
   return data.kind === "examples" && data.packing !== false ? ["packing", ...optimizations] : optimizations;

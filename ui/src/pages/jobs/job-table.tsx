@@ -88,13 +88,13 @@ function JobName({ job, withProject }: JobNameProps) {
 }
 
 function Progress({ job }: { job: Job }) {
-  const { step, totalSteps } = readSummary(job);
+  const { step, total_steps: total } = job.summary;
   if (step === null) return <span className="text-dim">{job.queuePosition ? `${countText(job.queuePosition)}. in the queue` : "–"}</span>;
   return (
     <div className="w-36">
       <div className="text-xs text-dim">
         <span className="text-text">{countText(step)}</span>
-        {totalSteps !== null && ` / ${countText(totalSteps)}`}
+        {total !== null && ` / ${countText(total)}`}
       </div>
       <ProgressBar value={progressOf(job)} label={`Progress of ${job.name}`} className="mt-1 h-1" />
     </div>
@@ -109,8 +109,8 @@ function lossOf(job: Job): string | null {
 
 /** Time left while it runs, time taken once it has ended. */
 function timeOf(job: Job): string | null {
-  const { etaSeconds } = readSummary(job);
-  if (!isResting(job.status)) return etaSeconds === null || job.status === "queued" ? null : `${durationText(etaSeconds)} left`;
+  const { eta_seconds: eta } = job.summary;
+  if (!isResting(job.status)) return eta === null || job.status === "queued" ? null : `${durationText(eta)} left`;
   if (!job.startTime || !job.endTime) return null;
   return durationText((Date.parse(job.endTime) - Date.parse(job.startTime)) / 1000);
 }

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link2Off } from "lucide-react";
 import { lazy, Suspense, useEffect, useMemo, useState } from "react";
-import { progressOf, readSummary } from "@/api/job-summary";
+import { progressOf } from "@/api/job-summary";
 import { isResting, sharedCurvesQuery, sharedJobQuery } from "@/api/jobs";
 import { ApiProblem } from "@/api/problem";
 import type { Job } from "@/api/types";
@@ -49,7 +49,7 @@ function SharedJob({ token, job }: { token: string; job: Job }) {
   useEffect(() => {
     if (curves.data) store.load(curves.data);
   }, [store, curves.data]);
-  const marksText = JSON.stringify(readSummary(job).marks);
+  const marksText = JSON.stringify(job.summary.marks);
   const marks = useMemo(() => chartMarks(JSON.parse(marksText)), [marksText]);
   return (
     <>
