@@ -3,10 +3,11 @@
     python bench/viewers.py [--viewers 500] [--events 5] [--seconds 20]
     python bench/viewers.py --training
 
-The first: `bloom up` serves streams of one job, into which this program writes points as a worker does, so many
-events a second. A delay is the time from before the transaction of a point until a viewer has parsed the event;
-all viewers share this one process, whose own work is in the figure. The second: the same training runs with
-nobody watching and with fifty open streams, in turns; the figure is the ratio of the median times of a step.
+The first: `bloom up` serves streams of one job, into which this program writes points as a worker does, so
+many events a second. A delay is the time from before the transaction of a point until a viewer has parsed the
+event; all viewers share this one process, whose own work is in the figure. The second: the same training runs
+with nobody watching and with fifty open streams, in turns; the figure is the ratio of the median times of a
+step.
 """
 
 import argparse
