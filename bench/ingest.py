@@ -3,8 +3,8 @@
     python bench/ingest.py [--steps 40000]
 
 A run of ten curves is written by the Reporter; then the steps of a follower are timed: read and parse a
-batch, fold its buckets, and store points, buckets, cursor, summary and event in one transaction. PostgreSQL is
-started from the machine's programs, as for the tests, but waits for the disk as in production.
+batch, fold its buckets, and store points, buckets, cursor, summary and event in one transaction. PostgreSQL
+is started from the machine's programs, as for the tests, but waits for the disk as in production.
 """
 
 import argparse
