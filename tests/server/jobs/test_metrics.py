@@ -192,6 +192,13 @@ def test_what_no_chart_can_draw_is_left_out(installation: Installation, job: Tra
     assert _curve(installation, job).x == [1, 4]
 
 
+def test_a_number_that_fits_nowhere_costs_its_value_and_nothing_else(
+    installation: Installation, job: TrainingJob
+) -> None:
+    _store(installation, job, [metric(1, 1.0), metric(2, 10**400), metric(3, True), metric(4, 7)])
+    assert _curve(installation, job).value == [1.0, 1.0, 7.0]
+
+
 def test_rows_have_the_wide_form(installation: Installation, job: TrainingJob) -> None:
     telemetry = {"gpu/0/utilization": 95.5, "cpu/utilization": 60.0, "ram/used": 75_000_000_000}
     _store(installation, job, [system(1, telemetry), *(metric(step, 2.0 / step) for step in (1, 2, 3))])

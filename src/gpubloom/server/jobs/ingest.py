@@ -68,7 +68,11 @@ class Batch:
             return
         attempt, rank, seq, time = event.attempt, event.rank, event.seq, event.t
         for name, value in event.series():
-            number = float(value)
+            try:
+                number = float(value)
+            except OverflowError:
+                # An integer that no chart can hold.
+                continue
             if math.isfinite(number):
                 point = StoredPoint(x, attempt, seq, time, number, None)
             else:
