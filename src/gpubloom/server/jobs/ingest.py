@@ -8,13 +8,13 @@ alone. Rows go to the driver as they are: making a statement of thousands takes 
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.jobs.metrics import LEVELS, WIDTHS, PointRange, StoredPoint, ranges_of
-from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricSeries, TrainingJob
+from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricSeries, NonFinite, TrainingJob
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.number_encoding import encode_number
 
@@ -76,7 +76,7 @@ class Batch:
             if math.isfinite(number):
                 point = StoredPoint(x, attempt, seq, time, number, None)
             else:
-                point = StoredPoint(x, attempt, seq, time, None, str(encode_number(number)))
+                point = StoredPoint(x, attempt, seq, time, None, cast("NonFinite", encode_number(number)))
             key = (name, rank)
             points = self.points.get(key)
             if points is None:

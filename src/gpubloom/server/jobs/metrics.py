@@ -15,7 +15,7 @@ from uuid import UUID
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries
+from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries, NonFinite
 
 # Each level is eight times as wide as the one before: whatever part of a curve is asked for, one level
 # gives it in a few thousand rows.
@@ -31,7 +31,7 @@ class StoredPoint(NamedTuple):
     seq: int
     time: float
     value: float | None
-    non_finite: str | None
+    non_finite: NonFinite | None
 
 
 # x, low, high, total, count
@@ -58,7 +58,7 @@ class LastPoint:
 
     x: int
     attempt: int
-    value: float | str
+    value: float | NonFinite
 
 
 @dataclass
@@ -162,7 +162,7 @@ async def _newest(session: AsyncSession, furthest: dict[int, MetricPoint]) -> di
     }
 
 
-def reported(value: float | None, non_finite: str | None) -> float | str:
+def reported(value: float | None, non_finite: NonFinite | None) -> float | NonFinite:
     """A point's value as it was reported; NaN and the infinities by the protocol's names."""
     return value if value is not None else non_finite or "NaN"
 
