@@ -23,7 +23,6 @@ from gpubloom.server.jobs.metrics import (
     read_curves,
     read_new,
     read_rows,
-    reported,
 )
 from gpubloom.server.jobs.tables import MetricBucket, TrainingJob
 from tests.server.installation import Installation
@@ -66,8 +65,7 @@ def _new(installation: Installation, ranges: list[PointRange]) -> list[list[tupl
 
     found = _in_database(installation, work)
     return [
-        [(point.attempt, point.x, reported(point.value, point.non_finite)) for point in found[series_id]]
-        for series_id in sorted(found)
+        [(point.attempt, point.x, point.value) for point in found[series_id]] for series_id in sorted(found)
     ]
 
 

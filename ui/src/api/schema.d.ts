@@ -1102,6 +1102,9 @@ export interface paths {
         /**
          * Stream Job
          * @description A job's changes as they happen. `after`, or Last-Event-ID on reconnecting, says where to go on.
+         *
+         *     The data of each event `delta` is a JobUpdate, and its id the job's position. After an event `reset` the
+         *     job and its curves have to be loaded anew.
          */
         get: operations["stream_job_api_training_jobs__job_id__stream_get"];
         put?: never;
@@ -2612,6 +2615,96 @@ export interface components {
             priority: "price" | "balanced" | "time";
         };
         /**
+         * Cost
+         * @description What a job on rented instances has cost; US dollars.
+         */
+        Cost: {
+            /**
+             * So Far
+             * @description All instances of the job together.
+             * @default 0
+             */
+            so_far: number;
+            /**
+             * Hourly
+             * @description What an hour costs now.
+             * @default 0
+             */
+            hourly: number;
+            /** @description The whole job, as estimated at its start. */
+            estimated: components["schemas"]["CostEstimate"] | null;
+            /**
+             * Limit
+             * @description The job's budget.
+             */
+            limit: number | null;
+            /**
+             * Provider
+             * @description Who rents out the instance.
+             */
+            provider: string | null;
+            /**
+             * Gpu
+             * @description The kind of GPU.
+             */
+            gpu: string | null;
+            /**
+             * Gpus
+             * @description How many.
+             */
+            gpus: number | null;
+            /**
+             * Region
+             * @description Where the instance is.
+             */
+            region: string | null;
+            /**
+             * Kind
+             * @description on_demand or spot.
+             */
+            kind: string | null;
+            /**
+             * Billed Seconds
+             * @description The billed time of all instances together.
+             * @default 0
+             */
+            billed_seconds: number;
+            /**
+             * Running
+             * @description Whether an instance is billed now.
+             * @default false
+             */
+            running: boolean;
+            /**
+             * Detail
+             * @description What the provider says of the instance.
+             */
+            detail: string | null;
+            /**
+             * Page
+             * @description The instance's page at the provider.
+             */
+            page: string | null;
+            /**
+             * Warnings
+             * @description Percents of the budget that were warned about.
+             * @default []
+             */
+            warnings: number[];
+        };
+        /**
+         * CostEstimate
+         * @description What a job is expected to cost; US dollars.
+         */
+        CostEstimate: {
+            /** Low */
+            low: number;
+            /** Likely */
+            likely: number;
+            /** High */
+            high: number;
+        };
+        /**
          * CostOut
          * @description By what it is for.
          */
@@ -3145,6 +3238,43 @@ export interface components {
             steps: number;
         };
         /**
+         * Finding
+         * @description What diagnosis found wrong with the run.
+         */
+        Finding: {
+            /**
+             * Kind
+             * @description The rule that found it, such as diverging or stalled.
+             * @default
+             */
+            kind: string;
+            /**
+             * Severity
+             * @description critical, warning or info.
+             * @default info
+             */
+            severity: string;
+            /**
+             * Sentence
+             * @description What is wrong, and what to do about it.
+             * @default
+             */
+            sentence: string;
+            /**
+             * Evidence
+             * @description The figures behind it.
+             * @default {}
+             */
+            evidence: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Since
+             * @description Seconds since 1970; None: nobody knows.
+             */
+            since: number | null;
+        };
+        /**
          * FindingOut
          * @description `error`: it cannot be trained. `warning`: it can, but one should know. `note`: how it is read.
          */
@@ -3243,6 +3373,45 @@ export interface components {
             expiresAt: string;
         };
         /**
+         * JobDelta
+         * @description The fields of `JobOut` that changed; those that are left out have not.
+         */
+        JobDelta: {
+            /**
+             * Status
+             * @enum {string}
+             */
+            status?: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
+            /**
+             * Want
+             * @enum {string}
+             */
+            want?: "run" | "pause" | "cancel";
+            /** Settings */
+            settings?: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /** Attempt */
+            attempt?: number;
+            /** Rowsused */
+            rowsUsed?: number | null;
+            /** Rowstotal */
+            rowsTotal?: number | null;
+            /** Warnings */
+            warnings?: components["schemas"]["RunWarning"][];
+            /** Warningsleftout */
+            warningsLeftOut?: number;
+            /** Errorcode */
+            errorCode?: string | null;
+            /** Errormessage */
+            errorMessage?: string | null;
+            /** Starttime */
+            startTime?: string | null;
+            /** Endtime */
+            endTime?: string | null;
+            summary?: components["schemas"]["SummaryDelta"] | null;
+        };
+        /**
          * JobOut
          * @description A job, as lists and the job page show it.
          */
@@ -3336,10 +3505,7 @@ export interface components {
             attempt: number;
             /** Maxattempts */
             maxAttempts: number;
-            /** Summary */
-            summary: {
-                [key: string]: unknown;
-            };
+            summary: components["schemas"]["RunSummary"];
             /**
              * Rowsused
              * @description Rows of the training data that the run uses, once it is read.
@@ -3405,6 +3571,34 @@ export interface components {
             /** Trainingseconds */
             trainingSeconds: number;
         };
+        /**
+         * JobUpdate
+         * @description What changed of a job since the position in `since`; the event's id is the position after it.
+         */
+        JobUpdate: {
+            /**
+             * Since
+             * @description The position that this follows on; left out: `job` has every field.
+             */
+            since?: number | null;
+            /** @description Left out: the same as before. */
+            job?: components["schemas"]["JobDelta"] | null;
+            /**
+             * Series
+             * @description New points.
+             */
+            series?: components["schemas"]["LiveSeries"][];
+            /**
+             * Reload
+             * @description There are too many new points: load the curves anew.
+             */
+            reload?: boolean;
+            /**
+             * Checkpoints
+             * @description Checkpoints were saved or removed.
+             */
+            checkpoints?: boolean;
+        };
         /** Jobs */
         Jobs: {
             /** Items */
@@ -3412,6 +3606,7 @@ export interface components {
             /** Total */
             total: number;
         };
+        JsonValue: unknown;
         /**
          * LastPoint
          * @description The newest value of a curve, as it was reported.
@@ -3421,6 +3616,19 @@ export interface components {
             x: number;
             /** Attempt */
             attempt: number;
+            /** Value */
+            value: number | ("NaN" | "Infinity" | "-Infinity");
+        };
+        /**
+         * LastValue
+         * @description The newest value of a series.
+         */
+        LastValue: {
+            /**
+             * Step
+             * @description The step that it was reported for.
+             */
+            step: number | null;
             /** Value */
             value: number | ("NaN" | "Infinity" | "-Infinity");
         };
@@ -3453,6 +3661,32 @@ export interface components {
             tooLong: number;
             /** Firsttoolong */
             firstTooLong: number[];
+        };
+        /**
+         * LiveSeries
+         * @description New points of a curve in columns, in the order in which they were reported.
+         */
+        LiveSeries: {
+            /** Name */
+            name: string;
+            /** Rank */
+            rank: number;
+            /**
+             * Axis
+             * @enum {string}
+             */
+            axis: "step" | "time";
+            /** X */
+            x: number[];
+            /** Attempt */
+            attempt: number[];
+            /**
+             * Time
+             * @description When each was reported; seconds since 1970.
+             */
+            time: number[];
+            /** Value */
+            value: (number | ("NaN" | "Infinity" | "-Infinity"))[];
         };
         /**
          * LiveSettings
@@ -3532,6 +3766,61 @@ export interface components {
             columns: {
                 [key: string]: string;
             };
+        };
+        /**
+         * Mark
+         * @description A moment that charts mark.
+         */
+        Mark: {
+            /**
+             * Kind
+             * @description resumed, applied (live settings), or budget (a warning).
+             * @default
+             */
+            kind: string;
+            /**
+             * Attempt
+             * @description The attempt that it happened in.
+             * @default 1
+             */
+            attempt: number;
+            /**
+             * Step
+             * @description The step that it happened at.
+             * @default 0
+             */
+            step: number;
+            /**
+             * Settings
+             * @description Of the kind applied: the live settings in force.
+             * @default {}
+             */
+            settings: {
+                [key: string]: number;
+            };
+            /**
+             * Refused
+             * @description Of the kind applied: settings that the trainer did not take, and why.
+             * @default {}
+             */
+            refused: {
+                [key: string]: string;
+            };
+            /**
+             * Percent
+             * @description Of the kind budget: how much of the budget is spent.
+             */
+            percent: number | null;
+            /**
+             * Scope
+             * @description Of the kind budget: user, project or job.
+             */
+            scope: string | null;
+            /**
+             * Sentence
+             * @description Of the kind budget: the warning.
+             */
+            sentence: string | null;
         };
         /**
          * Message
@@ -4689,10 +4978,7 @@ export interface components {
             attempt: number;
             /** Maxattempts */
             maxAttempts: number;
-            /** Summary */
-            summary: {
-                [key: string]: unknown;
-            };
+            summary: components["schemas"]["RunSummary"];
             /**
              * Rowsused
              * @description Rows of the training data that the run uses, once it is read.
@@ -4926,18 +5212,172 @@ export interface components {
             kept: number;
         };
         /**
+         * RunError
+         * @description The exception that ended the run, as the run reported it.
+         */
+        RunError: {
+            /**
+             * Type
+             * @description The class of the exception.
+             */
+            type: string | null;
+            /**
+             * Message
+             * @description Its text.
+             */
+            message: string | null;
+            /**
+             * Traceback
+             * @description Where it was raised, as Python prints it.
+             */
+            traceback: string | null;
+            /**
+             * Cause
+             * @description A code for the likely cause, where one is recognised.
+             */
+            cause: string | null;
+            /**
+             * Advice
+             * @description What to do about that cause.
+             */
+            advice: string | null;
+        };
+        /**
+         * RunSummary
+         * @description What a job's run says and what the server knows of it, as the job's page shows it.
+         */
+        RunSummary: {
+            /**
+             * Phase
+             * @description What the run is doing, such as training or evaluating.
+             */
+            phase: string | null;
+            /**
+             * Waiting
+             * @description Why nothing runs yet, where somebody knows.
+             */
+            waiting: string | null;
+            /**
+             * Step
+             * @description The newest step.
+             */
+            step: number | null;
+            /**
+             * Total Steps
+             * @description How many steps there will be.
+             */
+            total_steps: number | null;
+            /**
+             * Epoch
+             * @description The epoch of the newest step.
+             */
+            epoch: number | null;
+            /**
+             * Epochs
+             * @description How many epochs there will be.
+             */
+            epochs: number | null;
+            /**
+             * Eta Seconds
+             * @description Seconds left at the speed of the last minutes.
+             */
+            eta_seconds: number | null;
+            /**
+             * Restart Count
+             * @description How often the run was started again.
+             * @default 0
+             */
+            restart_count: number;
+            /**
+             * Resumed From Step
+             * @description The step that this attempt resumed from.
+             */
+            resumed_from_step: number | null;
+            /**
+             * Control Version
+             * @description The newest command that the run has applied.
+             */
+            control_version: number | null;
+            /**
+             * Updated At
+             * @description The run's last event; seconds since 1970.
+             */
+            updated_at: number | null;
+            /**
+             * Facts
+             * @description What the run says about itself.
+             * @default {}
+             */
+            facts: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Dropped
+             * @description How many events the run could not record, by kind.
+             * @default {}
+             */
+            dropped: {
+                [key: string]: number;
+            };
+            /**
+             * Damaged Lines
+             * @description Lines of the run's events that cannot be read.
+             * @default 0
+             */
+            damaged_lines: number;
+            /** @description The exception that ended the run. */
+            error: components["schemas"]["RunError"] | null;
+            /**
+             * Marks
+             * @description Moments that charts mark, oldest first.
+             * @default []
+             */
+            marks: components["schemas"]["Mark"][];
+            /**
+             * Findings
+             * @description What is wrong with the run, worst first.
+             * @default []
+             */
+            findings: components["schemas"]["Finding"][];
+            /** @description What the job has cost; None: nothing was rented for it. */
+            cost: components["schemas"]["Cost"] | null;
+            /**
+             * Values
+             * @description The newest value of each series of rank 0.
+             * @default {}
+             */
+            values: {
+                [key: string]: components["schemas"]["LastValue"];
+            };
+            /**
+             * System
+             * @description The newest telemetry of rank 0.
+             * @default {}
+             */
+            system: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+        };
+        /**
          * RunWarning
          * @description A warning or an error that the run logged; `attempt`: the first that did.
          */
         RunWarning: {
             /**
              * Level
+             * @default warning
              * @enum {string}
              */
             level: "warning" | "error";
-            /** Line */
+            /**
+             * Line
+             * @default
+             */
             line: string;
-            /** Attempt */
+            /**
+             * Attempt
+             * @default 1
+             */
             attempt: number;
         };
         /**
@@ -5238,6 +5678,114 @@ export interface components {
             ready: boolean;
             /** Reason */
             reason: string | null;
+        };
+        /**
+         * SummaryDelta
+         * @description The fields of a summary that changed. `values` and `system` by key; null: the key is gone.
+         */
+        SummaryDelta: {
+            /**
+             * Phase
+             * @description What the run is doing, such as training or evaluating.
+             */
+            phase?: string | null;
+            /**
+             * Waiting
+             * @description Why nothing runs yet, where somebody knows.
+             */
+            waiting?: string | null;
+            /**
+             * Step
+             * @description The newest step.
+             */
+            step?: number | null;
+            /**
+             * Total Steps
+             * @description How many steps there will be.
+             */
+            total_steps?: number | null;
+            /**
+             * Epoch
+             * @description The epoch of the newest step.
+             */
+            epoch?: number | null;
+            /**
+             * Epochs
+             * @description How many epochs there will be.
+             */
+            epochs?: number | null;
+            /**
+             * Eta Seconds
+             * @description Seconds left at the speed of the last minutes.
+             */
+            eta_seconds?: number | null;
+            /**
+             * Restart Count
+             * @description How often the run was started again.
+             */
+            restart_count?: number;
+            /**
+             * Resumed From Step
+             * @description The step that this attempt resumed from.
+             */
+            resumed_from_step?: number | null;
+            /**
+             * Control Version
+             * @description The newest command that the run has applied.
+             */
+            control_version?: number | null;
+            /**
+             * Updated At
+             * @description The run's last event; seconds since 1970.
+             */
+            updated_at?: number | null;
+            /**
+             * Facts
+             * @description What the run says about itself.
+             */
+            facts?: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /**
+             * Dropped
+             * @description How many events the run could not record, by kind.
+             */
+            dropped?: {
+                [key: string]: number;
+            };
+            /**
+             * Damaged Lines
+             * @description Lines of the run's events that cannot be read.
+             */
+            damaged_lines?: number;
+            /** @description The exception that ended the run. */
+            error?: components["schemas"]["RunError"] | null;
+            /**
+             * Marks
+             * @description Moments that charts mark, oldest first.
+             */
+            marks?: components["schemas"]["Mark"][];
+            /**
+             * Findings
+             * @description What is wrong with the run, worst first.
+             */
+            findings?: components["schemas"]["Finding"][];
+            /** @description What the job has cost; None: nothing was rented for it. */
+            cost?: components["schemas"]["Cost"] | null;
+            /**
+             * Values
+             * @description Series with a newer value.
+             */
+            values?: {
+                [key: string]: components["schemas"]["LastValue"] | null;
+            };
+            /**
+             * System
+             * @description Telemetry with another value.
+             */
+            system?: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            };
         };
         /**
          * TakenOffer
@@ -7598,13 +8146,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Server-sent events: `delta`, or an empty `reset`. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": unknown;
+                    "text/event-stream": components["schemas"]["JobUpdate"];
                 };
             };
             /** @description A problem */

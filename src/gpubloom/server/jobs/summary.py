@@ -34,7 +34,7 @@ _LONGEST_WARNING = 1_000
 class Tolerant(BaseModel):
     """A value of the wrong type becomes the field's default."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", json_schema_serialization_defaults_required=True)
 
     @field_validator("*", mode="wrap")
     @classmethod
