@@ -21,7 +21,7 @@ from gpubloom.server.accounts.registration import issue_setup_link
 from gpubloom.server.app import create_app
 from gpubloom.server.db.database import Database
 from gpubloom.server.db.migrate import upgrade
-from gpubloom.server.jobs.ingest import store_points
+from gpubloom.server.jobs.ingest import Batch, store_points
 from gpubloom.server.jobs.metrics import WIDTHS
 from gpubloom.server.jobs.tables import MetricSeries, TrainingJob
 from gpubloom.server.settings import Settings
@@ -85,7 +85,7 @@ async def ingest_rate(database: Database, job: TrainingJob, steps: int) -> float
             for step in range(first, first + 1000)
         ]
         async with database.write() as session:
-            await store_points(session, job, events)
+            await store_points(session, job, Batch(events))
     return steps * len(CURVES) / (time.perf_counter() - started)
 
 

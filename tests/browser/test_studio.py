@@ -26,7 +26,7 @@ const Original = window.EventSource;
 window.EventSource = class extends Original {
   constructor(...given) {
     super(...given);
-    this.addEventListener("update", (event) => {
+    this.addEventListener("delta", (event) => {
       for (const series of JSON.parse(event.data).series ?? [])
         if (series.name === "train/loss") window.livePoints += series.x.length;
     });

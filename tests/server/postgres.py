@@ -24,16 +24,9 @@ from psycopg import sql
 
 START_SECONDS = 120
 
+_SETTINGS = {"listen_addresses": "", "shared_buffers": "32MB", "max_connections": "80"}
 # Nothing here outlives the tests, so nothing waits for the disk.
-_SETTINGS = {
-    "listen_addresses": "",
-    "fsync": "off",
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
-    "autovacuum": "off",
-    "shared_buffers": "32MB",
-    "max_connections": "80",
-}
+_IN_TESTS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"}
 
 
 class PostgresMissing(Exception):
@@ -100,15 +93,19 @@ def _unprivileged() -> pwd.struct_passwd | None:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
-    """Start a server; it is stopped and its folder removed whatever happens in between."""
+def postgres_server(*, durable: bool = False) -> Iterator[PostgresServer]:
+    """Start a server; it is stopped and its folder removed whatever happens in between.
+
+    `durable`: a commit is on disk, as an operator would have it.
+    """
     initdb, postgres, owner = _program("initdb"), _program("postgres"), _unprivileged()
     folder = Path(tempfile.mkdtemp(prefix="bloom-postgres-"))
     identity = {} if owner is None else {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
     if owner is not None:
         os.chown(folder, owner.pw_uid, owner.pw_gid)
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-    start = partial(_start, postgres, folder, env=environment, **identity)
+    settings = _SETTINGS if durable else _SETTINGS | _IN_TESTS
+    start = partial(_start, postgres, folder, settings, env=environment, **identity)
     server = PostgresServer(folder, start)
     try:
         made = subprocess.run(
@@ -128,8 +125,8 @@ def postgres_server() -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(postgres: str, folder: Path, **process: Any) -> subprocess.Popen[bytes]:
-    options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+def _start(postgres: str, folder: Path, settings: dict[str, str], **process: Any) -> subprocess.Popen[bytes]:
+    options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
             [postgres, "-D", folder / "data", "-k", folder, *options],

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from gpubloom.traincard import Reading, Reporter, snapshot
+from gpubloom.traincard import Reader, Reading, Reporter, snapshot
 from gpubloom.traincard.number_encoding import encode_number
 from gpubloom.traincard.series import COLUMNS, Curve, points_by_series
 from gpubloom.traincard.state import RunState
@@ -101,3 +101,25 @@ def test_numbers_that_fit_nowhere_cost_their_value_and_nothing_else(tmp_path: Pa
     reading.update()
     assert snapshot(reading)["metrics"][0]["last"] == {"step": 2, "value": 1.0}
     assert reading.damaged_lines == 4
+
+
+def test_a_reading_that_is_fed_by_another_reader_is_the_one_that_reads_itself(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Reporter(tmp_path, telemetry_seconds=0) as reporter:
+            for step in range(1, 200):
+                reporter.metrics({"loss": 1.0 / step, "grad_norm": float(step)}, step=step)
+            reporter.log("half of it", level="error")
+    reads_itself, fed, has_history = Reading(tmp_path), Reading(tmp_path), Reading(tmp_path)
+    reads_itself.update()
+    has_history.update()
+    reader = Reader(tmp_path)
+    while events := reader.read_new(3_000):
+        for reading in (fed, has_history):
+            reading.take_in(events)
+        # As after a database that forgot what it had committed.
+        fed.take_in(events)
+    for reading in (fed, has_history):
+        assert reading.state.latest() == reads_itself.state.latest()
+        assert (reading.log_total, reading.attempts) == (reads_itself.log_total, reads_itself.attempts)
+        assert reading.recent == reads_itself.recent
+    assert fed.log_total == 2

@@ -285,7 +285,7 @@ class Tab(threading.Thread):
                 event = {}
 
     def _take(self, event: dict[str, str]) -> None:
-        assert event["event"] == "update", event
+        assert event["event"] == "delta", event
         self._position = int(event["id"])
         for series in json.loads(event["data"]).get("series", []):
             if series["name"] == "train/loss":

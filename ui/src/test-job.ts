@@ -1,30 +1,8 @@
 /** A job for tests, with what a server would send of one that has said nothing yet. */
-import type { Job } from "@/api/types";
-
-export const EMPTY_SUMMARY: Job["summary"] = {
-  phase: null,
-  waiting: null,
-  step: null,
-  total_steps: null,
-  epoch: null,
-  epochs: null,
-  eta_seconds: null,
-  restart_count: 0,
-  resumed_from_step: null,
-  control_version: null,
-  updated_at: null,
-  values: {},
-  system: {},
-  facts: {},
-  dropped: {},
-  damaged_lines: 0,
-  error: null,
-  marks: [],
-  findings: [],
-  cost: null,
-};
+import type { Job, RunSummary } from "@/api/types";
+import { runSummary } from "./test-summary";
 
 type Change = Partial<Omit<Job, "summary" | "plan" | "config" | "task" | "offer">> & { summary?: object; plan?: object | null; config?: object | null; task?: object | null; offer?: object | null };
 
 export const testJob = ({ summary, ...change }: Change = {}): Job =>
-  ({ id: "j", kind: "train", target: "local", budget: null, max_hours: null, status: "running", has_model: false, plan: null, offer: null, config: null, task: null, settings: {}, error_code: null, error_message: null, queue_position: null, ...change, summary: { ...EMPTY_SUMMARY, ...summary } }) as Job;
+  ({ id: "j", kind: "train", target: "local", budget: null, max_hours: null, status: "running", has_model: false, plan: null, offer: null, config: null, task: null, settings: {}, error_code: null, error_message: null, queue_position: null, ...change, summary: runSummary(summary as Partial<RunSummary>) }) as Job;

@@ -58,7 +58,7 @@ LOOP_SECONDS = 0.2
 LOOK_EVERY_SECONDS = 5.0
 SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)
 # Stored in one transaction: some thousand points, so that the lock is held for a small part of a second.
-_BATCH_BYTES = 1 << 18
+BATCH_BYTES = 1 << 18
 _BATCHES_AT_ONCE = 8
 # The worker draws nothing: curves only as fine as Reading needs them to be.
 _BUCKETS = 64
@@ -379,7 +379,7 @@ class Follower:
         return True
 
     def _take_events(self) -> tuple[list[RunEvent], Batch]:
-        events = self._reader.read_new(_BATCH_BYTES)
+        events = self._reader.read_new(BATCH_BYTES)
         self._watch.take_in(events)
         return events, Batch(events)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,16 +13,17 @@ import pytest
 from sqlalchemy import delete
 
 from gpubloom.server.accounts.tables import User
+from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs import events, streams
+from gpubloom.server.jobs import events, stream_routes, streams
 from gpubloom.server.jobs.events import JobUpdate, announce, lock_job
 from gpubloom.server.jobs.ingest import Batch, store_points
 from gpubloom.server.jobs.streams import TICK, JobStreams, StreamEvent
 from gpubloom.server.jobs.tables import JobEvent, TrainingJob
 from gpubloom.traincard import RunEvent
-from tests.server.installation import Installation
+from tests.server.installation import Installation, Server
 from tests.server.jobs.recorded import add_job, metric, system
-from tests.waiting import TIMEOUT_SECONDS
+from tests.waiting import TIMEOUT_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -361,3 +363,34 @@ def test_a_viewer_that_reads_too_slowly_is_cut_off(
                 await _until(viewer, 8)
 
     asyncio.run(scenario())
+
+
+def test_over_http_events_come_with_signs_of_life_until_somebody_is_signed_out(
+    installation: Installation,
+    server: Server,
+    member: User,
+    job: TrainingJob,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "TICK_SECONDS", 0.02)
+    secret, session = installation.add_session(member)
+    ada = server.browser().signed_in_as(secret, session.csrf_token)
+    asked: list[object] = []
+    real = stream_routes.still_valid
+
+    async def noted(*arguments: Any) -> bool:
+        asked.append(arguments)
+        return await real(*arguments)
+
+    monkeypatch.setattr(stream_routes, "still_valid", noted)
+    with ThreadPoolExecutor(1) as thread:
+        answering = thread.submit(ada.get, f"/api/training-jobs/{job.id}/stream", params={"after": 0})
+        wait_until(lambda: len(asked) > 1)
+        installation.change(session, expires=now())
+        answer = answering.result(TIMEOUT_SECONDS)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["x-accel-buffering"] == "no"
+    first, *rest = answer.text.split("\n\n")
+    assert first.startswith('id: 0\nevent: delta\ndata: {"job":{')
+    assert set(rest) == {": ping", ""}

@@ -23,7 +23,6 @@ from gpubloom.server.jobs.metrics import (
     read_curves,
     read_new,
     read_rows,
-    reported,
 )
 from gpubloom.server.jobs.tables import MetricBucket, TrainingJob
 from tests.server.installation import Installation
@@ -66,8 +65,7 @@ def _new(installation: Installation, ranges: list[PointRange]) -> list[list[tupl
 
     found = _in_database(installation, work)
     return [
-        [(point.attempt, point.x, reported(point.value, point.non_finite)) for point in found[series_id]]
-        for series_id in sorted(found)
+        [(point.attempt, point.x, point.value) for point in found[series_id]] for series_id in sorted(found)
     ]
 
 
@@ -190,6 +188,13 @@ def test_repeated_steps_of_a_new_attempt_are_kept_beside_the_old(
 def test_what_no_chart_can_draw_is_left_out(installation: Installation, job: TrainingJob) -> None:
     _store(installation, job, [metric(1, 1.0), metric(2, "NaN"), metric(3, "Infinity"), metric(4, 2.0)])
     assert _curve(installation, job).x == [1, 4]
+
+
+def test_a_number_that_fits_nowhere_costs_its_value_and_nothing_else(
+    installation: Installation, job: TrainingJob
+) -> None:
+    _store(installation, job, [metric(1, 1.0), metric(2, 10**400), metric(3, True), metric(4, 7)])
+    assert _curve(installation, job).value == [1.0, 1.0, 7.0]
 
 
 def test_rows_have_the_wide_form(installation: Installation, job: TrainingJob) -> None:

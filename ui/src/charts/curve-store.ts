@@ -6,19 +6,9 @@
  * often the stream reconnects. Charts are told at most once per frame.
  */
 import { useSyncExternalStore } from "react";
-import type { Curve, Curves } from "@/api/types";
+import type { Curve, Curves, LiveSeries } from "@/api/types";
 import { numberOf } from "@/text/numbers";
 import { type CurvePoints, withDetail } from "./plot-data";
-
-export type LiveSeries = {
-  name: string;
-  rank: number;
-  axis: "step" | "time";
-  x: number[];
-  attempt: number[];
-  /** NaN and the infinities as text; null in what an older server stored. */
-  value: (number | string | null)[];
-};
 
 // More live points than a chart has pixels: time to load a thinned curve again.
 const MOST_POINTS = 6_000;

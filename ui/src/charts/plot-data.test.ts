@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Curve } from "@/api/types";
+import type { Curve, LiveSeries } from "@/api/types";
 import { CurveStore, recentMedian } from "./curve-store";
 import { chartMarks, type CurvePoints, ownValue, pictureOf, smooth, splitByAttempt, stackedRead, withDetail } from "./plot-data";
 
@@ -18,13 +18,14 @@ function curve(points: [x: number, value: number, attempt?: number][], name = "t
   };
 }
 
-const live = (x: number[], value: (number | string | null)[], attempt = 1) => ({
+const live = (x: number[], value: LiveSeries["value"], attempt = 1): LiveSeries => ({
   name: "train/loss",
   rank: 0,
-  axis: "step" as const,
+  axis: "step",
   x,
   value,
   attempt: x.map(() => attempt),
+  time: x,
 });
 
 const lines = [
@@ -36,7 +37,7 @@ const read = (curves: CurvePoints[]) => (name: string) => curves.find((one) => o
 const structure = (points: [number, number, number?][]) =>
   pictureOf(lines, read([curve(points)]), { smoothing: 0, positiveOnly: false }).structure;
 
-const applied = (step: number, settings: Record<string, number>) => ({ kind: "applied", attempt: 1, step, settings, refused: null, warning: null });
+const applied = (step: number, settings: Record<string, number>) => ({ kind: "applied", step, settings });
 
 describe("the curves of a job", () => {
   it("grow by what is newer than what was loaded", () => {
@@ -76,7 +77,7 @@ describe("the curves of a job", () => {
 
   it("leave out values that are not numbers", () => {
     const store = new CurveStore();
-    store.append(1, [live([1, 2, 3], [5, null, 4])]);
+    store.append(1, [live([1, 2, 3], [5, "NaN", 4])]);
     expect(store.curve("train/loss")?.x).toEqual([1, 3]);
   });
 
@@ -169,7 +170,7 @@ describe("marks", () => {
       applied(5, {}),
       applied(10, { learning_rate: 0.0001 }),
       applied(20, { learning_rate: 0.0001 }),
-      { kind: "resumed", attempt: 2, step: 8000, settings: {}, refused: null, warning: null },
+      { kind: "resumed", step: 8000, settings: {} },
       applied(30, { learning_rate: 0.0001, clip_norm: 0.5 }),
     ]);
     expect(marks).toEqual([

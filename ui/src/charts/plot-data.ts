@@ -2,7 +2,7 @@
  * What a chart draws, without drawing it: attempts, smoothing, stacked lines and marks.
  * Curves are kept as they were reported: when an attempt repeats steps, the values of both attempts are there.
  */
-import type { Mark } from "@/api/summary";
+import type { Mark } from "@/api/types";
 import { countText, settingText } from "@/text/numbers";
 
 export type CurvePoints = {

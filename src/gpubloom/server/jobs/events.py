@@ -15,7 +15,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import load_only
 
-from gpubloom.server.jobs.metrics import PointRange, merged, read_new, reported
+from gpubloom.server.jobs.metrics import PointRange, merged, read_new
 from gpubloom.server.jobs.states import Status, Want
 from gpubloom.server.jobs.summary import (
     LastValue,
@@ -64,10 +64,13 @@ def _without_defaults(schema: dict[str, Any]) -> None:
         field.pop("default", None)
 
 
+_PARTIAL = ConfigDict(json_schema_extra=_without_defaults, json_schema_serialization_defaults_required=False)
+
+
 class SummaryDelta(SummaryFields):
     """The fields of a summary that changed. `values` and `system` by key; null: the key is gone."""
 
-    model_config = ConfigDict(json_schema_extra=_without_defaults)
+    model_config = _PARTIAL
 
     values: dict[str, LastValue | None] = Field({}, description="Series with a newer value.")
     system: dict[str, MetricNumber | None] = Field({}, description="Telemetry with another value.")
@@ -76,7 +79,7 @@ class SummaryDelta(SummaryFields):
 class JobDelta(Schema):
     """The fields of `JobOut` that changed; those that are left out have not."""
 
-    model_config = ConfigDict(json_schema_extra=_without_defaults)
+    model_config = _PARTIAL
 
     # The defaults are never sent.
     status: Status = "queued"
@@ -109,7 +112,7 @@ class LiveSeries(Schema):
 class JobUpdate(Schema):
     """What changed of a job since the position in `since`; the event's id is the position after it."""
 
-    model_config = ConfigDict(json_schema_extra=_without_defaults)
+    model_config = _PARTIAL
 
     since: int | None = Field(
         None, description="The position that this follows on; left out: `job` has every field."
@@ -237,7 +240,7 @@ async def _read_series(session: AsyncSession, ranges: Sequence[PointRange]) -> l
             x=[point.x for point in found[series.id]],
             attempt=[point.attempt for point in found[series.id]],
             time=[point.time for point in found[series.id]],
-            value=[reported(point.value, point.non_finite) for point in found[series.id]],
+            value=[point.value for point in found[series.id]],
         )
         for series in known
     ]

@@ -8,18 +8,23 @@ alone. Rows go to the driver as they are: making a statement of thousands takes 
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, cast
 
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.jobs.metrics import LEVELS, WIDTHS, PointRange, StoredPoint, ranges_of
-from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricSeries, TrainingJob
+from gpubloom.server.jobs.metrics import LEVELS, WIDTHS, PointRange, merged
+from gpubloom.server.jobs.tables import Axis, Checkpoint, MetricSeries, NonFinite, TrainingJob
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.number_encoding import encode_number
 
 # Name and rank.
 SeriesKey = tuple[str, int]
+# x, attempt, seq, time, value, and which of NaN and the infinities it was.
+Point = tuple[int, int, int, float, float | None, NonFinite | None]
+Ends = tuple[int, int, int, int, int, int]
 
 _POINT_TYPES = {
     "series_id": "integer",
@@ -50,15 +55,15 @@ count = metric_buckets.count + excluded.count
 
 
 class Batch:
-    """The points of some events by series, and the buckets that they fall into."""
+    """The points of some events by series, their ends, and the buckets that they fall into."""
 
     def __init__(self, events: Iterable[RunEvent]) -> None:
-        self.points: dict[SeriesKey, list[StoredPoint]] = {}
         self.axes: dict[SeriesKey, Axis] = {}
+        self.points: dict[SeriesKey, list[Point]] = {}
         for event in events:
             if event.kind in {"metric", "system"}:
                 self._add(event)
-        # level, bucket, attempt: low, high, total, count
+        self.ends = {key: _ends(points) for key, points in self.points.items()}
         self.buckets = {key: _fold(points) for key, points in self.points.items()}
 
     def _add(self, event: RunEvent) -> None:
@@ -68,21 +73,37 @@ class Batch:
             return
         attempt, rank, seq, time = event.attempt, event.rank, event.seq, event.t
         for name, value in event.series():
-            number = float(value)
-            if math.isfinite(number):
-                point = StoredPoint(x, attempt, seq, time, number, None)
-            else:
-                point = StoredPoint(x, attempt, seq, time, None, str(encode_number(number)))
+            try:
+                number = float(value)
+            except OverflowError:
+                # An integer that no chart can hold.
+                continue
             key = (name, rank)
             points = self.points.get(key)
             if points is None:
                 points = self.points[key] = []
                 self.axes[key] = axis
-            points.append(point)
+            if math.isfinite(number):
+                points.append((x, attempt, seq, time, number, None))
+            else:
+                points.append((x, attempt, seq, time, None, cast("NonFinite", encode_number(number))))
 
 
-def _fold(points: Sequence[StoredPoint]) -> dict[tuple[int, int, int], list[float]]:
-    """Points into the narrowest buckets, those into the next ones: they nest."""
+def _ends(points: Sequence[Point]) -> list[Ends]:
+    """Of each attempt: attempt, first and last x, first and last seq, count. Events come by attempt."""
+    found: list[Ends] = []
+    for attempt, group in groupby(points, key=itemgetter(1)):
+        some = list(group)
+        steps = [point[0] for point in some]
+        found.append((attempt, min(steps), max(steps), some[0][2], some[-1][2], len(some)))
+    return found
+
+
+def _fold(points: Sequence[Point]) -> dict[tuple[int, int, int], list[float]]:
+    """Points into the narrowest buckets, those into the next ones: they nest.
+
+    By level, bucket and attempt: low, high, total, count.
+    """
     finest, width = LEVELS[0], WIDTHS[LEVELS[0]]
     narrow: dict[tuple[int, int, int], list[float]] = {}
     for x, attempt, _, _, value, _ in points:
@@ -124,8 +145,7 @@ async def store_points(session: AsyncSession, job: TrainingJob, batch: Batch) ->
     if not batch.points:
         return []
     ids = await _series_ids(session, job, batch.axes)
-    stored = {ids[key]: points for key, points in batch.points.items()}
-    points = [(series_id, *point) for series_id, points in stored.items() for point in points]
+    points = [(ids[key], *point) for key, some in batch.points.items() for point in some]
     await _write(session, "training_metrics", _POINT_TYPES, points)
     buckets = [
         (ids[key], *place, *bucket)
@@ -134,7 +154,11 @@ async def store_points(session: AsyncSession, job: TrainingJob, batch: Batch) ->
     ]
     if buckets:
         await _write(session, "metric_buckets", _BUCKET_TYPES, buckets, _MERGE_BUCKETS)
-    return ranges_of(stored)
+    return merged(
+        PointRange((ids[key],), attempt, (first_x, last_x), (first_seq, last_seq), count)
+        for key, ends in batch.ends.items()
+        for attempt, first_x, last_x, first_seq, last_seq, count in ends
+    )
 
 
 async def _write(
@@ -153,9 +177,15 @@ async def _write(
         await connection.exec_driver_sql(f"{into} {values} {on_conflict}", rows)
         return
     arrays = ", ".join(f"%s::{kind}[]" for kind in types.values())
-    columns = tuple(list(column) for column in zip(*rows, strict=True))
     statement = f"{into} SELECT * FROM unnest({arrays}) {on_conflict}"  # noqa: S608
-    await connection.exec_driver_sql(statement, columns)
+    await connection.exec_driver_sql(statement, tuple(map(_array, zip(*rows, strict=True))))
+
+
+def _array(column: tuple[Any, ...]) -> str:
+    """A column as PostgreSQL reads an array; the driver takes ten times as long. Numbers and names only."""
+    if None in column:
+        column = tuple("NULL" if value is None else value for value in column)
+    return "{" + ",".join(map(str, column)) + "}"
 
 
 async def _series_ids(

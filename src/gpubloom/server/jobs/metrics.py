@@ -15,7 +15,7 @@ from uuid import UUID
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries
+from gpubloom.server.jobs.tables import Axis, MetricBucket, MetricPoint, MetricSeries, NonFinite
 
 # Each level is eight times as wide as the one before: whatever part of a curve is asked for, one level
 # gives it in a few thousand rows.
@@ -23,15 +23,14 @@ WIDTHS = {1: 16, 2: 128, 3: 1_024, 4: 8_192}
 LEVELS = tuple(WIDTHS)
 
 
-class StoredPoint(NamedTuple):
+class NewPoint(NamedTuple):
     """A row of `training_metrics` without its series."""
 
     x: int
     attempt: int
     seq: int
     time: float
-    value: float | None
-    non_finite: str | None
+    value: float | NonFinite
 
 
 # x, low, high, total, count
@@ -58,7 +57,7 @@ class LastPoint:
 
     x: int
     attempt: int
-    value: float | str
+    value: float | NonFinite
 
 
 @dataclass
@@ -162,7 +161,7 @@ async def _newest(session: AsyncSession, furthest: dict[int, MetricPoint]) -> di
     }
 
 
-def reported(value: float | None, non_finite: str | None) -> float | str:
+def reported(value: float | None, non_finite: NonFinite | None) -> float | NonFinite:
     """A point's value as it was reported; NaN and the infinities by the protocol's names."""
     return value if value is not None else non_finite or "NaN"
 
@@ -255,38 +254,20 @@ class PointRange:
         )
 
 
-def ranges_of(points: Mapping[int, Sequence[StoredPoint]]) -> list[PointRange]:
-    """The ranges of some points by their series; each series has points of consecutive events."""
-    counts: dict[tuple[int, int], list[int]] = {}
-    for series_id, stored in points.items():
-        for x, attempt, seq, *_ in stored:
-            _extend(counts, (series_id, attempt), (x, x), (seq, seq), 1)
-    return _grouped(counts)
-
-
 def merged(ranges: Iterable[PointRange]) -> list[PointRange]:
     """The ranges of consecutive events as few: between two events of a series it has no other points."""
     boxes: dict[tuple[int, int], list[int]] = {}
     for each in ranges:
+        count = each.count // len(each.series)
         for series_id in each.series:
-            _extend(boxes, (series_id, each.attempt), each.x, each.seq, each.count // len(each.series))
+            box = boxes.get((series_id, each.attempt))
+            if box is None:
+                boxes[series_id, each.attempt] = [*each.x, *each.seq, count]
+                continue
+            box[0], box[1] = min(box[0], each.x[0]), max(box[1], each.x[1])
+            box[2], box[3] = min(box[2], each.seq[0]), max(box[3], each.seq[1])
+            box[4] += count
     return _grouped(boxes)
-
-
-def _extend(
-    boxes: dict[tuple[int, int], list[int]],
-    key: tuple[int, int],
-    x: tuple[int, int],
-    seq: tuple[int, int],
-    count: int,
-) -> None:
-    box = boxes.get(key)
-    if box is None:
-        boxes[key] = [*x, *seq, count]
-        return
-    box[0], box[1] = min(box[0], x[0]), max(box[1], x[1])
-    box[2], box[3] = min(box[2], seq[0]), max(box[3], seq[1])
-    box[4] += count
 
 
 def _grouped(boxes: dict[tuple[int, int], list[int]]) -> list[PointRange]:
@@ -300,9 +281,9 @@ def _grouped(boxes: dict[tuple[int, int], list[int]]) -> list[PointRange]:
     ]
 
 
-async def read_new(session: AsyncSession, ranges: Sequence[PointRange]) -> dict[int, list[StoredPoint]]:
+async def read_new(session: AsyncSession, ranges: Sequence[PointRange]) -> dict[int, list[NewPoint]]:
     """The points of some ranges by their series, in the order in which they were reported."""
-    found: dict[int, list[StoredPoint]] = defaultdict(list)
+    found: dict[int, list[NewPoint]] = defaultdict(list)
     for each in ranges:
         rows = await session.execute(
             select(
@@ -317,8 +298,8 @@ async def read_new(session: AsyncSession, ranges: Sequence[PointRange]) -> dict[
             .where(MetricPoint.series_id.in_(each.series), MetricPoint.x.between(*each.x))
             .where(MetricPoint.attempt == each.attempt, MetricPoint.seq.between(*each.seq))
         )
-        for series_id, *point in rows:
-            found[series_id].append(StoredPoint(*point))
+        for series_id, x, attempt, seq, time, value, non_finite in rows:
+            found[series_id].append(NewPoint(x, attempt, seq, time, reported(value, non_finite)))
     for points in found.values():
         points.sort(key=lambda point: (point.attempt, point.seq))
     return found

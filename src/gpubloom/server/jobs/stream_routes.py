@@ -68,7 +68,7 @@ async def stream_job(
                 yield event.frame
 
     # No proxy may keep events back.
-    return EventStream(frames(), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+    return EventStream(frames(), headers={"X-Accel-Buffering": "no"})
 
 
 @router.get("/jobs/{job_id}/logs")

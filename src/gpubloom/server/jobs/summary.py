@@ -101,7 +101,7 @@ class Mark(Tolerant):
     kind: str = Field("", description="resumed, applied (live settings), or budget (a warning).")
     attempt: Whole = Field(1, description="The attempt that it happened in.")
     step: Whole = Field(0, description="The step that it happened at.")
-    settings: Annotated[dict[str, MetricNumber], BeforeValidator(_only_numbers)] = Field(
+    settings: Annotated[dict[str, Number], BeforeValidator(_only_numbers)] = Field(
         {}, description="Of the kind applied: the live settings in force."
     )
     refused: dict[str, str] = Field(

@@ -16,6 +16,7 @@ from gpubloom.server.models.tables import Model
 from gpubloom.server.projects.tables import Project
 
 Axis = Literal["step", "time"]
+NonFinite = Literal["NaN", "Infinity", "-Infinity"]
 
 
 class TrainingJob(Identified, Table):
@@ -124,7 +125,7 @@ class MetricPoint(Table):
     seq: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     time: Mapped[float] = mapped_column(Double)
     value: Mapped[float | None] = mapped_column(Double)
-    non_finite: Mapped[str | None] = mapped_column(String(9))
+    non_finite: Mapped[NonFinite | None] = mapped_column(String(9))
 
 
 class MetricBucket(Table):

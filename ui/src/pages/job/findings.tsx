@@ -1,6 +1,6 @@
 /** What a person should know about a job: failures, warnings, restarts, budgets. */
 import { useQuery } from "@tanstack/react-query";
-import type { Summary } from "@/api/summary";
+
 import { machinesQuery } from "@/api/jobs";
 import type { Job } from "@/api/types";
 import { cn } from "@/components/class-names";
@@ -82,7 +82,7 @@ function waiting(job: Job, machinesSeen: boolean | undefined): Finding {
 const LIMITS: Record<string, string> = { budget: "Paused: the budget is spent.", time_limit: "Paused: its time is up." };
 
 /** What budgets have to say: the last warning of each, and that a job was paused by one. */
-function moneyFindings(job: Pick<Job, "status" | "error_code" | "error_message">, { marks }: Pick<Summary, "marks">): Finding[] {
+function moneyFindings(job: Pick<Job, "status" | "error_code" | "error_message">, { marks }: Pick<RunSummary, "marks">): Finding[] {
   const stopped = (job.status === "paused" || job.status === "pausing") && job.errorCode !== null ? LIMITS[job.errorCode] : undefined;
   if (stopped) return [{ key: "limit", tone: "bad", title: stopped, text: job.errorMessage ?? "" }];
   const last = new Map(marks.filter(({ kind }) => kind === "budget").map((mark) => [mark.scope, mark] as const));

@@ -1,5 +1,4 @@
 import { describe, expect, it } from "vitest";
-import type { Summary } from "@/api/summary";
 import type { Plan } from "@/api/types";
 import { effectiveConfig } from "./config-card";
 import { differenceText, predictionsOf } from "./memory-card";
@@ -19,7 +18,7 @@ function rows(given: { plan?: object; summary?: object; speed?: number }) {
     step_seconds: 2,
     ...given.plan,
   } as Plan;
-  const result = predictionsOf(plan, { facts: {}, values: {}, system: {}, ...given.summary } as Summary, given.speed ?? null);
+  const result = predictionsOf(plan, { facts: {}, values: {}, system: {}, ...given.summary } as RunSummary, given.speed ?? null);
   return Object.fromEntries(result.map((row) => [row.name, [row.planned, row.measured]]));
 }
 

@@ -1,11 +1,16 @@
 // @vitest-environment jsdom
-import { act, cleanup, renderHook, waitFor } from "@testing-library/react";
+import { QueryObserver } from "@tanstack/react-query";
+import { act, cleanup, configure, renderHook, waitFor } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { jobQuery } from "@/api/jobs";
 import { queryClient } from "@/api/client";
 import type { Job } from "@/api/types";
 import { serveFrom } from "@/test-server";
+import { runSummary } from "@/test-summary";
 import { useJobLive } from "./use-job-live";
+
+// Waiting ends with what is waited for; this only bounds it on a busy machine.
+configure({ asyncUtilTimeout: 10_000 });
 
 class FakeStream extends EventTarget {
   static readonly CLOSED = 2;
@@ -26,14 +31,19 @@ class FakeStream extends EventTarget {
 const loss = (x: number[], value: number[]) => ({ name: "train/loss", rank: 0, axis: "step", x, value, low: value, high: value, attempt: x.map(() => 1), time: x });
 const newest = () => FakeStream.opened.at(-1) as FakeStream;
 
+const values = (value: number, step: number) => ({ "train/loss": { step, value } });
+const cached = () => queryClient.getQueryData(jobQuery("j").queryKey);
+
 let served = { position: 7, series: [loss([1], [5])] };
+let job = { id: "j", status: "running", position: 7, summary: runSummary() } as Job;
 
 beforeEach(() => {
   FakeStream.opened = [];
   served = { position: 7, series: [loss([1], [5])] };
+  job = { id: "j", status: "running", position: 7, summary: runSummary({ step: 1, total_steps: 9, values: { ...values(5, 1), "eval/loss": { step: 1, value: 6 } }, system: { "gpu/0/utilization": 50 } }) } as Job;
   vi.stubGlobal("EventSource", FakeStream);
-  serveFrom(({ path }) => ({ body: path.endsWith("/metrics") ? structuredClone(served) : path.endsWith("/checkpoints") ? { items: [] } : { id: "j", status: "running" } }));
-  queryClient.setQueryData(jobQuery("j").queryKey, { id: "j", status: "running", summary: {} } as Job);
+  serveFrom(({ path }) => ({ body: path.endsWith("/metrics") ? structuredClone(served) : path.endsWith("/checkpoints") ? { items: [] } : structuredClone(job) }));
+  queryClient.setQueryData(jobQuery("j").queryKey, job);
 });
 
 afterEach(() => {
@@ -53,8 +63,8 @@ it("follows the stream from exactly where the loaded curves end", async () => {
   const page = await follow();
   expect(newest().url).toBe("/api/jobs/j/stream?after=7");
   expect(page.current.connection).toBe("live");
-  newest().say("update", 8, { series: [loss([2], [4])] });
-  newest().say("update", 8, { series: [loss([2], [4])] });
+  newest().say("delta", 8, { since: 7, series: [loss([2], [4])] });
+  newest().say("delta", 8, { since: 7, series: [loss([2], [4])] });
   expect(page.current.store.curve("train/loss")?.x).toEqual([1, 2]);
 });
 
@@ -67,15 +77,39 @@ it("loads everything anew after a reset, and goes on from there", async () => {
   expect(page.current.store.curve("train/loss")?.x).toEqual([50]);
 });
 
-it("puts a change of the job into the page", async () => {
+it("puts what changed of the job into the page, and keeps the rest", async () => {
   await follow();
-  newest().say("update", 8, { job: { status: "pausing", summary: { step: 12 } } });
-  expect(queryClient.getQueryData(jobQuery("j").queryKey)).toMatchObject({ status: "pausing", summary: { step: 12 } });
+  newest().say("delta", 8, { since: 7, job: { summary: { step: 2, values: values(4, 2), system: { "gpu/0/utilization": null, "ram/used": 3 } } } });
+  newest().say("delta", 9, { since: 8, job: { attempt: 2 } });
+  const { step, total_steps: total, values: last, system } = cached()?.summary ?? runSummary();
+  expect([step, total, last, system]).toEqual([2, 9, { ...values(4, 2), "eval/loss": { step: 1, value: 6 } }, { "ram/used": 3 }]);
+  expect(cached()).toMatchObject({ attempt: 2, position: 9, status: "running" });
+});
+
+it("takes the whole job from the first event after a reconnection", async () => {
+  await follow();
+  newest().say("delta", 30, { job: { status: "running", attempt: 3, summary: runSummary({ step: 25 }) } });
+  expect(cached()).toMatchObject({ attempt: 3, position: 30, summary: { step: 25 } });
+});
+
+it("loads the job again when it has not seen what an event follows on, and when an older answer comes late", async () => {
+  // As the page shows the job: what nobody shows is not loaded again.
+  const hide = new QueryObserver(queryClient, jobQuery("j")).subscribe(() => {});
+  await follow();
+  await waitFor(() => expect(queryClient.isFetching()).toBe(0));
+  job = { ...job, position: 12, attempt: 5 };
+  newest().say("delta", 11, { since: 10, job: { attempt: 4 } });
+  await waitFor(() => expect(cached()?.attempt).toBe(5));
+  // As an answer that was on its way when the event came.
+  queryClient.setQueryData(jobQuery("j").queryKey, { ...job, position: 3, attempt: 1 });
+  expect(cached()?.attempt).toBe(1);
+  await waitFor(() => expect(cached()?.attempt).toBe(5));
+  hide();
 });
 
 it("says that the connection is lost, and opens another from the last position when the browser gave up", async () => {
   const page = await follow();
-  newest().say("update", 8, { series: [loss([2], [4])] });
+  newest().say("delta", 8, { since: 7, series: [loss([2], [4])] });
   vi.useFakeTimers();
   newest().readyState = 2;
   act(() => void newest().dispatchEvent(new Event("error")));

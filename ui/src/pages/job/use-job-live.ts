@@ -4,21 +4,19 @@
  * The browser reconnects by itself and says what it saw last. When it gives up, as it does after an
  * error answer, this starts a new stream from the last position. A job at rest, and a page nobody
  * looks at, hold no connection: browsers allow few of them per server.
+ *
+ * An event says only what changed since the one before it, so it is put into a job that has seen that
+ * one. A job that was loaded earlier and arrives later is loaded again.
  */
+import { hashKey } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
+import { withUpdate } from "@/api/summary";
 import { checkpointsQuery, fetchCurves, isResting, jobQuery } from "@/api/jobs";
 import { queryClient } from "@/api/client";
-import type { Job, JobStatus } from "@/api/types";
-import { CurveStore, type LiveSeries } from "@/charts/curve-store";
+import type { Job, JobStatus, JobUpdate } from "@/api/types";
+import { CurveStore } from "@/charts/curve-store";
 
 export type Connection = "resting" | "connecting" | "live" | "lost";
-
-type JobUpdate = {
-  series?: LiveSeries[];
-  reload?: boolean;
-  checkpoints?: boolean;
-  job?: Pick<Job, "status" | "want" | "settings" | "attempt" | "summary" | "rowsUsed" | "rowsTotal" | "warnings" | "warningsLeftOut" | "errorCode" | "errorMessage" | "startTime" | "endTime">;
-};
 
 const RETRY_AFTER = 3_000;
 const HIDDEN_FOR = 60_000;
@@ -44,6 +42,9 @@ class Follower {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #stopped = false;
   #wasLost = false;
+  /** Up to where the stream has told of the job. */
+  #told = 0;
+  #unsubscribe = () => {};
 
   constructor(
     private readonly id: string,
@@ -54,6 +55,11 @@ class Follower {
 
   start() {
     document.addEventListener("visibilitychange", this.#onVisibility);
+    const hash = hashKey(jobQuery(this.id).queryKey);
+    this.#unsubscribe = queryClient.getQueryCache().subscribe((event) => {
+      if (event.type !== "updated" || event.action.type !== "success" || event.query.queryHash !== hash) return;
+      if ((event.query.state.data as Job).position < this.#told) this.#refreshJob();
+    });
     this.tell(this.moving ? "connecting" : "resting");
     void this.#load();
   }
@@ -61,10 +67,12 @@ class Follower {
   stop() {
     this.#stopped = true;
     document.removeEventListener("visibilitychange", this.#onVisibility);
+    this.#unsubscribe();
     this.#close();
   }
 
   async #load() {
+    this.#told = 0;
     try {
       const curves = await fetchCurves(this.id);
       if (this.#stopped) return;
@@ -90,24 +98,36 @@ class Follower {
       this.tell("lost");
       if (stream.readyState === EventSource.CLOSED) this.#tryAgain(() => this.#open());
     });
-    stream.addEventListener("update", (event: MessageEvent<string>) => this.#update(Number(event.lastEventId), event.data));
+    stream.addEventListener("delta", (event: MessageEvent<string>) => this.#update(Number(event.lastEventId), event.data));
     stream.addEventListener("reset", () => this.#reload());
   }
 
   #update(position: number, data: string) {
     const update = JSON.parse(data) as JobUpdate;
-    if (update.series ? !this.store.append(position, update.series) : !this.store.advance(position)) return;
-    if (update.job) this.#changed(update.job);
+    this.#tellJob(position, update);
     if (update.checkpoints) void queryClient.invalidateQueries({ queryKey: checkpointsQuery(this.id).queryKey });
+    if (update.series) this.store.append(position, update.series);
+    else this.store.advance(position);
     if (update.reload || this.store.overfull) this.#reload();
   }
 
-  #changed(change: NonNullable<JobUpdate["job"]>) {
+  #tellJob(position: number, update: JobUpdate) {
     const key = jobQuery(this.id).queryKey;
     const before = queryClient.getQueryData(key);
-    queryClient.setQueryData(key, (job) => (job ? { ...job, ...change } : job));
+    this.#told = position;
+    if (!before || before.position >= position) return;
+    if (before.position < (update.since ?? 0)) {
+      this.#refreshJob();
+      return;
+    }
+    const job = withUpdate(before, position, update);
+    queryClient.setQueryData(key, job);
     // Its position in the queue and whether there is a model are not in the stream.
-    if (before?.status !== change.status) void queryClient.invalidateQueries({ queryKey: key });
+    if (before.status !== job.status) this.#refreshJob();
+  }
+
+  #refreshJob() {
+    void queryClient.invalidateQueries({ queryKey: jobQuery(this.id).queryKey }, { cancelRefetch: false });
   }
 
   /** The stream can go on only from what is loaded, so it is opened anew. */
