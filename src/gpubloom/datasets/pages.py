@@ -21,6 +21,7 @@ from gpubloom.datasets.rows import Row, Start
 from gpubloom.datasets.shaping import Mapping, to_example
 from gpubloom.datasets.source import Source
 from gpubloom.datasets.template import ChatTemplate
+from gpubloom.traincard.errors import InputError
 
 _VERSION = 1
 # A page costs at most the reading of so many rows or so many bytes (and one row) before it.
@@ -173,7 +174,7 @@ def preview(
     """Page 1 is the first. Without a model, the plain template is used. An index that has to be built is
     written beside the file, unless `keep_index` says no."""
     if page < 1 or page_rows < 1:
-        raise ValueError("Pages are counted from 1 and have at least one row.")
+        raise InputError("invalid_page", "Pages are counted from 1 and have at least one row.")
     first = (page - 1) * page_rows + 1
     template = model.template if model else ChatTemplate.plain()
     shown = []
