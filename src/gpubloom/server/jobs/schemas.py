@@ -77,6 +77,7 @@ class PlanAnswer(Schema):
     """Whether it fits, and what to expect; `reason` says why not, `nearest` what would."""
 
     fits: bool
+    code: str | None = None
     reason: str | None
     plan: dict[str, Any] | None
     machine: str | None
