@@ -3120,6 +3120,8 @@ export interface components {
         FieldError: {
             /** Field */
             field: string;
+            /** Code */
+            code: string;
             /** Message */
             message: string;
         };
@@ -4248,6 +4250,8 @@ export interface components {
         PlanAnswer: {
             /** Fits */
             fits: boolean;
+            /** Code */
+            code?: string | null;
             /** Reason */
             reason: string | null;
             /** Plan */
