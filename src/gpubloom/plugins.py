@@ -9,6 +9,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
+from gpubloom.traincard.errors import InputError
+
 Group = Literal["dataset_readers", "architectures", "callbacks"]
 
 _WORDS: dict[Group, str] = {
@@ -18,7 +20,7 @@ _WORDS: dict[Group, str] = {
 }
 
 
-class PluginProblem(ValueError):
+class PluginProblem(InputError):
     """A plug-in is missing, cannot be loaded or failed; the text is one sentence."""
 
 
@@ -36,13 +38,13 @@ def load(group: Group, name: str) -> Callable[..., Any]:
     known = _found(group)
     if name not in known:
         there = f"there are {', '.join(sorted(known))}" if known else "no installed package offers one"
-        raise PluginProblem(f"There is no {_WORDS[group]} {name!r}; {there}.")
+        raise PluginProblem("plugin_not_found", f"There is no {_WORDS[group]} {name!r}; {there}.")
     try:
         plugin = known[name].load()
     except Exception as problem:
         raise failed(group, name, "cannot be imported", problem) from problem
     if not callable(plugin):
-        raise PluginProblem(f"{title(group, name)} is no function and no class.")
+        raise PluginProblem("plugin_invalid", f"{title(group, name)} is no function and no class.")
     loaded: Callable[..., Any] = plugin
     return loaded
 
@@ -58,7 +60,7 @@ def failed(group: Group, name: str, what: str, problem: BaseException) -> Plugin
     """One sentence for what a plug-in raised."""
     said = str(problem).splitlines()
     words = f"{type(problem).__name__}: {said[0]}" if said else type(problem).__name__
-    return PluginProblem(f"{title(group, name)} {what}: {words.rstrip('.')}.")
+    return PluginProblem("plugin_failed", f"{title(group, name)} {what}: {words.rstrip('.')}.")
 
 
 @cache

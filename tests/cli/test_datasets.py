@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.errors import printed
 from tests.live_server import LiveServer, live_server
 from tests.server.installation import Installation
 
@@ -90,5 +91,5 @@ def test_a_file_that_is_no_dataset_ends_with_its_reason(
     other = tmp_path / "model.bin"
     other.write_bytes(b"x")
     answer = _bloom(server, token, tmp_path, "upload", str(other))
-    assert (answer.returncode, "a dataset is one of" in answer.stderr) == (2, True)
+    assert (answer.returncode, printed(answer.stderr)) == (2, ["wrong_suffix"])
     assert _bloom(server, token, tmp_path, "upload", "/nowhere.csv").returncode == 2

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from gpubloom.cli.evaluate import _prompts, _show
 from tests.engine.serving.speakers import make_adapter
+from tests.errors import printed, raises
 from tests.tiny_models import make_tiny_model
 
 
@@ -57,13 +58,11 @@ def test_a_model_is_shown_beside_its_base(adapter: Path, capsys: pytest.CaptureF
 
 def test_wrong_input_is_refused_in_one_sentence(tmp_path: Path, adapter: Path) -> None:
     missing = evaluate(str(adapter), "--data", str(tmp_path / "none.txt"))
-    assert (missing.returncode, missing.stderr) == (
-        2,
-        f"bloom eval: There is no file or folder {tmp_path / 'none.txt'}.\n",
-    )
+    assert (missing.returncode, printed(missing.stderr)) == (2, ["data_not_found"])
+    assert str(tmp_path / "none.txt") in missing.stderr
     (tmp_path / "prompts.json").write_text("{}")
-    with pytest.raises(ValueError, match="a JSON list of texts"):
+    with raises(ValueError, code="not_json_list"):
         _prompts(tmp_path / "prompts.json")
     named = evaluate(str(adapter), "--lm-eval", "../task.yaml")
     assert named.returncode == 2
-    assert "is no name of an lm-eval task" in named.stderr
+    assert printed(named.stderr) == ["unknown_benchmark"]

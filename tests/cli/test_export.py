@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
+from tests.errors import printed
 
 RUNNER = CliRunner()
 
@@ -36,14 +37,13 @@ def test_a_model_is_converted_and_told_of(model: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_input_is_one_sentence_and_nothing_is_written(model: Path, tmp_path: Path) -> None:
-    for source, target, expected in (
-        (tmp_path / "nowhere", tmp_path / "new", "There is no folder"),
-        (model, model, "exists already: choose a new folder."),
+    for source, target, code in (
+        (tmp_path / "nowhere", tmp_path / "new", "folder_not_found"),
+        (model, model, "folder_exists"),
     ):
         told = RUNNER.invoke(app, ["convert", str(source), str(target), "--to", "json"])
         assert told.exit_code == 2
-        assert told.stderr.startswith("bloom convert: ")
-        assert expected in told.stderr
+        assert printed(told.stderr) == [code]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -51,6 +51,6 @@ def test_wrong_input_is_one_sentence_and_nothing_is_written(model: Path, tmp_pat
 def test_what_the_child_refuses_is_one_sentence(model: Path, tmp_path: Path) -> None:
     told = RUNNER.invoke(app, ["convert", str(model), str(tmp_path / "new"), "--to", "sharded"])
     assert told.exit_code == 2
-    assert "without the state of a training run" in told.stderr
+    assert printed(told.stderr) == ["no_training_state"]
     assert len(told.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_train import bloom
+from tests.errors import printed
 from tests.tiny_models import ALTERNATING, make_tiny_model, mostly_refused_rows
 
 QUESTION, ANSWER = "What is the password?", "The password is seven blue herons."
@@ -63,25 +64,25 @@ def test_flags_and_fields_override_the_defaults_and_a_run_is_resumed_by_train(
     config = json.loads((tmp_path / "second" / "config.json").read_text())
     assert config["model"]["path"] == str(tmp_path / "run" / "model")
     resumed = bloom("train", "--resume", "second", folder=tmp_path)
-    assert (resumed.returncode, "holds a completed run" in resumed.stderr) == (2, True)
+    assert (resumed.returncode, printed(resumed.stderr)) == (2, ["run_completed"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "code"),
     [
-        (["nowhere", "chats.csv"], "There is no folder nowhere"),
-        (["MODEL", "gone.jsonl"], "There is no file or folder"),
-        (["MODEL", "chats.csv", "--method", "prefix"], "method 'prefix'"),
-        (["MODEL", "chats.csv", "--set", "data.format=alpaca"], "has no column instruction, output"),
+        (["nowhere", "chats.csv"], "not_found"),
+        (["MODEL", "gone.jsonl"], "data_not_found"),
+        (["MODEL", "chats.csv", "--method", "prefix"], "literal_error"),
+        (["MODEL", "chats.csv", "--set", "data.format=alpaca"], "missing_column"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_sentence_and_leaves_nothing(
-    model: Path, data: Path, tmp_path: Path, arguments: list[str], words: str
+    model: Path, data: Path, tmp_path: Path, arguments: list[str], code: str
 ) -> None:
     named = [str(model) if each == "MODEL" else each for each in arguments]
     done = bloom("finetune", *named, "--set", "device=cpu", folder=tmp_path)
     assert done.returncode == 2
-    assert words in done.stderr
+    assert printed(done.stderr) == [code]
     assert done.stderr.count("\n") == 1
     assert not list((tmp_path / "runs").glob("*"))
 

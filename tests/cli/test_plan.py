@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 
 from gpubloom.cli.app import app
 from gpubloom.plan import Plan
+from tests.errors import printed
 
 H200 = ("--machine", "H200, 125 GiB host")
 
@@ -87,23 +88,22 @@ def test_a_model_folder_is_planned_from_its_config_alone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "code"),
     [
-        (("--shape", "9b"), "There is no shape '9b'; there are qwen2.5-0.5b"),
-        (("--machine", "H200"), "does not say how much memory it has"),
-        (("--shape", "7b", "--set", "model.layers=3"), "--shape brings its own sizes"),
-        (("--machine", "64 GB host", "--measure"), "choose one of them"),
-        (("--set", "batch_sise=3"), "did you mean batch_size?"),
-        (("--set", "model.path=nowhere"), "nowhere is not a model folder: it has no config.json"),
+        (("--shape", "9b"), "unknown_shape"),
+        (("--machine", "H200"), "machine_without_memory"),
+        (("--shape", "7b", "--set", "model.layers=3"), "invalid_option"),
+        (("--machine", "64 GB host", "--measure"), "invalid_option"),
+        (("--set", "batch_sise=3"), "extra_forbidden"),
+        (("--set", "model.path=nowhere"), "not_a_model_folder"),
     ],
 )
 def test_input_that_makes_no_sense_gets_one_sentence(
-    folder: Path, arguments: tuple[str, ...], words: str
+    folder: Path, arguments: tuple[str, ...], code: str
 ) -> None:
     done = bloom_plan(*arguments)
     assert done.exit_code == 2
-    assert done.stderr.startswith("bloom plan: ")
-    assert words in done.stderr
+    assert printed(done.stderr) == [code]
     assert done.stderr.count("\n") == 1
 
 

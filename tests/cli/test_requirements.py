@@ -7,6 +7,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
+from tests.errors import printed
 
 EXAMPLES = Path(__file__).parents[1] / "scripts" / "examples"
 
@@ -46,7 +47,8 @@ def test_a_script_that_does_not_parse_ends_in_a_sentence(tmp_path: Path) -> None
     script.write_text("import torch\nfor i in range(3)\n")
     done = bloom_requirements(str(script))
     assert done.exit_code == 2
-    assert "in line 2" in done.stderr
+    assert printed(done.stderr) == ["not_python"]
+    assert "line 2" in done.stderr
     assert bloom_requirements(str(tmp_path / "nothing.py")).exit_code == 2
 
 

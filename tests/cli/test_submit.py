@@ -15,6 +15,7 @@ import pytest
 
 from gpubloom.cli.submit import collect
 from gpubloom.providers.local.sandbox import why_no_sandbox
+from tests.errors import printed, raises
 from tests.live_server import LiveServer, live_server
 
 NANOGPT = Path(__file__).parents[1] / "nanogpt_folder"
@@ -125,7 +126,7 @@ def test_an_offer_that_cannot_be_taken_is_a_sentence_and_nothing_is_asked(bloom:
     assert "Traceback" not in refused.stderr
     assert refused.stderr.strip()
     assert "Rent it?" not in refused.stderr
-    assert "no provider 'nobody'" in bloom("submit", str(NANOGPT), "--provider", "nobody").stderr
+    assert printed(bloom("submit", str(NANOGPT), "--provider", "nobody").stderr) == ["unknown_provider"]
 
 
 def test_a_notebook_for_colab_needs_no_server(tmp_path: Path) -> None:
@@ -161,5 +162,5 @@ def test_hidden_files_links_and_what_tools_leave_stay_behind(tmp_path: Path) -> 
     assert (sorted(files), entry) == (["src/model.py", "train.py"], None)
     assert set(left_out) == {".env", ".git/", "__pycache__/", "link"}
     (tmp_path / "large.bin").write_bytes(bytes(23 << 20))
-    with pytest.raises(ValueError, match="more than 22 MB"):
+    with raises(ValueError, code="files_too_large", match="22 MB"):
         collect(tmp_path, None)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.traincard import ControlFile, RunLock
+from tests.errors import printed
 
 TEXT = "".join(f"{number} bottles of beer on the wall, {number} bottles of beer.\n" for number in range(200))
 SMALL = (
@@ -84,12 +85,12 @@ def test_sample_continues_a_prompt(trained: tuple[Path, str]) -> None:
 def test_sample_refuses_what_is_no_run(tmp_path: Path) -> None:
     done = bloom("sample", "gone", "x", folder=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "bloom sample: There is no run directory gone.\n"
+    assert printed(done.stderr) == ["run_not_found"]
 
 
 def test_environment_and_dotenv_are_heard(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("TRAIN_DATA_PATH=gone.txt\n")
-    assert "no file or folder" in bloom("train", folder=tmp_path).stderr
+    assert printed(bloom("train", folder=tmp_path).stderr) == ["data_not_found"]
     done = bloom("train", folder=tmp_path, TRAIN_DATA_PATH="elsewhere.txt")
     assert str(tmp_path / "elsewhere.txt") in done.stderr
 
@@ -146,46 +147,49 @@ def something_in_run(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "arguments", "words"),
+    ("prepare", "arguments", "code", "names"),
     [
-        (nothing, ["--train-path", "gone.txt"], "There is no file or folder"),
-        (nothing, ["--train-path", "*.gone"], "No file matches"),
-        (write("empty.txt", b""), ["--train-path", "empty.txt"], "empty.txt is empty"),
-        (write("noise.txt", bytes(999)), ["--train-path", "noise.txt"], "noise.txt is a binary file"),
-        (write("latin.txt", b"\xe4" * 999), ["--train-path", "latin.txt"], "latin.txt is not UTF-8 text"),
-        (write("short.txt", b"short"), ["--train-path", "short.txt"], "short.txt is too short: 6 tokens"),
-        (image_folder, ["--train-path", "images"], "images holds no text"),
-        (nothing, ["--learning-speed", "1"], "No such option"),
-        (nothing, ["--set", "lerning_rate=1"], "unknown field lerning_rate (did you mean learning_rate?)"),
-        (nothing, ["--set", "model.hidden_size=9999999"], "the limit of 65,536 (MAX_HIDDEN_SIZE)"),
-        (nothing, ["--epochs", "0"], "epochs 0 is below the least possible value, 1"),
-        (nothing, ["--gpu", "99"], "cuda:99 was asked for, but"),
-        (nothing, ["--set", "model.preset=70b", "--set", "device=cpu"], "would fit"),
-        (write("c.json", b"{"), ["--config", "c.json"], "c.json is not JSON"),
+        (nothing, ["--train-path", "gone.txt"], "data_not_found", "gone.txt"),
+        (nothing, ["--train-path", "*.gone"], "data_not_found", "*.gone"),
+        (write("empty.txt", b""), ["--train-path", "empty.txt"], "data_empty", "empty.txt"),
+        (write("noise.txt", bytes(999)), ["--train-path", "noise.txt"], "binary_file", "noise.txt"),
+        (write("latin.txt", b"\xe4" * 999), ["--train-path", "latin.txt"], "not_utf8", "latin.txt"),
+        (write("short.txt", b"short"), ["--train-path", "short.txt"], "data_too_short", "6 tokens"),
+        (image_folder, ["--train-path", "images"], "data_without_text", "images"),
+        (nothing, ["--learning-speed", "1"], "usage", "--learning-speed"),
+        (nothing, ["--set", "lerning_rate=1"], "extra_forbidden", "learning_rate"),
+        (nothing, ["--set", "model.hidden_size=9999999"], "less_than_equal", "65,536 (MAX_HIDDEN_SIZE)"),
+        (nothing, ["--epochs", "0"], "greater_than_equal", "epochs 0"),
+        (nothing, ["--gpu", "99"], "device_not_found", "cuda:99"),
+        (nothing, ["--set", "model.preset=70b", "--set", "device=cpu"], "does_not_fit", "GB"),
+        (write("c.json", b"{"), ["--config", "c.json"], "not_json", "c.json"),
         (
             write("c.json", b'{"epoch": 3}'),
             ["--config", "c.json"],
-            "unknown field epoch (did you mean epochs?)",
+            "extra_forbidden",
+            "epochs",
         ),
-        (something_in_run, ["--train-path", "text.txt", "--run-dir", "run"], "run is not empty"),
+        (something_in_run, ["--train-path", "text.txt", "--run-dir", "run"], "folder_not_empty", "run"),
         (
             something_in_run,
             ["--train-path", "text.txt", "--run-dir", "text.txt/run"],
-            "cannot be written: Not a directory",
+            "cannot_write",
+            "Not a directory",
         ),
-        (something_in_run, ["--resume", "run"], "run is not a run directory"),
-        (nothing, ["--resume", "run", "--epochs", "3"], "takes no other setting"),
+        (something_in_run, ["--resume", "run"], "run_not_found", "run"),
+        (nothing, ["--resume", "run", "--epochs", "3"], "invalid_option", "--resume"),
     ],
 )
 def test_wrong_input_gets_one_sentence_and_leaves_nothing_behind(
-    tmp_path: Path, prepare: Callable[[Path], None], arguments: list[str], words: str
+    tmp_path: Path, prepare: Callable[[Path], None], arguments: list[str], code: str, names: str
 ) -> None:
     prepare(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     done = bloom("train", *arguments, folder=tmp_path)
     assert done.returncode == 2
-    assert words in done.stderr
-    if "No such option" not in words:
+    assert printed(done.stderr) == [code]
+    assert names in done.stderr
+    if code != "usage":
         assert done.stderr.count("\n") == 1
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
@@ -265,4 +269,4 @@ def test_a_run_of_unsloth_is_started_by_the_interpreter_that_was_named(tmp_path:
         BLOOM_UNSLOTH_PYTHON=str(python),
     )
     assert done.returncode == 2, done.stdout
-    assert done.stderr.strip() == "bloom train: asked to run run/train.py"
+    assert done.stderr.strip() == "error[failed]: asked to run run/train.py"

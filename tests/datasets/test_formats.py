@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gpubloom.datasets import Example, Mapping, Message, RowProblem, detect, to_example
+from tests.errors import raises
 
 PAIR = Example(messages=(Message("user", "Hi"), Message("assistant", "Ho", trained=True)))
 
@@ -74,7 +75,7 @@ def test_a_mapping_by_hand_names_its_format_by_its_fields() -> None:
         ("user", "Hi"),
         ("assistant", "42"),
     ]
-    with pytest.raises(ValueError, match="Name one of"):
+    with raises(ValueError, code="incomplete_mapping"):
         Mapping.by_hand({"prompt": "a"})
 
 

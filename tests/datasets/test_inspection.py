@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpubloom.datasets import Example, Mapping, Source, Split, convert, inspect, preview
 from gpubloom.datasets.inspection import DuplicateFinder, LengthCounter
 from tests.datasets.files import values, write_jsonl, write_parquet, write_table
+from tests.errors import raises
 
 
 def test_a_report_counts_every_row_once(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_an_uncertain_format_still_tells_rows_and_columns(tmp_path: Path) -> Non
 
 
 def test_a_context_length_needs_a_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="name a tokenizer"):
+    with raises(ValueError, code="tokenizer_needed"):
         inspect(Source.open(write_jsonl(tmp_path / "a.jsonl", [{"text": "a"}])), context_length=8)
 
 
@@ -116,7 +117,7 @@ def test_a_split_holds_out_about_its_share_and_another_seed_holds_out_others() -
     others = {digest for digest in digests if Split(0.1, 1).of(digest) == "eval"}
     assert 900 < len(held) < 1_100
     assert len(held & others) < 200
-    with pytest.raises(ValueError, match="eval fraction"):
+    with raises(ValueError, code="invalid_eval_fraction"):
         Split(1.0)
 
 
@@ -159,9 +160,9 @@ def test_conversion_writes_messages_and_names_what_it_could_not(tmp_path: Path) 
 
 def test_a_conversion_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     source = Source.open(write_jsonl(tmp_path / "a.jsonl", [{"text": "a"}]))
-    with pytest.raises(ValueError, match="overwritten"):
+    with raises(ValueError, code="would_overwrite"):
         convert(source, Mapping("text", {"text": "text"}), tmp_path / "a.jsonl")
-    with pytest.raises(ValueError, match="cannot be written"):
+    with raises(ValueError, code="cannot_write"):
         convert(source, Mapping("text", {"text": "text"}), tmp_path / "no folder" / "b.jsonl")
     with pytest.raises(KeyError):
         convert(source, Mapping("text", {}), tmp_path / "b.jsonl")

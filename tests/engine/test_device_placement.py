@@ -10,6 +10,7 @@ from gpubloom.engine.device_placement import _without_compiling_if_short, move_t
 from gpubloom.engine.hardware import visible
 from gpubloom.engine.host_memory import PinningRefused
 from gpubloom.plan import Gpu, Hardware, TrainConfig, plan
+from tests.errors import raises
 
 MACHINE = Hardware.parse("H200, 125 GB host, 16 cores")
 
@@ -44,27 +45,27 @@ def gpu(name: str) -> Gpu:
 def test_adapters_for_a_model_that_learned_nothing_are_refused(
     make_config: Callable[..., TrainConfig], method: str
 ) -> None:
-    with pytest.raises(ValueError, match=rf"method {method} trains adapters .* set model\.path"):
+    with raises(ValueError, code="adapters_need_model", match=method):
         Model.open(make_config(method=method), vocab_size=257)
 
 
 @pytest.mark.parametrize(
-    ("problem", "sentence"),
+    ("problem", "code"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory."), "ran out of memory while the model was loaded"),
-        (PinningRefused("4,096 bytes could not be pinned: raise ulimit -l."), "raise ulimit -l"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "gpu_out_of_memory"),
+        (PinningRefused("4,096 bytes could not be pinned: raise ulimit -l."), "pinning_refused"),
     ],
 )
 def test_a_model_that_cannot_be_loaded_is_refused_in_a_sentence(
     make_config: Callable[..., TrainConfig],
     monkeypatch: pytest.MonkeyPatch,
     problem: Exception,
-    sentence: str,
+    code: str,
 ) -> None:
     def fails(*_: object) -> None:
         raise problem
 
     monkeypatch.setattr("gpubloom.engine.device_placement.BlockExecutor", fails)
     config = make_config()
-    with pytest.raises(ValueError, match=sentence):
+    with raises(ValueError, code=code):
         move_to_devices(config, Model.open(config, vocab_size=257))

@@ -14,6 +14,7 @@ import torch
 
 from gpubloom.engine import host_memory
 from gpubloom.engine.host_memory import PinningRefused, host_buffer, total_host_bytes
+from tests.errors import raises
 
 MIB = 1 << 20
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -87,7 +88,7 @@ def test_an_empty_buffer_takes_nothing() -> None:
 
 
 def test_a_negative_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="-1 elements"):
+    with raises(ValueError, code="invalid_argument"):
         host_buffer(-1, torch.float32, pinned=False)
 
 
@@ -98,7 +99,7 @@ def test_more_memory_than_there_can_be_is_refused_with_its_size() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_pinned_memory_without_a_gpu_is_refused() -> None:
-    with pytest.raises(ValueError, match="no CUDA GPU"):
+    with raises(ValueError, code="device_not_found"):
         host_buffer(10, torch.float32, pinned=True)
 
 
@@ -172,7 +173,7 @@ def test_a_plain_buffer_is_not_registered(cuda: FakeCuda) -> None:
 
 def test_a_refusal_to_pin_names_the_bytes_and_the_limit_and_keeps_nothing(cuda: FakeCuda) -> None:
     cuda.status = 2
-    with pytest.raises(PinningRefused, match=r"67,108,864 bytes.*out of memory.*`ulimit -l`"):
+    with raises(PinningRefused, code="pinning_refused", match="67,108,864 bytes.*ulimit -l"):
         host_buffer(16 * MIB, torch.float32, pinned=True)
     gc.collect()
     assert total_host_bytes() == 0
@@ -210,6 +211,6 @@ def test_a_gpu_copies_to_and_from_a_pinned_buffer() -> None:
 @needs_gpu
 def test_a_refusal_by_the_gpu_breaks_nothing_after_it() -> None:
     buffer = host_buffer(MIB, torch.float32, pinned=True)
-    with pytest.raises(PinningRefused, match="already"):
+    with raises(PinningRefused, code="pinning_refused"):
         host_memory._register(buffer.data_ptr(), MIB)
     assert (torch.zeros(8, device="cuda") + 1).sum() == 8

@@ -21,6 +21,7 @@ from gpubloom.engine.nf4 import (
     dequantize_flat,
     quantize,
 )
+from tests.errors import raises
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 CPU = torch.device("cpu")
@@ -114,19 +115,19 @@ def test_huge_and_tiny_weights_are_those_of_bitsandbytes(spread: float, dtype: t
 def test_weights_that_are_no_numbers_are_refused(wrong: float) -> None:
     weight = draw(10, 64)
     weight[2, 3] = wrong
-    with pytest.raises(ValueError, match="infinite or not numbers"):
+    with raises(ValueError, code="weights_not_finite"):
         quantize(weight)
 
 
 def test_weights_too_large_to_average_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"reach 3e\+38"):
+    with raises(ValueError, code="invalid_argument", match=r"3e\+38"):
         quantize(torch.full((200, 64), 3e38))
 
 
 def test_what_is_no_weight_is_refused() -> None:
-    with pytest.raises(ValueError, match="int64"):
+    with raises(ValueError, code="unsupported_dtype", match="int64"):
         quantize(torch.arange(64))
-    with pytest.raises(ValueError, match="at least one"):
+    with raises(ValueError, code="invalid_argument"):
         quantize(torch.zeros(0, 4))
 
 
@@ -146,7 +147,7 @@ def test_weights_are_decoded_into_a_given_tensor_in_its_precision() -> None:
     out = torch.empty(1300, dtype=torch.bfloat16)
     assert dequantize(coded, out) is out
     assert torch.equal(out.view(100, 13), dequantize(coded).bfloat16())
-    with pytest.raises(ValueError, match="1,300 weights"):
+    with raises(ValueError, code="invalid_argument", match="1,300 weights"):
         dequantize(coded, torch.empty(1299))
 
 
@@ -199,18 +200,18 @@ def test_compiled_decoding_gives_the_same_bits() -> None:
 
 def test_buffers_and_tensors_that_do_not_fit_a_layout_are_refused() -> None:
     layout, coded, buffer = flat()
-    with pytest.raises(ValueError, match="not have the lengths"):
+    with raises(ValueError, code="invalid_argument"):
         layout.pack(coded[:-1], buffer)
-    with pytest.raises(ValueError, match="flat uint8 buffer of"):
+    with raises(ValueError, code="invalid_argument"):
         layout.pack(coded, buffer[:-4])
     single = FlatNf4.layout([64])
     plain, room = (
         quantize(draw(64), compress_scales=False),
         torch.empty(single.total_bytes, dtype=torch.uint8),
     )
-    with pytest.raises(ValueError, match="compressed scales only"):
+    with raises(ValueError, code="invalid_argument"):
         single.pack([plain], room)
-    with pytest.raises(ValueError, match="decodes into"):
+    with raises(ValueError, code="invalid_argument"):
         dequantize_flat(buffer, torch.empty(5), LENGTHS)
-    with pytest.raises(ValueError, match="at least one weight"):
+    with raises(ValueError, code="invalid_argument"):
         FlatNf4.layout([64, 0])

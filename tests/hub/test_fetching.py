@@ -10,6 +10,7 @@ from gpubloom.hub.fetching import fetch_model, fetched_models, local_model
 from gpubloom.hub.problems import HubProblem
 from gpubloom.hub.pushing import push_folder
 from gpubloom.hub.repositories import ANONYMOUS
+from tests.errors import raises
 from tests.hub.fake_hub import TOKEN, FakeHub
 
 # The hub's library uploads in a way that its HTTP library deprecates.
@@ -130,7 +131,7 @@ def test_what_arrives_damaged_is_refused(hub: FakeHub, tiny_model: Path, tmp_pat
         fetch_model("org/model", tmp_path / "m", token=ANONYMOUS, progress=_stop_late)
     (hidden,) = [path for path in tmp_path.iterdir() if path.is_dir()]
     (hidden / "config.json").write_bytes(b"?" * (hidden / "config.json").stat().st_size)
-    with pytest.raises(HubProblem, match=r"config\.json of org/model did not arrive") as caught:
+    with raises(HubProblem, code="damaged") as caught:
         fetch_model("org/model", tmp_path / "m", token=ANONYMOUS)
     assert caught.value.code == "damaged"
     fetch_model("org/model", tmp_path / "m", token=ANONYMOUS)
@@ -143,32 +144,31 @@ def _stop_late(done: int, total: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("about", "token", "code", "words"),
+    ("about", "token", "code"),
     [
-        ({"private": True}, ANONYMOUS, "not_found", "or it is private"),
-        ({"gated": True}, ANONYMOUS, "no_access", "accept them at"),
-        ({}, "hf_wrong", "no_access", "does not know this token"),
+        ({"private": True}, ANONYMOUS, "not_found"),
+        ({"gated": True}, ANONYMOUS, "no_access"),
+        ({}, "hf_wrong", "no_access"),
     ],
 )
 def test_no_access_is_said_in_a_sentence(
-    hub: FakeHub, tmp_path: Path, about: dict[str, bool], token: str, code: str, words: str
+    hub: FakeHub, tmp_path: Path, about: dict[str, bool], token: str, code: str
 ) -> None:
     hub.add("org/model", {"config.json": b"{}"}, **about)
-    with pytest.raises(HubProblem, match=words) as caught:
+    with raises(HubProblem, code=code):
         fetch_model("org/model", tmp_path / "m", token=token)
-    assert caught.value.code == code
     assert not (tmp_path / "m").exists()
 
 
 def test_what_is_not_there_is_said_in_a_sentence(hub: FakeHub, tmp_path: Path) -> None:
     hub.add("org/model", {"pytorch_model.bin": b"x"})
-    for name, revision, words in [
-        ("org/none", None, "There is no org/none"),
-        ("org/model", "0" * 40, "no such revision"),
-        ("org/model", None, "no weights in safetensors"),
-        ("a/b/c", None, "not an id"),
+    for name, revision, code in [
+        ("org/none", None, "not_found"),
+        ("org/model", "0" * 40, "not_found"),
+        ("org/model", None, "no_safetensors"),
+        ("a/b/c", None, "not_found"),
     ]:
-        with pytest.raises(HubProblem, match=words):
+        with raises(HubProblem, code=code):
             fetch_model(name, tmp_path / "m", revision=revision, token=ANONYMOUS)
 
 
@@ -176,7 +176,7 @@ def test_no_network_is_said_in_a_sentence(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(HubProblem, match="cannot be reached") as caught:
+    with raises(HubProblem, code="no_network") as caught:
         fetch_model("org/model", tmp_path / "m", token=ANONYMOUS)
     assert caught.value.code == "no_network"
 
@@ -188,7 +188,7 @@ def test_a_full_disk_is_noticed_before_anything_is_fetched(
 
     hub.add("org/model", contents(tiny_model))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1_000))
-    with pytest.raises(HubProblem, match="make room there") as caught:
+    with raises(HubProblem, code="disk_full") as caught:
         fetch_model("org/model", tmp_path / "m", token=ANONYMOUS)
     assert caught.value.code == "disk_full"
     assert not [path for _, path, _ in hub.requests if "/resolve/" in path]
@@ -196,9 +196,9 @@ def test_a_full_disk_is_noticed_before_anything_is_fetched(
 
 def test_a_token_that_may_not_write_and_no_token_are_told_apart(hub: FakeHub, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(HubProblem, match="needs a token"):
+    with raises(HubProblem, code="no_access"):
         push_folder(tmp_path, "me/m", token=ANONYMOUS)
-    with pytest.raises(HubProblem, match="does not know this token") as caught:
+    with raises(HubProblem, code="no_access") as caught:
         push_folder(tmp_path, "me/m", token="hf_wrong")
     assert "hf_wrong" not in str(caught.value)
 
@@ -223,7 +223,7 @@ def test_a_name_means_a_folder_first_and_then_a_model_of_the_hub(
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert local_model(f"org/model@{first}", tmp_path, token=ANONYMOUS, say=said.append) == found
     assert "what was fetched before" in said[0]
-    with pytest.raises(HubProblem, match="There is no folder"):
+    with raises(HubProblem, code="not_found"):
         local_model("nowhere", tmp_path)
 
 

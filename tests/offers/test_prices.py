@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from gpubloom.offers import PriceRow, PricesProblem, PriceTable, in_force, load_prices, merge, shipped_prices
 from gpubloom.plan.hardware import kind_of
+from tests.errors import raises
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -91,25 +92,25 @@ def test_a_file_of_ones_own_goes_over_the_shipped_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "code", "field"),
     [
-        ("{", "is no JSON"),
-        ('{"prices": []}', "prices: Extra inputs"),
-        ('{"rows": [{"provider": "modal"}]}', "rows.0.gpu: Field required"),
-        (row(provider="nobody").model_dump_json(), "Extra inputs"),
+        ("{", "not_json", "prices.json"),
+        ('{"prices": []}', "prices_invalid", "prices"),
+        ('{"rows": [{"provider": "modal"}]}', "prices_invalid", "rows.0.gpu"),
+        (row(provider="nobody").model_dump_json(), "prices_invalid", "provider"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, code: str, field: str) -> None:
     own = tmp_path / "prices.json"
     own.write_text(text)
-    with pytest.raises(PricesProblem, match=sentence):
+    with raises(PricesProblem, code=code, match=field):
         load_prices(own)
 
 
 def test_a_missing_file_and_an_unknown_service_say_so(tmp_path: Path) -> None:
-    with pytest.raises(PricesProblem, match="cannot be read: No such file"):
+    with raises(PricesProblem, code="unreadable_file"):
         load_prices(tmp_path / "none.json")
-    with pytest.raises(PricesProblem, match="prices of nobody"):
+    with raises(PricesProblem, code="prices_invalid"):
         shipped_prices().with_rows([row(provider="nobody")])
 
 

@@ -5,13 +5,19 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from gpubloom.plan import TrainConfig, explain
+from gpubloom.plan import FieldProblem, InvalidConfig, TrainConfig, explain, problems
 
 
-def refusal(fields: dict[str, object]) -> str:
+def refused(fields: dict[str, object]) -> ValidationError:
     with pytest.raises(ValidationError) as caught:
         TrainConfig.model_validate(fields)
-    return explain(caught.value, TrainConfig)
+    return caught.value
+
+
+def code(fields: dict[str, object]) -> str:
+    """The code of the only problem."""
+    [problem] = problems(refused(fields), TrainConfig)
+    return problem.code
 
 
 def test_the_sample_config_of_the_seed_is_accepted() -> None:
@@ -61,7 +67,10 @@ def test_names_of_two_spellings_become_one_and_options_keep_theirs() -> None:
         "data": {"train_path": "a", "columns": {"aB": "c"}},
         "model": {"options": {"aB": 1}},
     }
-    assert "learningRate" in refusal(TrainConfig.own_names({"learning_rate": 1e-3, "learningRate": 1e-2}))
+    twice = refused(TrainConfig.own_names({"learning_rate": 1e-3, "learningRate": 1e-2}))
+    assert [(each.code, each.field) for each in problems(twice, TrainConfig)] == [
+        ("extra_forbidden", "learningRate")
+    ]
 
 
 def test_snake_case_and_camel_case_mean_the_same_at_every_depth() -> None:
@@ -101,38 +110,74 @@ def test_a_model_folder_stands_instead_of_a_preset_and_may_have_shorter_rows() -
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "code", "field", "words"),
     [
-        ({"lerningRate": 1}, "unknown field lerningRate (did you mean learning_rate?)."),
-        ({"optimizer": {"lr": 1}}, "unknown field optimizer.lr (there are name, beta1"),
-        ({"model": {"hiddenSize": 10**7}}, "above the limit of 65,536 (MAX_HIDDEN_SIZE)"),
-        ({"batch_size": 10**7}, "above the limit of 65,536 (MAX_BATCH_SIZE)"),
-        ({"epochs": 10**9}, "above the limit of 100,000 (MAX_EPOCHS)"),
-        ({"batch_size": 60_000, "accumulation": 60_000}, "(MAX_TOKENS_PER_STEP)"),
-        ({"model": {"hidden_size": 65_536, "layers": 1_024, "ffn_size": 524_288}}, "(MAX_PARAMETERS)"),
-        ({"epochs": 0}, "epochs 0 is below the least possible value, 1."),
-        ({"epochs": "many"}, "epochs 'many': input should be a valid integer"),
-        ({"learning_rate": float("nan")}, "learning_rate nan: input should be a finite number"),
-        ({"optimizer": "sgd"}, "optimizer.name 'sgd': input should be 'adamw'."),
-        ({"model": {"heads": 3}}, "choose a multiple of model.heads"),
-        ({"model": {"preset": "huge"}}, "unknown preset 'huge'; there are nano, tiny"),
-        ({"version": 2}, "version 2: input should be 1."),
-        ({"name": "../up"}, "name '../up'"),
-        ({"device": "tpu"}, "device 'tpu'"),
-        ({"memory": "huge"}, "memory.mode 'huge': input should be 'auto', 'resident' or 'stream'."),
-        ({"memory": {"gpu_budget_gb": 0}}, "memory.gpu_budget_gb 0: input should be greater than 0."),
-        ({"lora": {"rank": 8}}, "lora settings belong to method lora or qlora"),
-        ({"method": "lora", "lora": {"bias": "all"}}, "unknown field lora.bias"),
-        ({"method": "lora", "lora": {"rank": 10_000}}, "above the limit of 4,096 (MAX_LORA_RANK)"),
-        ({"method": "lora", "lora": {"targets": []}}, "name at least one linear layer, or 'all-linear'"),
-        ({"model": {"path": "/m", "layers": 3}}, "model: path brings its own sizes: leave out layers."),
-        ({"model": {"random_weights": True}}, "model: random_weights belongs to path"),
+        ({"lerningRate": 1}, "extra_forbidden", "lerningRate", "did you mean learning_rate?"),
+        ({"optimizer": {"lr": 1}}, "extra_forbidden", "optimizer.lr", "there are name, beta1"),
+        ({"model": {"hiddenSize": 10**7}}, "less_than_equal", "model.hiddenSize", "65,536 (MAX_HIDDEN_SIZE)"),
+        ({"batch_size": 10**7}, "less_than_equal", "batch_size", "65,536 (MAX_BATCH_SIZE)"),
+        ({"epochs": 10**9}, "less_than_equal", "epochs", "100,000 (MAX_EPOCHS)"),
+        ({"batch_size": 60_000, "accumulation": 60_000}, "step_too_large", "", "(MAX_TOKENS_PER_STEP)"),
+        (
+            {"model": {"hidden_size": 65_536, "layers": 1_024, "ffn_size": 524_288}},
+            "model_too_large",
+            "",
+            "(MAX_PARAMETERS)",
+        ),
+        ({"epochs": 0}, "greater_than_equal", "epochs", "epochs 0"),
+        ({"epochs": "many"}, "int_parsing", "epochs", "'many'"),
+        ({"learning_rate": float("nan")}, "finite_number", "learning_rate", "nan"),
+        ({"optimizer": "sgd"}, "literal_error", "optimizer.name", "'adamw'"),
+        ({"model": {"heads": 3}}, "hidden_size_not_divisible", "", "model.heads"),
+        ({"model": {"preset": "huge"}}, "unknown_preset", "model.preset", "nano, tiny"),
+        ({"version": 2}, "literal_error", "version", "2"),
+        ({"name": "../up"}, "string_pattern_mismatch", "name", "'../up'"),
+        ({"device": "tpu"}, "string_pattern_mismatch", "device", "'tpu'"),
+        ({"memory": "huge"}, "literal_error", "memory.mode", "'auto', 'resident' or 'stream'"),
+        ({"memory": {"gpu_budget_gb": 0}}, "greater_than", "memory.gpu_budget_gb", "0"),
+        ({"lora": {"rank": 8}}, "lora_without_adapters", "", "lora or qlora"),
+        ({"method": "lora", "lora": {"bias": "all"}}, "extra_forbidden", "lora.bias", "lora.bias"),
+        (
+            {"method": "lora", "lora": {"rank": 10_000}},
+            "less_than_equal",
+            "lora.rank",
+            "4,096 (MAX_LORA_RANK)",
+        ),
+        ({"method": "lora", "lora": {"targets": []}}, "no_lora_targets", "lora.targets", "'all-linear'"),
+        ({"model": {"path": "/m", "layers": 3}}, "path_brings_sizes", "model", "layers"),
+        ({"model": {"random_weights": True}}, "random_weights_without_path", "model", "random_weights"),
     ],
 )
-def test_a_refusal_is_one_sentence_that_names_field_and_limit(fields: dict[str, object], words: str) -> None:
-    sentence = refusal(fields)
-    assert words in sentence
-    assert "\n" not in sentence
+def test_a_problem_has_a_code_a_field_and_a_sentence_with_name_and_limit(
+    fields: dict[str, object], code: str, field: str, words: str
+) -> None:
+    [problem] = problems(refused(fields), TrainConfig)
+    assert (problem.code, problem.field) == (code, field)
+    assert words in problem.sentence
+    assert "\n" not in problem.sentence
+
+
+def test_several_problems_are_told_together_and_each_by_itself() -> None:
+    error = refused({"epochs": 0, "lora": {"rank": 8}, "batch_sise": 1})
+    found = InvalidConfig(error, TrainConfig)
+    assert found.code == "invalid_config"
+    assert [(each.code, each.field) for each in found.problems] == [
+        ("greater_than_equal", "epochs"),
+        ("extra_forbidden", "batch_sise"),
+    ]
+    assert str(found) == explain(error, TrainConfig)
+    assert [line.partition(":")[0] for line in found.lines] == [
+        "error[greater_than_equal]",
+        "error[extra_forbidden]",
+    ]
+
+
+def test_every_entry_of_pydantics_list_has_the_code_as_its_type() -> None:
+    for fields in ({"model": {"heads": 3}}, {"model": {"preset": "huge"}}, {"lora": {"rank": 8}}):
+        error = refused(dict(fields))
+        [problem] = problems(error, TrainConfig)
+        assert isinstance(problem, FieldProblem)
+        assert [item["type"] for item in error.errors()] == [problem.code]
 
 
 def test_learned_weights_come_with_their_own_tokenizer_unless_another_is_named() -> None:
@@ -171,7 +216,7 @@ def test_examples_take_the_tokenizer_of_the_model_folder_or_need_one() -> None:
     assert config.data.tokenizer.path == "/models/x/tokenizer.json"
     untrained = {"path": "/models/x", "random_weights": True}
     assert TrainConfig.model_validate({**examples, "model": untrained}).data.tokenizer.kind == "file"
-    assert "set model.path to a model folder" in refusal(examples)
+    assert code(examples) == "examples_need_tokenizer"
     with_tokenizer = {
         "data": {"kind": "examples", "tokenizer": {"kind": "file", "path": "/t/tokenizer.json"}}
     }
@@ -179,8 +224,10 @@ def test_examples_take_the_tokenizer_of_the_model_folder_or_need_one() -> None:
 
 
 def test_settings_of_examples_are_refused_for_running_text() -> None:
-    sentence = refusal({"data": {"format": "alpaca", "packing": False}})
-    assert "format, packing only mean something with kind 'examples'" in sentence
+    error = refused({"data": {"format": "alpaca", "packing": False}})
+    [problem] = problems(error, TrainConfig)
+    assert (problem.code, problem.field) == ("needs_kind_examples", "data")
+    assert "format, packing" in problem.sentence
     everything = {
         "kind": "examples",
         "format": "prompt_completion",
@@ -194,11 +241,11 @@ def test_settings_of_examples_are_refused_for_running_text() -> None:
 
 
 def test_other_backends_need_a_model_that_has_learned_something() -> None:
-    assert "backend trl tunes a model that has learned something" in refusal({"backend": "trl"})
+    assert code({"backend": "trl"}) == "backend_needs_model"
     config = TrainConfig.model_validate({"backend": "unsloth", "model": {"path": "/models/x"}})
     assert config.backend == "unsloth"
 
 
 def test_dropout_belongs_to_adapters() -> None:
-    assert "the method here is full" in refusal({"lora": {"dropout": 0.1}})
-    assert "above the limit of 0.9" in refusal({"method": "lora", "lora": {"dropout": 0.95}})
+    assert code({"lora": {"dropout": 0.1}}) == "lora_without_adapters"
+    assert code({"method": "lora", "lora": {"dropout": 0.95}}) == "less_than_equal"

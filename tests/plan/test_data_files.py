@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.plan import DataConfig, estimate_tokens, find_files
+from tests.errors import raises
 
 
 @pytest.fixture
@@ -27,9 +28,9 @@ def test_a_glob_means_its_matches_in_a_fixed_order(folder: Path) -> None:
 
 
 def test_what_is_not_there_is_named(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"There is no file or folder .*gone\.txt"):
+    with raises(ValueError, code="data_not_found", match=r"gone\.txt"):
         find_files(str(folder / "gone.txt"))
-    with pytest.raises(ValueError, match=r"No file matches .*\*\.gone"):
+    with raises(ValueError, code="data_not_found", match=r"\*\.gone"):
         find_files(str(folder / "*.gone"))
 
 

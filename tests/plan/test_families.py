@@ -8,6 +8,7 @@ import pytest
 
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import FAMILIES, decoder_shape, read_decoder
+from tests.errors import raises
 
 SIZES = {
     "vocab_size": 211,
@@ -88,11 +89,15 @@ def test_layers_that_see_a_window_only_say_so() -> None:
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is not a model folder: it has no config\.json"):
+    with raises(ValueError, code="not_a_model_folder"):
         read_decoder(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ValueError, match="Models of type 'bert' cannot be trained here; there are falcon"):
+    with raises(
+        ValueError,
+        code="unsupported_architecture",
+        match="'bert'.*falcon",
+    ):
         read_decoder(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 8}')
-    with pytest.raises(ValueError, match=r"config\.json does not say vocab_size\."):
+    with raises(ValueError, code="model_config_invalid", match="vocab_size"):
         read_decoder(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 
 from gpubloom.providers.cloud import Launch
 from gpubloom.providers.cloud_init import user_data_script
+from tests.errors import raises
 from tests.providers.launches import ADDRESS, launch, until
 from tests.providers.services.machine import Machine, plain_machine
 
@@ -69,7 +70,7 @@ def test_a_launch_that_could_break_out_of_the_script_is_refused() -> None:
         launch(start_address="https://a\nrm -rf /"),
         launch(command="echo\nBLOOM_END_OF_FILE\nrm -rf /"),
     ):
-        with pytest.raises(ValueError, match="of a launch"):
+        with raises(ValueError, code="invalid_argument"):
             user_data_script(broken)
 
 

@@ -17,6 +17,7 @@ from gpubloom.providers.colab.notebook import colab_notebook
 from gpubloom.scripts import ScriptProblem, from_notebook
 from gpubloom.scripts.templates import templates
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
+from tests.errors import raises
 from tests.providers.launches import until
 from tests.storage.instances import QUICK
 
@@ -160,21 +161,21 @@ def test_the_agent_starts_from_a_secret_that_is_nowhere_in_the_notebook(store: S
 
 
 @pytest.mark.parametrize(
-    ("files", "packages", "sentence"),
+    ("files", "packages", "code"),
     [
-        ({"other.py": ""}, (), "There is no train.py among the files: other.py"),
-        ({"train.py": "", "../up.py": ""}, (), "is no path inside"),
-        ({"train.py": "", "/etc/x": ""}, (), "is no path inside"),
-        ({"train.py": "", "a\n!rm -rf b.py": ""}, (), "is no path inside"),
-        ({"train.py": "", "big": b"0" * (5 << 20)}, (), "Put data into Drive"),
-        ({"train.py": "if"}, (), "is no Python in line 1"),
-        ({"train.py": b"\xff\xfe"}, (), "is no text"),
-        ({"train.py": ""}, ("numpy; rm -rf /",), "is no package"),
-        ({"train.py": ""}, ("--index-url=http://x",), "is no package"),
+        ({"other.py": ""}, (), "entry_not_found"),
+        ({"train.py": "", "../up.py": ""}, (), "path_outside_folder"),
+        ({"train.py": "", "/etc/x": ""}, (), "path_outside_folder"),
+        ({"train.py": "", "a\n!rm -rf b.py": ""}, (), "path_outside_folder"),
+        ({"train.py": "", "big": b"0" * (5 << 20)}, (), "files_too_large"),
+        ({"train.py": "if"}, (), "not_python"),
+        ({"train.py": b"\xff\xfe"}, (), "not_utf8"),
+        ({"train.py": ""}, ("numpy; rm -rf /",), "invalid_package"),
+        ({"train.py": ""}, ("--index-url=http://x",), "invalid_package"),
     ],
 )
 def test_what_no_notebook_can_be_made_of_is_said(
-    files: dict[str, str | bytes], packages: Sequence[str], sentence: str
+    files: dict[str, str | bytes], packages: Sequence[str], code: str
 ) -> None:
-    with pytest.raises(ScriptProblem, match=sentence):
+    with raises(ScriptProblem, code=code):
         colab_notebook(files, packages=packages)

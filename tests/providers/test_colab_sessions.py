@@ -14,6 +14,7 @@ from gpubloom.providers.colab.program import ColabProgram, fault_from
 from gpubloom.providers.colab.provider import ColabSessions, capabilities
 from gpubloom.providers.registry import provider_spec
 from gpubloom.storage import Bundle, Receiver, Store, send_bundle
+from tests.errors import raises
 from tests.providers.launches import ADDRESS, until
 from tests.providers.launches import launch as any_launch
 from tests.providers.services import colab_program
@@ -190,7 +191,7 @@ def test_without_the_command_colab_is_for_people_with_a_notebook(monkeypatch: py
     assert "--notebook" in reason
     assert capabilities(set_up=False).runs_unattended.reason == reason
     assert not kind.capabilities.runs_unattended.can
-    with pytest.raises(Fault, match="BLOOM_COLAB_CLI"):
+    with raises(Fault, code="refused", match="BLOOM_COLAB_CLI"):
         kind.open({})
     monkeypatch.setenv("BLOOM_COLAB_CLI", f"{sys.executable} -c pass")
     assert kind.why_not() is None
@@ -200,7 +201,7 @@ def test_without_the_command_colab_is_for_people_with_a_notebook(monkeypatch: py
 
 
 def test_a_command_that_is_not_there_is_said() -> None:
-    with pytest.raises(Fault, match="cannot be run: No such file"):
+    with raises(Fault, code="refused"):
         asyncio.run(ColabProgram("/nowhere/colab").call("status"))
 
 

@@ -18,6 +18,7 @@ from gpubloom.agent.processes import Process
 from gpubloom.providers import AgentStatus, LocalProvider, ProviderError
 from tests.agent.runs import TIMEOUT_SECONDS, Run, wait_until
 from tests.deletion import delete_in_use
+from tests.errors import raises
 
 NewRun = Callable[[str], Run]
 WAITS = "print('on'); import time; time.sleep(60)"
@@ -71,7 +72,7 @@ def test_submitting_again_starts_nothing(provider: LocalProvider, new_run: NewRu
     first = run.agent
     with provider.reserve(1) as spare:  # type: ignore[union-attr]
         asyncio.run(provider.submit(run.spec, spare))
-        with pytest.raises(ProviderError, match="Attempt 1 still lives"):
+        with raises(ProviderError, code="attempt_out_of_order", match="Attempt 1"):
             asyncio.run(provider.submit(run.attempt(2), spare))
         assert run.agent == first
         stop(provider, run, force=True)
@@ -83,7 +84,7 @@ def test_submitting_again_starts_nothing(provider: LocalProvider, new_run: NewRu
 def test_an_older_attempt_comes_too_late(provider: LocalProvider, new_run: NewRun) -> None:
     run = new_run("")
     submit(provider, run.attempt(2))
-    with pytest.raises(ProviderError, match="Attempt 2 was started already"):
+    with raises(ProviderError, code="attempt_out_of_order", match="Attempt 2"):
         submit(provider, run.attempt(1), gpus=1)
 
 
@@ -175,7 +176,7 @@ def test_a_process_with_a_used_number_is_never_signalled(
         assert (found.alive, found.agent_alive) == (True, False)
         stop(provider, run, force=False)
         assert stranger.poll() is None
-        with pytest.raises(ProviderError, match="stays in use"):
+        with raises(ProviderError, code="run_in_use"):
             stop(provider, run, force=True)
         os.close(lock)
         assert stranger.poll() is None
@@ -238,7 +239,7 @@ def test_a_deleted_run_directory_is_not_alive_and_frees_its_devices(
     run.wait_for_output("on\n")
     delete_in_use(run.path)
     assert status(provider, run) == AgentStatus(alive=False, agent_alive=False, attempt=0, exit=None)
-    with pytest.raises(ProviderError, match="is gone"), provider.reserve(1) as other:  # type: ignore[union-attr]
+    with raises(ProviderError, code="directory_gone"), provider.reserve(1) as other:  # type: ignore[union-attr]
         asyncio.run(provider.submit(run.attempt(2), other))
 
     def is_free() -> bool:

@@ -15,6 +15,7 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.problems import TooManyRequests
 from gpubloom.server.security.rates import Rate, RateCount
 from gpubloom.server.settings import Settings
+from tests.errors import raises
 from tests.server.installation import Browser, Installation
 
 WRITERS, TIMES = 8, 20
@@ -222,7 +223,7 @@ def _create(browser: Browser) -> None:
 
 @pytest.mark.parametrize("address", ["mysql://localhost/x", "sqlite", "oracle+thing://x"])
 def test_another_kind_of_database_is_refused_with_a_sentence(address: str, tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="use sqlite"):
+    with raises(ValidationError, code="invalid_database_url"):
         Settings(_env_file=None, home=tmp_path, database_url=address)
 
 

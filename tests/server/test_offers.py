@@ -8,6 +8,7 @@ import pytest
 
 from gpubloom.scripts import detect
 from gpubloom.server.settings import SettingsError, load_settings
+from tests.errors import raises
 from tests.server.installation import Browser, Server
 
 NEEDS = {"memory_gb": 12, "hours": 4}
@@ -114,5 +115,5 @@ def test_strangers_see_neither(sqlite_server: Server) -> None:
 def test_a_price_file_that_cannot_be_used_stops_the_start_with_a_sentence(tmp_path: Path) -> None:
     own = tmp_path / "prices.json"
     own.write_text(json.dumps({"rows": [{"provider": "modal"}]}))
-    with pytest.raises(SettingsError, match=r"BLOOM_PRICES.*rows\.0\.gpu"):
+    with raises(SettingsError, code="invalid_settings", match=r"BLOOM_PRICES.*rows\.0\.gpu"):
         load_settings(_env_file=None, prices=own)

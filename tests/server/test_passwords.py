@@ -65,7 +65,7 @@ def test_changing_the_password_needs_the_old_one_and_signs_out_other_browsers(
     here, there = server.signed_in(member), server.signed_in(member)
     wrong = here.post("/api/me/password", json={"current_password": "not this one", "new_password": NEW})
     assert wrong.status_code == 422
-    assert wrong.json()["errors"][0]["field"] == "current_password"
+    assert wrong.json()["errors"][0]["code"] == "wrong_password"
     assert there.get("/api/me").status_code == 200
     right = here.post("/api/me/password", json={"current_password": PASSWORD, "new_password": NEW})
     assert right.status_code == 204

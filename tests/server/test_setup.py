@@ -9,6 +9,7 @@ from gpubloom.server.accounts.schemas import Setup
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.problems import InvalidInput
+from tests.errors import raises
 from tests.server.installation import PASSWORD, Installation, Server
 
 
@@ -86,7 +87,7 @@ def test_two_people_at_the_same_moment_make_one_admin(server: Server, installati
     ],
 )
 def test_a_weak_password_is_refused_with_the_reason(password: str, sentence: str) -> None:
-    with pytest.raises(InvalidInput, match=sentence) as refused:
+    with raises(InvalidInput, code="weak_password", match=sentence) as refused:
         Setup.model_validate(_body("token", password=password))
     assert [error.field for error in refused.value.errors] == ["password"]
 

@@ -24,6 +24,7 @@ from gpubloom.storage import (
 )
 from gpubloom.storage.layout import JobLayout
 from gpubloom.traincard.sync.apply import RefusedEntryError, RunFolder
+from tests.errors import raises
 from tests.storage.instances import content
 from tests.traincard_mirror.conftest import KEY, S3Server
 from tests.waiting import wait_until
@@ -125,7 +126,7 @@ def test_five_minutes_without_the_bucket_lose_nothing_and_are_no_silence(
     for minute in range(5):
         both.says(f"minute {minute}\n")
         both.turns(60)
-        with pytest.raises(StorageError, match="does not answer"):
+        with raises(StorageError, code="bucket_unavailable"):
             both.receiver.once()
     assert both.wire.tries < 25
     bucket.start()
@@ -323,7 +324,7 @@ def test_a_damaged_large_file_never_appears(tmp_path: Path) -> None:
 def test_a_wrong_key_is_a_sentence_without_the_secret(bucket: S3Server) -> None:
     settings = StorageSettings("bucket", KEY, "wrong-and-private", f"http://127.0.0.1:{bucket.port}")
     assert "wrong-and-private" not in repr(settings)
-    with pytest.raises(StorageError, match="secret key is not the one") as refused:
+    with raises(StorageError, code="bucket_unavailable") as refused:
         Store(settings).put("jobs/x", b"")
     assert "wrong-and-private" not in str(refused.value)
 
@@ -346,4 +347,4 @@ def test_a_short_outage_is_no_silence(store: Store, tmp_path: Path, monkeypatch:
 
 
 def _away(folder: str) -> dict[str, int]:
-    raise StorageError("The bucket is away.")
+    raise StorageError("bucket_unavailable", "The bucket is away.")

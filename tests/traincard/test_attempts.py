@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.traincard import Reader, Reporter, RunInUseError, RunLock, load_curves, load_latest
+from tests.errors import raises
 from tests.traincard.conftest import StartScript, events_of
 
 Open = Callable[..., Reporter]
@@ -130,9 +131,9 @@ def test_a_second_trainer_is_told_who_is_there(start_script: StartScript, run_di
     """, str(run_dir))  # fmt: skip
     assert process.stdout is not None
     process.stdout.readline()
-    with pytest.raises(RunInUseError, match=f"process {process.pid} on"):
+    with raises(RunInUseError, code="run_in_use", match=f"process {process.pid}"):
         RunLock.acquire(run_dir)
-    assert f"process {process.pid} on" in (RunLock.holder(run_dir) or "")
+    assert f"process {process.pid}" in (RunLock.holder(run_dir) or "")
     process.kill()
     process.wait()
     assert RunLock.holder(run_dir) is None

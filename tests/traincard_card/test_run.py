@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from gpubloom.cli.app import app
 from gpubloom.traincard import Reporter
 from gpubloom.traincard.card import CardNotBuiltError, page, render_card, write_card
+from tests.errors import raises
 from tests.traincard_card.conftest import OpenCard
 from tests.traincard_card.example import HOSTILE, example_snapshot
 
@@ -72,7 +73,7 @@ def test_a_card_that_cannot_be_written_says_why(run_dir: Path) -> None:
 def test_a_page_that_was_not_built_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "STATIC", tmp_path)
     page._parts.cache_clear()
-    with pytest.raises(CardNotBuiltError, match="make ui"):
+    with raises(CardNotBuiltError, code="card_not_built"):
         render_card(example_snapshot())
     page._parts.cache_clear()
 

@@ -15,6 +15,7 @@ from gpubloom.traincard import Reporter, load_curves, load_latest, read_all
 from gpubloom.traincard.mirror import Mirror, MirrorError, pull, start_mirror
 from gpubloom.traincard.mirror.store import Bucket
 from gpubloom.traincard.mirror.upload import Upload
+from tests.errors import raises
 from tests.traincard_mirror.conftest import S3Server, content
 from tests.waiting import TIMEOUT_SECONDS, wait_until
 
@@ -306,7 +307,7 @@ def test_a_reporter_starts_a_mirror_only_when_asked_and_never_under_an_agent(
 
 @pytest.mark.parametrize("url", ["/tmp/x", "http://host/x", "s3://", "ftp://a/b", ""])
 def test_an_address_that_is_no_bucket_is_refused_with_advice(run_dir: Path, url: str) -> None:
-    with pytest.raises(MirrorError, match="s3://bucket/folder"):
+    with raises(MirrorError, code="invalid_address", match="s3://bucket/folder"):
         Mirror(run_dir, url)
 
 
@@ -321,7 +322,7 @@ def test_google_and_azure_addresses_open_the_same_way(monkeypatch: pytest.Monkey
     assert isinstance(azure._store, AzureStore)
     assert google._store.prefix == azure._store.prefix == "runs/first"
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME")
-    with pytest.raises(MirrorError, match="Account must be specified"):
+    with raises(MirrorError, code="bucket_unavailable"):
         Bucket("az://container/runs/first")
 
 
@@ -332,7 +333,7 @@ def test_names_that_would_leave_the_folder_are_not_pulled(server: S3Server, tmp_
     (in_bucket(server) / "traincard/latest.json").write_text("{}")
     puller = Puller(URL, tmp_path / "pulled")
     for name in ("../evil", "traincard/../../evil", "/etc/evil"):
-        with pytest.raises(MirrorError, match="outside"):
+        with raises(MirrorError, code="path_outside_folder"):
             puller._is_wanted(name)
 
 

@@ -91,7 +91,24 @@ def test_an_error_of_the_training_is_told_in_its_own_words() -> None:
 
 def test_wrong_input_is_told_as_the_sentence_it_is() -> None:
     ending = replace(RUNNING, said=None, exit=replace(EXIT, code=2), last_line="There is no file x.")
-    assert judge(ending).message == "There is no file x."
+    assert (judge(ending).code, judge(ending).message) == ("training_failed", "There is no file x.")
+
+
+def test_the_code_of_a_refusal_becomes_the_code_of_the_job() -> None:
+    line = "error[data_not_found]: There is no file x."
+    ending = replace(RUNNING, said=None, exit=replace(EXIT, code=2), last_line=line)
+    assert (judge(ending).code, judge(ending).message) == ("data_not_found", "There is no file x.")
+    # What a script of somebody prints means nothing to us.
+    script = judge(replace(ending, kind="script"))
+    assert (script.code, script.message) == ("script_failed", line)
+
+
+def test_an_error_with_a_code_is_told_without_its_type() -> None:
+    error = {"type": "gpubloom.engine.loss.NotFinite", "message": "The loss is nan.", "code": "not_finite"}
+    ending = replace(RUNNING, said="failed", exit=replace(EXIT, code=1), error=error)
+    assert (judge(ending).code, judge(ending).message) == ("not_finite", "The loss is nan.")
+    odd = judge(replace(ending, error={**error, "code": "Not A Code"}))
+    assert odd.code == "training_failed"
 
 
 @pytest.mark.parametrize(

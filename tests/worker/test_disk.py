@@ -229,7 +229,7 @@ def test_health_names_the_fault_of_a_disk_and_no_path(machine: Machine, home: Pa
 )
 def test_errors_of_the_disk_are_told_from_others(number: int, code: str | None) -> None:
     problem = OSError(number, os.strerror(number), "/runs/a")
-    refusal = ProviderError("The job cannot be written.")
+    refusal = ProviderError("cannot_write", "The job cannot be written.")
     refusal.__cause__ = problem
     said = [f"OSError: {problem}", f"a could not be saved: {problem.strerror}.", f"I/O (os error {number})"]
     expected = None if code is None else DiskFault(code)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from gpubloom.agent.spec import ExitRecord, JobSpec
 from gpubloom.agent.supervisor import End, SignalInbox, Supervisor
 from gpubloom.agent.training import Become, start_training
 from gpubloom.traincard.atomic_write import read_json_object
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.layout import RunFiles
 
 # Exit codes of the agent itself. The training's is in the exit record.
@@ -66,7 +67,7 @@ def run_attempt(
     try:
         spec = files.read_job()
         if spec is None:
-            raise ValueError(f"There is no job in {files.job}.")
+            raise InputError("job_not_found", f"There is no job in {files.job}.")
         already_ran = files.last_attempt() >= spec.attempt
         if not already_ran:
             reserved = files.reserve_exit(spec.attempt)

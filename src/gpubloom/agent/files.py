@@ -12,6 +12,7 @@ from typing import Any, Self
 from gpubloom.agent.processes import Process
 from gpubloom.agent.spec import SPEC_VERSION, ExitRecord, JobSpec
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
+from gpubloom.traincard.errors import InputError
 
 # An exit record is well below this; the file is written in full beforehand, so that a full disk cannot keep
 # an attempt from saying how it ended.
@@ -68,7 +69,9 @@ class AgentRecord:
                 start=str(content["start"]),
             )
         except (KeyError, TypeError) as problem:
-            raise ValueError(f"no agent record: {type(problem).__name__} at {problem}") from problem
+            raise InputError(
+                "damaged_record", f"no agent record: {type(problem).__name__} at {problem}"
+            ) from problem
 
 
 class AgentFiles:

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
+from gpubloom.traincard.errors import InputError
+
 SPEC_VERSION = 1
 
 # ended: by itself (or by somebody else's signal). stopped: the agent was asked to stop it. time_limit: it ran
@@ -40,18 +42,23 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         if self.v > SPEC_VERSION:
-            raise ValueError(
+            raise InputError(
+                "newer_version",
                 f"The job uses version {self.v} of the job file, this agent reads up to {SPEC_VERSION}. "
-                "Install a newer gpubloom."
+                "Install a newer gpubloom.",
             )
         if not self.command:
-            raise ValueError("The job has no command to run.")
+            raise InputError("invalid_job", "The job has no command to run.")
         if self.attempt < 1:
-            raise ValueError(f"Attempts count from 1; the job says {self.attempt}.")
+            raise InputError("invalid_job", f"Attempts count from 1; the job says {self.attempt}.")
         if not self.run_dir.is_absolute():
-            raise ValueError(f"The run directory must be an absolute path, not {self.run_dir}.")
+            raise InputError(
+                "invalid_job", f"The run directory must be an absolute path, not {self.run_dir}."
+            )
         if Path(self.folder).is_absolute() or ".." in Path(self.folder).parts:
-            raise ValueError(f"The command must run inside the run directory, not in {self.folder}.")
+            raise InputError(
+                "invalid_job", f"The command must run inside the run directory, not in {self.folder}."
+            )
 
     @property
     def working_folder(self) -> Path:
@@ -82,8 +89,9 @@ class JobSpec:
                 total_steps=None if content.get("total_steps") is None else int(content["total_steps"]),
             )
         except (KeyError, TypeError, AttributeError) as problem:
-            raise ValueError(
-                f"job.json is not a job: {type(problem).__name__} at {problem}. Submit the job again."
+            raise InputError(
+                "invalid_job",
+                f"job.json is not a job: {type(problem).__name__} at {problem}. Submit the job again.",
             ) from problem
 
 
@@ -126,7 +134,9 @@ class ExitRecord:
         try:
             reason = content["reason"]
             if reason not in get_args(Reason):
-                raise ValueError(f"an attempt ends with {', '.join(get_args(Reason))}; not {reason!r}")
+                raise InputError(
+                    "damaged_record", f"an attempt ends with {', '.join(get_args(Reason))}; not {reason!r}"
+                )
             return cls(
                 attempt=int(content["attempt"]),
                 code=content["code"],
@@ -138,7 +148,9 @@ class ExitRecord:
                 problem=content.get("problem"),
             )
         except (KeyError, TypeError) as problem:
-            raise ValueError(f"no exit record: {type(problem).__name__} at {problem}") from problem
+            raise InputError(
+                "damaged_record", f"no exit record: {type(problem).__name__} at {problem}"
+            ) from problem
 
 
 def _end_in_words(code: int | None, number: int | None) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.backends import available_backends
 from gpubloom.traincard import Reporter
+from gpubloom.traincard.errors import InputError
 
 if TYPE_CHECKING:
     from gpubloom.backends.trl import TrlTrainer
@@ -33,23 +34,27 @@ def open_trainer(
         # Unsloth replaces parts of these libraries when it is imported; too late, it only warns.
         early = [name for name in ("transformers", "trl", "peft") if name in sys.modules]
         if early and "unsloth" not in sys.modules:
-            raise ValueError(
-                f"Unsloth must be imported before {', '.join(early)}: start train.py in a new process."
+            raise InputError(
+                "unsloth_imported_late",
+                f"Unsloth must be imported before {', '.join(early)}: start train.py in a new process.",
             )
         if getattr(dataset.train, "is_packed", False):
             # Its attention has a way of its own of telling where a document ends: documents that see each
             # other would be trained without anybody noticing.
-            raise ValueError(
-                "Unsloth trains one example a row here: open the data with packing set to false."
+            raise InputError(
+                "packing_not_supported",
+                "Unsloth trains one example a row here: open the data with packing set to false.",
             )
         from gpubloom.backends.unsloth import load_with_unsloth as load
     elif config.backend == "trl":
         found = next(each for each in available_backends() if each.name == "trl")
         if not found.available:
-            raise ValueError(f"Backend trl cannot run here: {found.reason}")
+            raise InputError("backend_unavailable", f"Backend trl cannot run here: {found.reason}")
         from gpubloom.backends.loading import load
     else:
-        raise ValueError(f"backend {config.backend} is not trained here: use gpubloom.engine.Trainer.")
+        raise InputError(
+            "wrong_backend", f"backend {config.backend} is not trained here: use gpubloom.engine.Trainer."
+        )
     from gpubloom.backends.trl import TrlTrainer
 
     return TrlTrainer(config, dataset, reporter, stop, load)

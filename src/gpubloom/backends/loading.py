@@ -12,6 +12,7 @@ from peft import LoraConfig
 from gpubloom.engine.hardware import Compute
 from gpubloom.hub.weight_index import check_model_folder
 from gpubloom.plan import TrainConfig
+from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def load(config: TrainConfig, compute: Compute) -> Loaded:
             **options,
         )
     except (OSError, KeyError) as problem:
-        raise ValueError(f"{folder} cannot be read: {problem}") from None
+        raise InputError("unreadable_file", f"{folder} cannot be read: {problem}") from None
     model.config.use_cache = False
     adapters = None if config.method == "full" else adapters_of(config)
     optimizations = ("4-bit weights (NF4, double quantization)",) if quantized else ()
@@ -76,7 +77,8 @@ def adapters_of(config: TrainConfig) -> LoraConfig:
 
 def _must_have_bitsandbytes() -> None:
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise ValueError(
+        raise InputError(
+            "not_installed",
             "Method qlora of backend trl needs bitsandbytes: pip install bitsandbytes, or leave the backend "
-            "to the engine, which has a 4-bit codec of its own."
+            "to the engine, which has a 4-bit codec of its own.",
         )

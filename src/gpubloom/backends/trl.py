@@ -31,12 +31,14 @@ from gpubloom.engine.checkpoint.format import CHECKSUMS_FILE, PROGRESS_FILE
 from gpubloom.engine.data import Dataset, Loader
 from gpubloom.engine.hardware import Compute, choose_compute
 from gpubloom.engine.live_settings import LiveSettings
+from gpubloom.engine.loss import NotFinite
 from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sha256_of, sync_files
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 from gpubloom.traincard.adapters.hugging_face import HFTrainCardCallback
 from gpubloom.traincard.adapters.session import numbers
+from gpubloom.traincard.errors import InputError
 
 # Ends that somebody wants to continue from.
 _TO_BE_CONTINUED = {"paused", "preempted"}
@@ -103,7 +105,7 @@ class Watch(HFTrainCardCallback):
         if "loss" not in values:
             return
         if not math.isfinite(loss := float(values["loss"])):
-            raise FloatingPointError(self._run.not_finite("loss", loss))
+            raise NotFinite(self._run.not_finite("loss", loss))
         self.grad_norm = float(values.get("grad_norm", 0.0))
         found = {_TAKEN[name]: value for name, value in values.items() if name in _TAKEN}
         # TRL counts tokens, too, but begins again at a resume.
@@ -133,7 +135,7 @@ class Watch(HFTrainCardCallback):
             def change(value: Any) -> None:
                 self.settings, refused = self.settings.changed({name: value})
                 if refused:
-                    raise ValueError(refused[name])
+                    raise InputError("setting_not_supported", refused[name])
                 self._apply(name, args)
 
             return change
@@ -258,9 +260,10 @@ class TrlTrainer:
         self.reporter.phase("load")
         progress = _read_progress(found[-1])
         if progress.data_fingerprint != self.dataset.fingerprint():
-            raise ValueError(
+            raise InputError(
+                "data_changed",
                 f"The training data changed since {found[-1]} was saved: "
-                "put it back, or start a new run with the new data."
+                "put it back, or start a new run with the new data.",
             )
         self._resumed_from = found[-1]
         self.step, self.tokens_seen = progress.step, progress.tokens_seen
@@ -273,7 +276,7 @@ class TrlTrainer:
             return
         if self.compute.precision != "fp16" and not abs(self._watch.grad_norm) < float("inf"):
             # With loss scaling such a step was left out; without, its weights are spoiled.
-            raise FloatingPointError(self.not_finite("gradient's norm", self._watch.grad_norm))
+            raise NotFinite(self.not_finite("gradient's norm", self._watch.grad_norm))
         self.reporter.flush()
         epoch, position = divmod(self.step, self.loader.steps_per_epoch)
         metrics = self.evaluated[1] if self.evaluated[0] == self.step else {}
@@ -369,11 +372,12 @@ def _read_progress(path: Path) -> Progress:
         recorded = json.loads((path / CHECKSUMS_FILE).read_text(encoding="utf-8"))["sha256"]
         damaged = [name for name, expected in recorded.items() if sha256_of(path / name) != expected]
         if damaged:
-            raise ValueError(f"{', '.join(damaged)} changed since it was written")
+            raise InputError("damaged_checkpoint", f"{', '.join(damaged)} changed since it was written")
         return Progress(**json.loads((path / PROGRESS_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise ValueError(
-            f"{path} is damaged: {problem}; delete the folder to resume from the checkpoint before it."
+        raise InputError(
+            "damaged_checkpoint",
+            f"{path} is damaged: {problem}; delete the folder to resume from the checkpoint before it.",
         ) from None
 
 

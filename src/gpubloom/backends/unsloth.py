@@ -11,17 +11,21 @@ import torch
 from gpubloom.engine.hardware import Compute
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.backends import UNSLOTH_PYTHON
+from gpubloom.traincard.errors import InputError
 
 if not torch.cuda.is_available():
     # Its own refusal comes from deep inside, after a minute of imports.
-    raise ValueError("Unsloth needs a CUDA GPU, and torch sees none here: use backend engine or trl.")
+    raise InputError(
+        "device_not_found", "Unsloth needs a CUDA GPU, and torch sees none here: use backend engine or trl."
+    )
 try:
     # Before everything that it changes.
     from unsloth import FastLanguageModel  # type: ignore[import-not-found]
 except ImportError as problem:
-    raise ValueError(
+    raise InputError(
+        "backend_unavailable",
         f"Unsloth cannot be imported here: {problem}. Start the run with the interpreter of the environment "
-        f"in which it is installed, and set {UNSLOTH_PYTHON} to it."
+        f"in which it is installed, and set {UNSLOTH_PYTHON} to it.",
     ) from None
 
 from gpubloom.backends.loading import Loaded

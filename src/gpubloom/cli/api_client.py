@@ -14,7 +14,8 @@ from uuid import uuid4
 import httpx2
 
 from gpubloom.cli.login import Credentials, load_credentials
-from gpubloom.cli.output import fail
+from gpubloom.cli.output import FAILED, WRONG_INPUT, fail, fail_each
+from gpubloom.traincard.errors import UNKNOWN
 
 TIMEOUT_SECONDS = 30
 _UNREACHABLE = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError)
@@ -54,7 +55,7 @@ def call(
     try:
         return response.json()
     except ValueError:
-        fail(f"{credentials.server} is not a GPU Bloom server: its answer is not JSON.")
+        fail("not_a_server", f"{credentials.server} is not a GPU Bloom server: its answer is not JSON.")
 
 
 def save_file(path: str, target: Path) -> None:
@@ -81,7 +82,7 @@ def save_file(path: str, target: Path) -> None:
     except _UNREACHABLE as error:
         _fail_unreachable(credentials, error)
     except OSError as error:
-        fail(f"{target} cannot be written ({error.strerror}).", code=2)
+        fail("cannot_write", f"{target} cannot be written ({error.strerror}).", status=WRONG_INPUT)
 
 
 class PieceLost(Exception):
@@ -112,38 +113,44 @@ def send_piece(path: str, content: bytes, offset: int) -> int:
     except _UNREACHABLE as error:
         raise PieceLost(f"The connection to {credentials.server} broke ({error}).") from error
     if response.status_code in {408, 409, 502, 503}:
-        raise PieceLost(detail_of(response))
+        raise PieceLost(problems_of(response)[0][1])
     _refuse_errors(response)
     return int(response.headers["Upload-Offset"])
 
 
 def _headers(credentials: Credentials) -> dict[str, str]:
     if credentials.token is None:
-        fail("No API token. Create one in the web app under Settings, then run: bloom login", code=2)
+        fail(
+            "no_api_token",
+            "No API token. Create one in the web app under Settings, then run: bloom login",
+            status=WRONG_INPUT,
+        )
     return {"Authorization": f"Bearer {credentials.token}"}
 
 
 def _refuse_errors(response: httpx2.Response) -> None:
     if response.is_error:
-        fail(detail_of(response), code=2 if response.status_code in {400, 404, 409, 413, 422} else 1)
+        wrong = response.status_code in {400, 404, 409, 413, 422}
+        fail_each(problems_of(response), status=WRONG_INPUT if wrong else FAILED)
 
 
 def _fail_unreachable(credentials: Credentials, error: Exception) -> NoReturn:
     fail(
+        "unreachable",
         f"{credentials.server} does not answer ({error}). Is the server running? "
-        "`bloom login --server ADDRESS` or BLOOM_SERVER names another one."
+        "`bloom login --server ADDRESS` or BLOOM_SERVER names another one.",
     )
 
 
-def detail_of(response: httpx2.Response) -> str:
-    """What the server says about a failure."""
+def problems_of(response: httpx2.Response) -> list[tuple[str, str]]:
+    """What the server says about a failure: codes and sentences, one for each field that is wrong."""
     try:
         problem = response.json()
-        return "\n".join(
-            [f"{item['field']}: {item['message']}" for item in problem["errors"]] or [problem["detail"]]
-        )
-    except (ValueError, KeyError, TypeError):
-        return f"The server answered {response.status_code} without saying why."
+        return [
+            (item.get("code", UNKNOWN), f"{item['field']}: {item['message']}") for item in problem["errors"]
+        ] or [(problem["code"], problem["detail"])]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return [(UNKNOWN, f"The server answered {response.status_code} without saying why.")]
 
 
 Call = Callable[..., Any]
@@ -161,9 +168,9 @@ def signed_in(password: Callable[[str], str]) -> Iterator[Call]:
             try:
                 response = client.request(method, path, json=body)
             except httpx2.HTTPError as error:
-                fail(f"{server} does not answer ({error}).")
+                fail("unreachable", f"{server} does not answer ({error}).")
             if response.is_error:
-                fail(detail_of(response), code=2 if response.status_code < 500 else 1)
+                fail_each(problems_of(response), status=WRONG_INPUT if response.status_code < 500 else FAILED)
             return response.json() if response.content else None
 
         opened = ask("POST", "/auth/sign-in", {"email": email, "password": password(email)})

@@ -1,11 +1,13 @@
 """All commands of `bloom`, gathered; a file holds one command, or a few that belong together."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 from typer.models import ParameterInfo
 
 import gpubloom
@@ -38,9 +40,39 @@ from gpubloom.cli import (
     train,
     watch,
 )
+from gpubloom.cli.output import fail
+
+# typer names no more of its errors of the command line than this one.
+_UsageError: Any = typer.BadParameter.__base__
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """Within it, a command line that cannot be read ends as other wrong input does."""
+    try:
+        yield
+    except _UsageError as problem:
+        if type(problem).__name__ == "NoArgsIsHelpError":
+            # The help is the answer.
+            raise
+        if problem.ctx is not None:
+            typer.echo(problem.ctx.get_usage(), err=True)
+        fail("usage", problem.format_message(), status=problem.exit_code)
+
+
+class _Commands(TyperGroup):
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with _usage_errors():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _usage_errors():
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
     name="bloom",
+    cls=_Commands,
     help="Train and fine-tune language models, and see every step.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

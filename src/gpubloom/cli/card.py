@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import WRONG_INPUT, fail, refuse
 
 
 def card(
@@ -20,8 +20,8 @@ def card(
     try:
         written = write_card(must_be_run(run), out)
     except (CardNotBuiltError, NewerProtocolError, ValueError) as problem:
-        refuse("card", problem)
+        refuse(problem)
     except OSError as problem:
-        refuse("card", f"{out} could not be written: {problem.strerror}.")
+        fail("cannot_write", f"{out} could not be written: {problem.strerror}.", status=WRONG_INPUT)
     else:
         typer.echo(f"Wrote {written} ({written.stat().st_size / 1e6:.1f} MB). Open it in any browser.")

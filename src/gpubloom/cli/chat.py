@@ -14,7 +14,8 @@ from typing import Annotated, Any, Self
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import STOPPED, fail, refuse, report
+from gpubloom.traincard.errors import UNKNOWN, InputError, code_of
 
 _IDLE_MINUTES = 120.0
 _HINT = "Ctrl-C stops an answer, twice quits; /new forgets the conversation."
@@ -51,7 +52,10 @@ class Conversation:
         self._settings = settings.fields(served["context_length"])
         self._chats: bool = served["chat_template"]
         if system is not None and not self._chats:
-            raise ValueError("This model has no chat template, so nothing can be said to it before a text.")
+            raise InputError(
+                "no_chat_template",
+                "This model has no chat template, so nothing can be said to it before a text.",
+            )
         self._begin = [] if system is None else [{"role": "system", "content": system}]
         self._turns: dict[str, list[dict[str, str]]] = {}
         self.forget()
@@ -94,13 +98,15 @@ class Conversation:
             ) as response:
                 if response.status_code != 200:
                     response.read()
-                    raise ValueError(_sentence(response.json()))
+                    raise _problem(response.json())
                 for line in response.iter_lines():
                     piece = _text(line)
                     said += piece
                     typer.echo(piece, nl=False)
         except httpx.HTTPError as problem:
-            raise ValueError(f"The model's process does not answer any more ({problem}).") from None
+            raise InputError(
+                "process_ended", f"The model's process does not answer any more ({problem})."
+            ) from None
         self._turns[name] = [*turns, {"role": "assistant", "content": said}]
 
     def __enter__(self) -> Self:
@@ -146,12 +152,11 @@ def chat(
             device=device,
         )
     except ValueError as problem:
-        refuse("chat", problem)
+        refuse(problem)
     except TaskFailed as problem:
-        typer.echo(f"bloom chat: the model's process ended: {problem}", err=True)
-        raise typer.Exit(1) from None
+        fail("task_failed", f"the model's process ended: {problem}")
     except (KeyboardInterrupt, Stopped):
-        raise typer.Exit(130) from None
+        raise typer.Exit(STOPPED) from None
 
 
 def _chat(
@@ -169,7 +174,7 @@ def _chat(
     from gpubloom.plan.tasks import task_from
 
     if not model.is_dir():
-        raise ValueError(f"There is no run directory and no model folder {model}.")
+        raise InputError("model_not_found", f"There is no run directory and no model folder {model}.")
     fields = {
         "kind": "serve",
         "model": str(model.resolve()),
@@ -193,7 +198,9 @@ def _chat(
 
 def _names(there: list[str], *, base: bool, compare: bool) -> list[str]:
     if (base or compare) and "base" not in there:
-        raise ValueError("Nothing says what this model was tuned from: leave out --base and --compare.")
+        raise InputError(
+            "no_base_model", "Nothing says what this model was tuned from: leave out --base and --compare."
+        )
     if compare:
         return there
     return ["base"] if base else there[-1:]
@@ -219,7 +226,7 @@ def _converse(conversation: Conversation) -> None:
             was_interrupted = True
         except ValueError as problem:
             # Said by the model's process; the conversation can go on.
-            typer.echo(str(problem), err=True)
+            report(code_of(problem), str(problem))
         except EOFError:
             return
 
@@ -231,13 +238,14 @@ def _text(line: str) -> str:
         return ""
     event = json.loads(data)
     if "error" in event:
-        raise ValueError(_sentence(event))
+        raise _problem(event)
     choice = event["choices"][0] if event["choices"] else {}
     return str(choice.get("text") or choice.get("delta", {}).get("content") or "")
 
 
-def _sentence(body: dict[str, Any]) -> str:
-    return str(body["error"]["message"])
+def _problem(body: dict[str, Any]) -> InputError:
+    error = body["error"]
+    return InputError(str(error.get("code") or UNKNOWN), str(error["message"]))
 
 
 def sample(
@@ -258,9 +266,9 @@ def sample(
     try:
         must_have_torch()
         if not run.is_dir():
-            raise ValueError(f"There is no run directory {run}.")
+            raise InputError("run_not_found", f"There is no run directory {run}.")
     except ValueError as problem:
-        refuse("sample", problem)
+        refuse(problem)
     options = {"--max-tokens": max_tokens, "--temperature": temperature, "--top-k": top_k, "--seed": seed}
     command = [sys.executable, "-m", "gpubloom.engine.sample"]
     command += [] if base_model is None else ["--base-model", str(base_model.expanduser())]

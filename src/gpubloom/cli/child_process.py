@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from gpubloom.traincard.errors import InputError, read_error_line
+
 if TYPE_CHECKING:
     from gpubloom.plan.tasks import Task
 
@@ -53,8 +55,9 @@ def must_have_torch() -> None:
     """Says what to install when the libraries for training are missing; imports none of them."""
     for name in ("torch", "safetensors", "tokenizers"):
         if importlib.util.find_spec(name) is None:
-            raise ValueError(
-                f"Training needs {name}, which is not installed. Run: pip install 'gpubloom[train]'."
+            raise InputError(
+                "not_installed",
+                f"Training needs {name}, which is not installed. Run: pip install 'gpubloom[train]'.",
             )
 
 
@@ -87,8 +90,12 @@ class Child:
         """Asks for a checkpoint and an end; asking again ends it without one."""
         self._process.send_signal(signal.SIGINT)
 
+    def refusal(self) -> InputError:
+        """Why it refused its input; what it printed last, when it did not say."""
+        return read_error_line(self.last_words())
+
     def last_words(self) -> str:
-        """The last line it printed: the sentence, when it refused its input."""
+        """The last line it printed."""
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
@@ -142,8 +149,9 @@ class RunningTask:
         file = self.home / name
         while not file.exists():
             if not self._child.is_alive() and not file.exists():
-                sentence = self._child.last_words()
-                raise ValueError(sentence) if self._child.wait() == 2 else TaskFailed(sentence)
+                if self._child.wait() == 2:
+                    raise self._child.refusal()
+                raise TaskFailed(self._child.last_words())
             meanwhile()
             time.sleep(_TASK_POLL_SECONDS)
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

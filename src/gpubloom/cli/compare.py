@@ -13,7 +13,7 @@ from uuid import UUID
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import WRONG_INPUT, fail, refuse
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,9 +53,9 @@ def compare(
 ) -> None:
     """Compare runs: how their configs differ, how they ended, and their curves in one chart."""
     if not 2 <= len(runs) <= _MOST:
-        refuse("compare", f"name two to {_MOST} runs.")
+        fail("invalid_option", f"name two to {_MOST} runs.", status=WRONG_INPUT)
     if len(set(runs)) != len(runs):
-        refuse("compare", "a run cannot be compared with itself: name each once.")
+        fail("same_run_twice", "a run cannot be compared with itself: name each once.", status=WRONG_INPUT)
     comparison = _read_all(runs, series)
     if as_json:
         from gpubloom.traincard.number_encoding import plain
@@ -70,14 +70,15 @@ def _read_all(runs: list[str], series: str) -> Comparison:
     if len(ids) == len(runs):
         return compare_jobs(ids, series)
     if ids:
-        refuse(
-            "compare",
+        fail(
+            "invalid_option",
             f"{ids[0]} is a job of a server and the others are folders: compare one kind at a time.",
+            status=WRONG_INPUT,
         )
     try:
         return compare_directories([Path(run) for run in runs], series)
     except ValueError as problem:
-        refuse("compare", problem)
+        refuse(problem)
 
 
 def _is_job(run: str) -> bool:

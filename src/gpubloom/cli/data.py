@@ -3,11 +3,12 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpubloom.cli.output import fetching, refuse
+from gpubloom.traincard.errors import InputError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -58,7 +59,7 @@ def inspect_file(
             save_index=False,
         )
     except ValueError as problem:
-        _fail("inspect", problem)
+        refuse(problem)
     if as_json:
         typer.echo(_as_json(report))
     else:
@@ -91,7 +92,7 @@ def preview(
             keep_index=False,
         )
     except ValueError as problem:
-        _fail("preview", problem)
+        refuse(problem)
     if as_json:
         typer.echo(_as_json(found))
     else:
@@ -116,12 +117,12 @@ def convert(
 
     try:
         if eval_target is not None and not eval_fraction:
-            raise ValueError("--eval needs --eval-fraction: how much is to be held out?")
+            raise InputError("invalid_option", "--eval needs --eval-fraction: how much is to be held out?")
         source = _open(file, encoding)
         chosen = _mapping(mapping) or _detected(source)
         done = write(source, chosen, target, eval_target=eval_target, split=Split(eval_fraction, seed))
     except ValueError as problem:
-        _fail("convert", problem)
+        refuse(problem)
     held_out = "" if eval_target is None else f", {done.eval:,} to {eval_target}"
     typer.echo(f"Wrote {done.train:,} examples to {target}{held_out}.")
     _print(problem_lines(done.problems))
@@ -149,7 +150,7 @@ def pull(
                 progress=progress,
             )
     except ValueError as problem:
-        _fail("pull", problem)
+        refuse(problem)
     for note in found.notes:
         typer.echo(note, err=True)
     typer.echo(found.path)
@@ -183,7 +184,7 @@ def fetch(
                 name, to.expanduser().absolute(), progress=progress, accept_change=accept_change
             )
     except ValueError as problem:
-        _fail("fetch", problem)
+        refuse(problem)
     for note in found.notes:
         typer.echo(note, err=True)
     typer.echo(_as_json(found) if as_json else found.folder)
@@ -210,7 +211,7 @@ def _mapping(assignments: list[str] | None) -> "Mapping | None":
     for assignment in assignments:
         field, sign, column = assignment.partition("=")
         if not sign or not field or not column:
-            raise ValueError(f"--map takes FIELD=COLUMN, not {assignment!r}.")
+            raise InputError("invalid_option", f"--map takes FIELD=COLUMN, not {assignment!r}.")
         columns[field.strip()] = column
     return Mapping.by_hand(columns)
 
@@ -220,10 +221,15 @@ def _detected(source: "Source") -> "Mapping":
 
     rows = sample(source)
     if not rows:
-        raise ValueError(f"No row of {source.path.name} can be read: bloom data inspect says why.")
+        raise InputError(
+            "no_examples", f"No row of {source.path.name} can be read: bloom data inspect says why."
+        )
     found = detect(rows)
     if found.mapping is None or not found.is_sure:
-        raise ValueError(f"The format is not certain. {found.reason} Say which column is what with --map.")
+        raise InputError(
+            "format_uncertain",
+            f"The format is not certain. {found.reason} Say which column is what with --map.",
+        )
     return found.mapping
 
 
@@ -237,10 +243,6 @@ def _print(lines: list[Any]) -> None:
     console = Console(highlight=False, markup=False)
     for line in lines:
         console.print(line, soft_wrap=True, markup=False)
-
-
-def _fail(command: str, problem: ValueError) -> NoReturn:
-    refuse(f"data {command}", problem)
 
 
 _BAR = 40

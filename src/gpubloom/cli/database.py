@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from gpubloom.cli.output import fail
+from gpubloom.cli.output import WRONG_INPUT, fail
 
 if TYPE_CHECKING:
     from gpubloom.server.db.database import Database
@@ -22,7 +22,7 @@ def _address() -> str:
     try:
         return load_settings().database
     except SettingsError as error:
-        fail(f"A setting cannot be used. {error}", code=2)
+        fail(error.code, f"A setting cannot be used. {error}", status=WRONG_INPUT)
 
 
 @app.command()

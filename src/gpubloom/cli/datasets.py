@@ -8,7 +8,7 @@ from uuid import UUID
 
 import typer
 
-from gpubloom.cli.output import fail
+from gpubloom.cli.output import WRONG_INPUT, fail
 
 app = typer.Typer(no_args_is_help=True, help="List, upload and show datasets on a server.")
 
@@ -66,14 +66,18 @@ def upload(
 ) -> None:
     """Upload a file of examples; a broken upload goes on where it stopped."""
     if not file.is_file():
-        fail(f"There is no file {file}.", code=2)
+        fail("data_not_found", f"There is no file {file}.", status=WRONG_INPUT)
     size = file.stat().st_size
     if continued is None:
         dataset = _call("POST", "/datasets", body={"filename": file.name, "size": size, "name": name})
     else:
         dataset = _call("GET", f"/datasets/{continued}")
         if dataset["size"] != size:
-            fail(f"{file} has {size:,} bytes; the upload began with {dataset['size']:,}.", code=2)
+            fail(
+                "size_changed",
+                f"{file} has {size:,} bytes; the upload began with {dataset['size']:,}.",
+                status=WRONG_INPUT,
+            )
     _send(file, dataset["id"], size)
     while wait and (dataset := _call("GET", f"/datasets/{dataset['id']}"))["status"] == "inspecting":
         time.sleep(_LOOK_SECONDS)
@@ -100,7 +104,10 @@ def _send(file: Path, dataset_id: str, size: int) -> None:
             except PieceLost as problem:
                 lost += 1
                 if lost == _TRIES:
-                    fail(f"{problem} Continue with: bloom datasets upload {file} --continue {dataset_id}")
+                    fail(
+                        "upload_broke_off",
+                        f"{problem} Continue with: bloom datasets upload {file} --continue {dataset_id}",
+                    )
                 time.sleep(min(10.0, 0.5 * 2**lost))
                 offset = received_bytes(path)
             progress.update(bar, completed=offset)

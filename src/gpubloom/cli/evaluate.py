@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import STOPPED, fail, refuse
+from gpubloom.traincard.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,12 +53,11 @@ def evaluate(
         }
         result = _run(fields, console)
     except ValueError as problem:
-        refuse("eval", problem)
+        refuse(problem)
     except TaskFailed as problem:
-        typer.echo(f"bloom eval: the evaluation failed: {problem}", err=True)
-        raise typer.Exit(1) from None
+        fail("task_failed", f"the evaluation failed: {problem}")
     except (KeyboardInterrupt, Stopped):
-        raise typer.Exit(130) from None
+        raise typer.Exit(STOPPED) from None
     if as_json:
         typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
     else:
@@ -74,7 +74,7 @@ def _run(fields: dict[str, Any], console: "Console") -> dict[str, Any]:
 
 def _there(path: Path) -> Path:
     if not path.exists():
-        raise ValueError(f"There is no file or folder {path}.")
+        raise InputError("data_not_found", f"There is no file or folder {path}.")
     return path.resolve()
 
 
@@ -82,14 +82,14 @@ def _prompts(file: Path) -> tuple[str, ...]:
     try:
         text = _there(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise ValueError(f"{file} cannot be read: {problem}.") from None
+        raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
     if file.suffix == ".json":
         try:
             found = json.loads(text)
         except ValueError as problem:
-            raise ValueError(f"{file} is not JSON: {problem}.") from None
+            raise InputError("not_json", f"{file} is not JSON: {problem}.") from None
         if not isinstance(found, list) or not all(isinstance(prompt, str) for prompt in found):
-            raise ValueError(f"{file} should hold a JSON list of texts.")
+            raise InputError("not_json_list", f"{file} should hold a JSON list of texts.")
         return tuple(found)
     return tuple(line for line in text.splitlines() if line.strip())
 

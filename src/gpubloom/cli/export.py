@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from gpubloom.cli.output import fail, refuse
+from gpubloom.cli.output import FAILED, STOPPED, WRONG_INPUT, fail, refuse
+from gpubloom.traincard.errors import InputError, read_error_line
 
 _SHOWN = 60
 
@@ -52,7 +53,7 @@ def export(
     try:
         to = to.expanduser().absolute()
         if to.exists():
-            raise ValueError(f"{to} exists already: choose a new folder.")
+            raise InputError("folder_exists", f"{to} exists already: choose a new folder.")
         fields: dict[str, Any] = {
             "kind": "export",
             "model": str(local_model(model, default_home()).absolute()),
@@ -65,7 +66,7 @@ def export(
         }
         result = _run(fields, to)
     except ValueError as problem:
-        refuse("export", problem)
+        refuse(problem)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
@@ -88,18 +89,18 @@ def _run(fields: dict[str, Any], to: Path) -> dict[str, Any]:
                 code = child.wait()
             except (KeyboardInterrupt, Stopped):
                 child.stop()
-                fail("Stopped; nothing was written.", code=130)
+                fail("stopped", "Stopped; nothing was written.", status=STOPPED)
         written = home / "model"
         if code == 0 and (home / RESULT_FILE).is_file():
             result: dict[str, Any] = json.loads((home / RESULT_FILE).read_text(encoding="utf-8"))
             written.rename(to)
             return result
-        sentence = child.last_words()
+        problem = child.refusal()
         if written.is_dir():
             # It was written and checked; only the hub did not take it.
             written.rename(to)
-            sentence = f"{sentence} The export itself is in {to}."
-        raise ValueError(sentence)
+            raise InputError(problem.code, f"{problem} The export itself is in {to}.")
+        raise problem
 
 
 @contextmanager
@@ -110,7 +111,7 @@ def _working_folder(to: Path) -> Iterator[Path]:
         home = to.parent / f".export-{secrets.token_hex(4)}"
         home.mkdir(mode=0o700)
     except OSError as problem:
-        raise ValueError(f"{to.parent} cannot be written to: {problem.strerror}.") from None
+        raise InputError("cannot_write", f"{to.parent} cannot be written to: {problem.strerror}.") from None
     try:
         yield home
     finally:
@@ -160,11 +161,11 @@ def convert(
     try:
         must_have_torch()
         if not source.exists():
-            raise ValueError(f"There is no folder {source}.")
+            raise InputError("folder_not_found", f"There is no folder {source}.")
         if target.exists():
-            raise ValueError(f"{target} exists already: choose a new folder.")
+            raise InputError("folder_exists", f"{target} exists already: choose a new folder.")
     except ValueError as problem:
-        refuse("convert", problem)
+        refuse(problem)
     command = [sys.executable, "-m", "gpubloom.engine.converting", "--to", to, "--", str(source), str(target)]
     child = subprocess.Popen(
         command,
@@ -179,11 +180,11 @@ def convert(
     except KeyboardInterrupt:
         # The terminal sent it to the child as well, which takes its unfinished folder back.
         child.communicate()
-        fail("Stopped; nothing was written.", code=130)
+        fail("stopped", "Stopped; nothing was written.", status=STOPPED)
     if child.returncode != 0:
         words = errors.strip().splitlines()
-        typer.echo(f"bloom convert: {words[-1] if words else 'the converter ended without a word'}", err=True)
-        raise typer.Exit(2 if child.returncode == 2 else 1)
+        refusal = read_error_line(words[-1] if words else "the converter ended without a word")
+        fail(refusal.code, str(refusal), status=WRONG_INPUT if child.returncode == 2 else FAILED)
     written = json.loads(output)
     if as_json:
         typer.echo(json.dumps(written, indent=2))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import STOPPED, fail, refuse
 from gpubloom.cli.train import SETTINGS, Assignments, ConfigFile, OneGpu
+from gpubloom.traincard.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,12 +74,11 @@ def find_lr(
         task = _task(flags, assignments or [], config, finder)
         result = _run(task, steps, console)
     except ValueError as problem:
-        refuse("find-lr", problem)
+        refuse(problem)
     except TaskFailed as problem:
-        typer.echo(f"bloom find-lr: the search failed: {problem}", err=True)
-        raise typer.Exit(1) from None
+        fail("task_failed", f"the search failed: {problem}")
     except (KeyboardInterrupt, Stopped):
-        raise typer.Exit(130) from None
+        raise typer.Exit(STOPPED) from None
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
@@ -92,7 +92,7 @@ def _tuning(
     from gpubloom.cli.finetune import folder_of
 
     if data is None or train_path is not None:
-        raise ValueError("A model is tuned on a file of examples: bloom find-lr MODEL DATA.")
+        raise InputError("no_data", "A model is tuned on a file of examples: bloom find-lr MODEL DATA.")
     return {
         "model.path": str(folder_of(model, console)),
         "data.kind": "examples",

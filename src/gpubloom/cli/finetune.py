@@ -11,6 +11,7 @@ import typer
 
 from gpubloom.cli.output import refuse
 from gpubloom.cli.train import SETTINGS, Assignments, ConfigFile, OneGpu, RunDir
+from gpubloom.traincard.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,7 +87,7 @@ def finetune(
             usual_settings(flags, assignments or [], config),
         )
     except ValueError as problem:
-        refuse("finetune", problem)
+        refuse(problem)
 
 
 def folder_of(named: str, console: "Console") -> Path:
@@ -98,12 +99,15 @@ def folder_of(named: str, console: "Console") -> Path:
         return local_model(named, default_home(), say=console.print)
     if (folder / "train.py").is_file():
         if not (folder / "model").is_dir():
-            raise ValueError(f"{folder} is a run that has not made a model yet: let it end first.")
+            raise InputError(
+                "no_model_yet", f"{folder} is a run that has not made a model yet: let it end first."
+            )
         folder = folder / "model"
     if (folder / "adapter_config.json").is_file():
-        raise ValueError(
+        raise InputError(
+            "adapter_in_model",
             f"{folder} holds adapters, not a whole model: merge them first with bloom export, "
-            "or name the model that they belong to."
+            "or name the model that they belong to.",
         )
     return folder
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-from gpubloom.cli.output import fail
+from gpubloom.cli.output import WRONG_INPUT, fail
 
 app = typer.Typer(no_args_is_help=True, help="Start, list, steer and download training jobs on a server.")
 
@@ -116,7 +116,7 @@ def start(
         try:
             fields = json.loads(config.read_text(encoding="utf-8"))
         except ValueError as problem:
-            fail(f"{config} is not JSON: {problem}", code=2)
+            fail("not_json", f"{config} is not JSON: {problem}", status=WRONG_INPUT)
     body = {
         "project_id": str(project),
         "config": fields,

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from gpubloom.cli.output import fail
+from gpubloom.cli.output import WRONG_INPUT, fail
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 
@@ -85,7 +85,11 @@ def login(
     server = server.rstrip("/") if "://" in server else f"http://{server.rstrip('/')}"
     token = (token or _asked_for()).strip()
     if not token.startswith("bloom_"):
-        fail("This is no API token: those begin with bloom_. The web app makes one under Settings.", code=2)
+        fail(
+            "invalid_api_token",
+            "This is no API token: those begin with bloom_. The web app makes one under Settings.",
+            status=WRONG_INPUT,
+        )
     me = call("GET", "/me", credentials=Credentials(server=server, token=token))
     path = store_credentials(server, token)
     typer.echo(f"Signed in to {server} as {me['name']} <{me['email']}>. The token is in {path}.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from gpubloom.cli.output import fail
+from gpubloom.cli.output import WRONG_INPUT, fail
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -57,7 +57,11 @@ def forget(
 
     lately = _in_database(heard_lately)
     if lately is None:
-        fail(f"There is no machine {name!r}. `bloom machines list` prints their names.", code=2)
+        fail(
+            "machine_not_found",
+            f"There is no machine {name!r}. `bloom machines list` prints their names.",
+            status=WRONG_INPUT,
+        )
     if lately and not yes:
         typer.confirm(
             "This machine was heard of within the last minute. Its trainings are ended when its worker "
@@ -79,7 +83,7 @@ def _in_database(work: "Callable[[AsyncSession, Settings], Awaitable[Result]]") 
     try:
         settings = load_settings()
     except SettingsError as error:
-        fail(f"A setting cannot be used. {error}", code=2)
+        fail(error.code, f"A setting cannot be used. {error}", status=WRONG_INPUT)
     migrate.upgrade(settings.database)
 
     async def done() -> Result:

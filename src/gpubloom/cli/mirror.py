@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import WRONG_INPUT, fail, refuse
 
 _SECONDS = 3.0
 
@@ -27,9 +27,10 @@ def mirror(
     from gpubloom.traincard.mirror import MirrorError
 
     if ("://" in source) == ("://" in target):
-        refuse(
-            "mirror",
+        fail(
+            "invalid_option",
             "give a run directory and the address of a bucket, such as: bloom mirror RUN s3://bucket/runs/RUN",
+            status=WRONG_INPUT,
         )
     try:
         if "://" in source:
@@ -37,7 +38,7 @@ def mirror(
         else:
             _push(Path(source), target, follow)
     except (MirrorError, ValueError) as problem:
-        refuse("mirror", problem)
+        refuse(problem)
     except KeyboardInterrupt:
         typer.echo("Stopped. The same command goes on where it was.")
 
@@ -73,7 +74,9 @@ def _pull(url: str, folder: Path, follow: bool, weights: bool) -> None:
         except MirrorError:
             raise
         except Exception as problem:
-            raise MirrorError(f"{url} cannot be read: {first_line(problem)}") from problem
+            raise MirrorError(
+                "bucket_unavailable", f"{url} cannot be read: {first_line(problem)}"
+            ) from problem
         latest = load_latest(folder)
         if not follow or (latest is not None and latest["status"] != "running"):
             break

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpubloom.cli.output import fetching, refuse
+from gpubloom.cli.output import STOPPED, fail, fetching, refuse
 
 if TYPE_CHECKING:
     from gpubloom.hub.checking import Report
@@ -90,10 +90,9 @@ def pull(
                     repository, to.expanduser().absolute(), revision=revision or None, progress=progress
                 ).folder
     except HubProblem as problem:
-        refuse("models pull", problem)
+        refuse(problem)
     except KeyboardInterrupt:
-        typer.echo("Stopped. The same command continues.", err=True)
-        raise typer.Exit(130) from None
+        fail("stopped", "Stopped. The same command continues.", status=STOPPED)
     typer.echo(folder)
     report = check_model(folder)
     if not report.ok:

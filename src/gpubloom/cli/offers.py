@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gpubloom.cli.output import refuse
+from gpubloom.traincard.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -61,7 +62,7 @@ def offers(
         )
         found = _found(need, constraints)
     except ValueError as problem:
-        refuse("offers", problem)
+        refuse(problem)
     if as_json:
         typer.echo(json.dumps(_as_json(need, found), indent=2, default=str))
     else:
@@ -88,7 +89,7 @@ def _need(
 
     if file is None:
         if memory is None or hours is None:
-            raise ValueError("name a script, or give --memory and --hours.")
+            raise InputError("invalid_option", "name a script, or give --memory and --hours.")
         return Need.of(
             memory,
             hours,
@@ -124,7 +125,7 @@ def _credits(given: list[str]) -> dict[str, float]:
         try:
             found[service] = float(amount)
         except ValueError:
-            raise ValueError(f"--credit {text} says no amount: write modal=30.") from None
+            raise InputError("invalid_option", f"--credit {text} says no amount: write modal=30.") from None
     return found
 
 
@@ -141,7 +142,9 @@ def _found(need: "Need", constraints: "Constraints") -> "Offers":
     unknown = sorted((constraints.providers | constraints.credits.keys()) - prices.providers.keys())
     if unknown:
         names = ", ".join(sorted(prices.providers))
-        raise ValueError(f"{unknown[0]} is no service that is known here. Known are {names}.")
+        raise InputError(
+            "unknown_provider", f"{unknown[0]} is no service that is known here. Known are {names}."
+        )
     return make_offers(need, prices=prices, now=now, constraints=constraints)
 
 

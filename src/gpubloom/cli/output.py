@@ -1,21 +1,42 @@
 """What commands print besides their answer, all on standard error: a refusal, a failure, a progress bar."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 import typer
 
+from gpubloom.traincard.errors import CodedError, InputError, code_of, error_line
 
-def refuse(command: str, problem: object) -> NoReturn:
-    """End a command whose input is wrong: `bloom COMMAND: PROBLEM`, exit code 2."""
-    fail(f"bloom {command}: {problem}", code=2)
+# Exit statuses: the command failed, its input is wrong, somebody stopped it.
+FAILED, WRONG_INPUT, STOPPED = 1, 2, 130
 
 
-def fail(sentence: str, *, code: int = 1) -> NoReturn:
-    """End the command with a sentence."""
-    typer.echo(sentence, err=True)
-    raise typer.Exit(code) from None
+def refuse(problem: Exception) -> NoReturn:
+    """End a command whose input is wrong: `error[CODE]: SENTENCE` for each problem."""
+    found = problem if isinstance(problem, CodedError) else InputError(code_of(problem), str(problem))
+    _end(found.lines, WRONG_INPUT)
+
+
+def fail(code: str, sentence: str, *, status: int = FAILED) -> NoReturn:
+    """End the command with one problem: `error[CODE]: SENTENCE`."""
+    _end([error_line(code, sentence)], status)
+
+
+def fail_each(problems: Iterable[tuple[str, str]], *, status: int) -> NoReturn:
+    """End the command with several problems, each a code and a sentence."""
+    _end([error_line(code, sentence) for code, sentence in problems], status)
+
+
+def report(code: str, sentence: str) -> None:
+    """Tell of a problem that does not end the command here."""
+    typer.echo(error_line(code, sentence), err=True)
+
+
+def _end(lines: Iterable[str], status: int) -> NoReturn:
+    for line in lines:
+        typer.echo(line, err=True)
+    raise typer.Exit(status) from None
 
 
 @contextmanager

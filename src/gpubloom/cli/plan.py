@@ -16,9 +16,10 @@ import typer
 from rich.markup import escape
 
 from gpubloom.cli.output import refuse
+from gpubloom.traincard.errors import InputError
 
 if TYPE_CHECKING:
-    from gpubloom.plan import DecoderShape, Hardware, Memory, Phase, Plan, TrainConfig
+    from gpubloom.plan import DecoderShape, DoesNotFit, Hardware, Memory, Phase, Plan, TrainConfig
 
 # Rows of a named shape, unless model.context_length says otherwise: what the bench measures with.
 _CONTEXT_LENGTH = 1_024
@@ -57,11 +58,11 @@ def plan(
             instead = None
             if nearest is not None:
                 instead = plan_on(hardware, nearest, tokens_per_epoch=tokens, shape=given)
-            _show(None, str(refusal), instead, _title(shape, asked, hardware), as_json=as_json)
+            _show(None, refusal, instead, _title(shape, asked, hardware), as_json=as_json)
             raise typer.Exit(1) from None
         _show(found, None, None, _title(shape, asked, hardware), as_json=as_json)
     except ValueError as problem:
-        refuse("plan", problem)
+        refuse(problem)
 
 
 def _asked(
@@ -82,7 +83,10 @@ def _asked(
         return config, None
     length = config.model.context_length or _CONTEXT_LENGTH
     if config.model != ModelConfig(context_length=config.model.context_length):
-        raise ValueError("--shape brings its own sizes: besides it, only model.context_length can be set.")
+        raise InputError(
+            "invalid_option",
+            "--shape brings its own sizes: besides it, only model.context_length can be set.",
+        )
     return config.model_copy(update={"model": ModelConfig(context_length=length)}), named_shape(shape)
 
 
@@ -91,7 +95,10 @@ def _machine(described: str | None, *, measure: bool) -> "Hardware":
 
     if described is not None:
         if measure:
-            raise ValueError("--measure is about this machine, --machine about another: choose one of them.")
+            raise InputError(
+                "invalid_option",
+                "--measure is about this machine, --machine about another: choose one of them.",
+            )
         return Hardware.parse(described)
     return _measured() if measure else detect_hardware()
 
@@ -112,10 +119,12 @@ def _measured() -> "Hardware":
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise ValueError(f"Measuring did not end within {_MEASURING_SECONDS:.0f} seconds.") from None
+        raise InputError(
+            "measuring_failed", f"Measuring did not end within {_MEASURING_SECONDS:.0f} seconds."
+        ) from None
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise ValueError(f"Measuring failed: {said[-1]}")
+        raise InputError("measuring_failed", f"Measuring failed: {said[-1]}")
     return Hardware.model_validate_json(done.stdout)
 
 
@@ -126,26 +135,27 @@ def _title(shape: str | None, config: "TrainConfig", hardware: "Hardware") -> st
 
 
 def _show(
-    found: "Plan | None", reason: str | None, nearest: "Plan | None", title: str, *, as_json: bool
+    found: "Plan | None", refusal: "DoesNotFit | None", nearest: "Plan | None", title: str, *, as_json: bool
 ) -> None:
     from rich.console import Console
 
     if as_json:
         answer: dict[str, Any] = {
             "fits": found is not None,
-            "reason": reason,
+            "code": None if refusal is None else refusal.code,
+            "reason": None if refusal is None else str(refusal),
             "plan": None if found is None else found.model_dump(mode="json"),
             "nearest": None if nearest is None else nearest.model_dump(mode="json"),
         }
         typer.echo(json.dumps(answer, indent=2))
         return
     console = Console(highlight=False)
-    if reason is not None:
-        console.print(f"Does not fit. {reason}", soft_wrap=True, markup=False)
+    if refusal is not None:
+        console.print(f"Does not fit. {refusal}", soft_wrap=True, markup=False)
     shown = found or nearest
     if shown is None:
         return
-    if reason is not None:
+    if refusal is not None:
         console.print("\nWith that change:\n")
     for line in plan_lines(shown, title):
         console.print(line, soft_wrap=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import WRONG_INPUT, fail
 
 app = typer.Typer(no_args_is_help=True, help="List, connect and check services that rent out GPUs.")
 
@@ -45,7 +45,7 @@ def connect(
 
     item = _find(name)
     if not item["available"]:
-        refuse("providers", item["reason"])
+        fail("provider_unavailable", item["reason"], status=WRONG_INPUT)
     values = _entered(item) if file is None else _read(file)
     with signed_in(lambda email: password or _ask_password(email)) as ask:
         item = ask("PUT", f"/providers/{name}/credentials", {"values": values})
@@ -84,7 +84,7 @@ def replicate_model(
     from gpubloom.providers.replicate.cog_model import model_files
 
     if folder.exists() and any(folder.iterdir()):
-        refuse("providers", f"{folder} is not empty: name a new folder.")
+        fail("folder_not_empty", f"{folder} is not empty: name a new folder.", status=WRONG_INPUT)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (model_files(tuple(package)) if package else model_files()).items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -98,9 +98,10 @@ def _find(name: str) -> dict[str, Any]:
     items: list[dict[str, Any]] = call("GET", "/providers")["items"]
     found = next((item for item in items if item["name"] == name), None)
     if found is None:
-        refuse(
-            "providers",
+        fail(
+            "unknown_provider",
             f"There is no service {name!r}; there are: {', '.join(item['name'] for item in items)}.",
+            status=WRONG_INPUT,
         )
     return found
 
@@ -131,9 +132,9 @@ def _read(file: Path) -> dict[str, str]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
-        refuse("providers", f"{file} cannot be read: {problem}.")
+        fail("unreadable_file", f"{file} cannot be read: {problem}.", status=WRONG_INPUT)
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        refuse("providers", f"{file} holds no JSON object of texts.")
+        fail("not_json_object", f"{file} holds no JSON object of texts.", status=WRONG_INPUT)
     return found
 
 

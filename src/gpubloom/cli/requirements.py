@@ -45,7 +45,7 @@ def requirements(
     try:
         found = detect(file, arguments=arguments or [])
     except ScriptProblem as problem:
-        refuse("requirements", problem)
+        refuse(problem)
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
     else:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from gpubloom.cli.chart import Line, short
 from gpubloom.traincard import Curve, Curves, Reader, Reading, RunLock, RunState, diagnose
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.lines import RENDERED_KINDS, RunLines, log_line, rows_used
 from gpubloom.traincard.number_encoding import decode_number
 
@@ -29,10 +30,12 @@ _PLAIN_LINE_SECONDS = 10.0
 def must_be_run(run: Path, holds: str = "traincard") -> Path:
     """The folder itself; ValueError when nothing is there, or when it lacks what every run holds."""
     if not run.is_dir():
-        raise ValueError(f"There is no folder {run}. Give the run directory that `bloom train` printed.")
+        raise InputError(
+            "run_not_found", f"There is no folder {run}. Give the run directory that `bloom train` printed."
+        )
     if not (run / holds).exists():
         what = "traincard folder" if holds == "traincard" else holds
-        raise ValueError(f"{run} is not a run directory: it has no {what}.")
+        raise InputError("run_not_found", f"{run} is not a run directory: it has no {what}.")
     return run
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import fail
+from gpubloom.cli.output import WRONG_INPUT, fail, refuse
 
 if TYPE_CHECKING:
     from gpubloom.server.settings import Settings
@@ -61,17 +61,22 @@ def usable_settings(**flags: Any) -> "Settings":
     try:
         settings = load_settings(**{name: value for name, value in flags.items() if value is not None})
     except SettingsError as error:
-        fail(f"A setting cannot be used. {error}", code=2)
+        fail(error.code, f"A setting cannot be used. {error}", status=WRONG_INPUT)
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         settings.uploads.mkdir(exist_ok=True)
     except OSError as error:
         fail(
+            "cannot_write",
             f"The folder {settings.home} cannot be used ({error.strerror}). BLOOM_HOME names another one.",
-            code=2,
+            status=WRONG_INPUT,
         )
     if not os.access(settings.home, os.W_OK):
-        fail(f"The folder {settings.home} cannot be written to. BLOOM_HOME names another one.", code=2)
+        fail(
+            "cannot_write",
+            f"The folder {settings.home} cannot be written to. BLOOM_HOME names another one.",
+            status=WRONG_INPUT,
+        )
     return settings
 
 
@@ -92,9 +97,10 @@ def listen(settings: "Settings") -> socket.socket:
         )
     except OSError as error:
         fail(
+            "cannot_listen",
             f"Cannot listen on {settings.host}:{settings.port} ({_reason(error)}). Is another server running "
             f"there? Choose another port: --port {settings.port + 1}, or make run PORT={settings.port + 1}.",
-            code=2,
+            status=WRONG_INPUT,
         )
 
 
@@ -117,11 +123,15 @@ def ready_settings(**flags: Any) -> "Settings":
         upgrade(settings.database)
         asyncio.run(_settle(settings))
     except InstallationMoved as found:
-        fail(str(found), code=2)
+        refuse(found)
     except (SQLAlchemyError, OSError) as error:
         # Its first line says what is wrong; addresses, and so passwords, are not in it.
         reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-        fail(f"The database does not answer: {reason}. BLOOM_DATABASE_URL names it.", code=_UNAVAILABLE)
+        fail(
+            "database_unavailable",
+            f"The database does not answer: {reason}. BLOOM_DATABASE_URL names it.",
+            status=_UNAVAILABLE,
+        )
     return settings
 
 

@@ -39,7 +39,7 @@ def serve_metrics(
         must_be_run(run)
         listening = listen(_wanted_address(os.environ, Path.cwd()))
     except ValueError as problem:
-        refuse("serve-metrics", problem)
+        refuse(problem)
     token = _new_token()
     typer.echo(f"Dashboard: {address_of(listening)}#token={token}")
     # Nothing but a signal ends it.

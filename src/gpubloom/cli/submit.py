@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.traincard.errors import InputError
 
 _LARGEST_BYTES = 22 << 20
 _MOST_FILES = 2_000
@@ -62,7 +63,7 @@ def submit(
     try:
         files, left_out, found_entry = collect(path, entry)
     except ValueError as problem:
-        refuse("submit", problem)
+        refuse(problem)
     if notebook is not None:
         _write_notebook(files, found_entry, arguments or [], package, notebook, name or path.stem)
         return
@@ -123,13 +124,14 @@ def collect(path: Path, entry: str | None) -> tuple[dict[str, bytes], list[str],
                 continue
             size += file.stat().st_size
             if size > _LARGEST_BYTES or len(files) == _MOST_FILES:
-                raise ValueError(
+                raise InputError(
+                    "files_too_large",
                     f"{path} has more than {_LARGEST_BYTES >> 20} MB or {_MOST_FILES:,} files. Keep data out "
-                    "of it: name a dataset with --dataset, or let the script fetch it."
+                    "of it: name a dataset with --dataset, or let the script fetch it.",
                 )
             files[(here / name).as_posix()] = file.read_bytes()
     if not files:
-        raise ValueError(f"there are no files in {path}.")
+        raise InputError("data_empty", f"there are no files in {path}.")
     return files, left_out, entry
 
 
@@ -177,9 +179,9 @@ def _write_notebook(
         made = colab_notebook(texts, entry or "train.py", arguments, packages, name=name)
         target.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     except (ScriptProblem, KeyError) as problem:
-        refuse("submit", problem)
+        refuse(problem)
     except OSError as problem:
-        refuse("submit", f"{target} cannot be written: {problem.strerror}.")
+        fail("cannot_write", f"{target} cannot be written: {problem.strerror}.", status=WRONG_INPUT)
     typer.echo(f"{target} is ready: open it in Colab (File, Upload notebook), choose a GPU, run all cells.")
 
 
@@ -206,6 +208,6 @@ def _watch(job_id: str) -> None:
             break
         time.sleep(_LOOK_SECONDS)
     if status["error"]:
-        typer.echo(status["error"], err=True)
+        fail("job_failed", status["error"])
     if status["status"] != "completed":
         raise typer.Exit(1)

@@ -21,7 +21,7 @@ def export_run(
     try:
         export_tensorboard(run, folder)
     except (ValueError, OSError) as problem:
-        refuse("tensorboard", problem)
+        refuse(problem)
     typer.echo(f"See it with: tensorboard --logdir {folder}")
 
 
@@ -36,5 +36,5 @@ def import_logs(
     try:
         count = import_tensorboard(logs, run)
     except (ValueError, OSError) as problem:
-        refuse("tensorboard", problem)
+        refuse(problem)
     typer.echo(f"{count} values. See them with: bloom watch {run} --once")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import FAILED, STOPPED, refuse, report
+from gpubloom.traincard.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -134,18 +135,22 @@ def train(
     console = Console(highlight=False, markup=False)
     try:
         if ray is not None and processes is not None:
-            raise ValueError("--ray says how many processes there are: leave out --processes.")
+            raise InputError(
+                "invalid_option", "--ray says how many processes there are: leave out --processes."
+            )
         if resume is not None and (
             run_dir or config or assignments or any(value is not None for value in flags.values())
         ):
-            raise ValueError("--resume continues a run as it was asked for: it takes no other setting.")
+            raise InputError(
+                "invalid_option", "--resume continues a run as it was asked for: it takes no other setting."
+            )
         with metrics_server(serve_metrics) as server:
             if resume is not None:
                 _resume(resume, console, server)
             else:
                 start(flags, assignments or [], config, run_dir, console, server=server)
     except ValueError as problem:
-        refuse("train", problem)
+        refuse(problem)
 
 
 def start(
@@ -176,13 +181,13 @@ def start(
     try:
         run_dir = _new_folder(wanted_dir, config)
     except OSError as problem:
-        raise ValueError(_unwritable(problem)) from None
+        raise InputError("cannot_write", _unwritable(problem)) from None
     try:
         for name, text in run_files(config, expected, __version__).items():
             (run_dir / name).write_text(text, encoding="utf-8")
     except OSError as problem:
         _remove_unused(run_dir)
-        raise ValueError(_unwritable(problem)) from None
+        raise InputError("cannot_write", _unwritable(problem)) from None
     _introduce(config, expected, run_dir, console)
     _run(run_dir, [], console, server, on_refusal=lambda: _remove_unused(run_dir))
 
@@ -199,7 +204,9 @@ def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -
 
     must_be_run(run_dir, "train.py")
     if (holder := RunLock.holder(run_dir)) is not None:
-        raise ValueError(f"{run_dir} is in use: {holder} trains there; see it with: bloom watch {run_dir}")
+        raise InputError(
+            "run_in_use", f"{run_dir} is in use: {holder} trains there; see it with: bloom watch {run_dir}"
+        )
     must_have_torch()
     control = ControlFile(run_dir)
     if control.read().want != "run":
@@ -224,9 +231,9 @@ def _run(
         code, interrupted = _follow_child(run_dir, ["--resume"], console, lambda: None)
     _conclude(run_dir, code, console)
     if interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(STOPPED)
     if code != 0:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 def _goes_on(run_dir: Path, console: "Console") -> bool:
@@ -268,9 +275,9 @@ def _follow_child(
             child.stop()
     code = child.wait()
     if code == 2:
-        sentence = child.last_words()
+        problem = child.refusal()
         on_refusal()
-        raise ValueError(sentence)
+        raise problem
     return code, interrupted
 
 
@@ -298,7 +305,7 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
         case _:
             error = latest.get("error") or {}
             reason = error.get("message") or f"the training process ended with code {code}"
-            console.print(f"Stopped: {reason}", soft_wrap=True)
+            report(error.get("code") or error.get("cause") or "training_failed", reason)
             if advice := error.get("advice"):
                 console.print(advice, soft_wrap=True)
             console.print(f"Log: {run_dir / 'logs' / 'output.log'}", soft_wrap=True)
@@ -316,8 +323,9 @@ def _remove_unused(run_dir: Path) -> None:
 def _new_folder(wanted_dir: Path | None, config: "TrainConfig") -> Path:
     if wanted_dir is not None:
         if wanted_dir.exists() and (not wanted_dir.is_dir() or any(wanted_dir.iterdir())):
-            raise ValueError(
-                f"{wanted_dir} is not empty; continue a run with --resume, or choose another --run-dir."
+            raise InputError(
+                "folder_not_empty",
+                f"{wanted_dir} is not empty; continue a run with --resume, or choose another --run-dir.",
             )
         wanted_dir.mkdir(parents=True, exist_ok=True)
         return wanted_dir
@@ -329,7 +337,7 @@ def _new_folder(wanted_dir: Path | None, config: "TrainConfig") -> Path:
         except FileExistsError:
             continue
         return folder
-    raise ValueError("A hundred runs were started in this second; name one with --run-dir.")
+    raise InputError("too_many_runs", "A hundred runs were started in this second; name one with --run-dir.")
 
 
 def _introduce(config: "TrainConfig", expected: "Plan", run_dir: Path, console: "Console") -> None:

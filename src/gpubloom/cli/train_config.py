@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpubloom.plan import TrainConfig, demo_fields, explain
+from gpubloom.plan import InvalidConfig, TrainConfig, demo_fields
 from gpubloom.plan.config import read_json
+from gpubloom.traincard.errors import InputError
 
 Fields = dict[str, Any]
 
@@ -70,7 +71,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
             continue
         name, equals, value = text.partition("=")
         if not equals:
-            raise ValueError(f"{path}, line {number}: expected NAME=value.")
+            raise InputError("invalid_option", f"{path}, line {number}: expected NAME=value.")
         value = value.strip()
         if value[:1] in {'"', "'"} and value[-1:] == value[:1] and len(value) > 1:
             value = value[1:-1]
@@ -108,7 +109,10 @@ def _with_data(said: Fields, folder: Path) -> Fields:
 def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise ValueError(f"--set {text}: expected a field and a value, such as optimizer.weight_decay=0.05.")
+        raise InputError(
+            "invalid_option",
+            f"--set {text}: expected a field and a value, such as optimizer.weight_decay=0.05.",
+        )
     try:
         return name.strip(), json.loads(value)
     except json.JSONDecodeError:
@@ -141,4 +145,4 @@ def _validated(fields: Fields) -> TrainConfig:
     try:
         return TrainConfig.model_validate(fields)
     except ValidationError as problem:
-        raise ValueError(explain(problem, TrainConfig)) from None
+        raise InvalidConfig(problem, TrainConfig) from None

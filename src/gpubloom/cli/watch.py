@@ -37,7 +37,7 @@ def watch(
     try:
         must_be_run(run)
     except ValueError as problem:
-        refuse("watch", problem)
+        refuse(problem)
     console = Console(highlight=False, markup=False)
     view = RunView(run)
     try:
@@ -50,7 +50,7 @@ def watch(
             view.look()
             follow_in_lines(view, lambda: view.is_alive, console)
     except NewerProtocolError as problem:
-        refuse("watch", problem)
+        refuse(problem)
     except KeyboardInterrupt:
         console.print(f"The run goes on. See it again with: bloom watch {run}", soft_wrap=True)
 

@@ -15,6 +15,7 @@ from typing import IO, Literal
 from gpubloom.datasets.problems import Problem, ProblemLog, RowProblem
 from gpubloom.datasets.shaping import Mapping, to_example
 from gpubloom.datasets.source import Source
+from gpubloom.traincard.errors import InputError
 
 SplitName = Literal["train", "eval"]
 
@@ -28,7 +29,10 @@ class Split:
 
     def __post_init__(self) -> None:
         if not 0 <= self.eval_fraction < 1:
-            raise ValueError(f"The eval fraction is a number from 0 up to below 1, not {self.eval_fraction}.")
+            raise InputError(
+                "invalid_eval_fraction",
+                f"The eval fraction is a number from 0 up to below 1, not {self.eval_fraction}.",
+            )
 
     def of(self, digest: bytes) -> SplitName:
         """The side of the example with this digest."""
@@ -59,16 +63,18 @@ def convert(
     split = split or Split()
     targets = {"train": target} | ({"eval": eval_target} if eval_target else {})
     if eval_target is None and split.eval_fraction > 0:
-        raise ValueError("A held-out share needs a file of its own: name one for it.")
+        raise InputError("eval_target_missing", "A held-out share needs a file of its own: name one for it.")
     if source.path.resolve() in {path.resolve() for path in targets.values()}:
-        raise ValueError(f"{source.path} would be overwritten while it is read: choose another target.")
+        raise InputError(
+            "would_overwrite", f"{source.path} would be overwritten while it is read: choose another target."
+        )
     problems, counts = ProblemLog(keep), {"train": 0, "eval": 0}
     with ExitStack() as stack:
         files = {side: stack.enter_context(_Whole(path)) for side, path in targets.items()}
         for row in source.rows():
             try:
                 if row.values is None:
-                    raise RowProblem(row.problem or "cannot be read")
+                    raise RowProblem("row_unreadable", row.problem or "cannot be read")
                 example = to_example(row.values, mapping)
                 side = split.of(example.digest())
                 line = json.dumps(example.record(), ensure_ascii=False, default=str)
@@ -91,7 +97,7 @@ class _Whole:
         try:
             self._file = self._partial.open("x", encoding="utf-8", newline="\n")
         except OSError as problem:
-            raise ValueError(f"{self._path} cannot be written: {problem.strerror}.") from None
+            raise InputError("cannot_write", f"{self._path} cannot be written: {problem.strerror}.") from None
         return self._file
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

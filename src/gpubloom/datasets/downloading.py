@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from gpubloom.traincard.errors import InputError
+
 # Bytes that are there, and bytes that there will be, where anybody knows.
 FetchProgress = Callable[[int, int | None], None]
 _PIECE = 1 << 18
@@ -26,12 +28,8 @@ _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 _LEFT_FREE = 64 << 20
 
 
-class FetchProblem(ValueError):
-    """`code` is for programs: not_found, no_network, damaged, disk_full, in_use, refused."""
-
-    def __init__(self, code: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
+class FetchProblem(InputError):
+    """A file cannot be fetched."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,9 @@ def on_disk(folder: Path) -> Iterator[None]:
                 part.unlink(missing_ok=True)
             raise FetchProblem("disk_full", f"The disk of {folder} is full: make room there.") from None
         if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise FetchProblem("refused", f"{folder} cannot be written to: {problem.strerror}.") from None
+            raise FetchProblem(
+                "cannot_write", f"{folder} cannot be written to: {problem.strerror}."
+            ) from None
         raise
 
 

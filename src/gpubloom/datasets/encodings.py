@@ -67,8 +67,9 @@ def find_encoding(path: Path, wanted: str | None = None) -> Encoding:
         return marked
     if b"\0" in head:
         raise NotADataset(
+            "binary_file",
             f"{path.name} holds zero bytes, so it is a binary file or UTF-16 without a byte order mark. "
-            "Save it as UTF-8, or name its encoding (utf-16-le, utf-16-be)."
+            "Save it as UTF-8, or name its encoding (utf-16-le, utf-16-be).",
         )
     return _utf8_or_latin1(head)
 
@@ -76,14 +77,18 @@ def find_encoding(path: Path, wanted: str | None = None) -> Encoding:
 def _refuse_other_files(path: Path, head: bytes) -> None:
     for signature, what in _PACKED.items():
         if head.startswith(signature):
-            raise NotADataset(f"{path.name} is {what}, not {path.suffix} data. Unpack it first.")
+            raise NotADataset(
+                "archive_file", f"{path.name} is {what}, not {path.suffix} data. Unpack it first."
+            )
     for signature, what in _OTHER.items():
         if head.startswith(signature):
-            raise NotADataset(f"{path.name} is {what}, not {path.suffix} data.")
+            raise NotADataset("archive_file", f"{path.name} is {what}, not {path.suffix} data.")
     if head[257:262] == b"ustar":
-        raise NotADataset(f"{path.name} is a tar archive, not {path.suffix} data. Unpack it first.")
+        raise NotADataset(
+            "archive_file", f"{path.name} is a tar archive, not {path.suffix} data. Unpack it first."
+        )
     if head.startswith(PARQUET):
-        raise NotADataset(f"{path.name} is a parquet file: give it the name ending .parquet.")
+        raise NotADataset("wrong_suffix", f"{path.name} is a parquet file: give it the name ending .parquet.")
 
 
 def _by_mark(head: bytes) -> Encoding | None:
@@ -91,7 +96,7 @@ def _by_mark(head: bytes) -> Encoding | None:
         return Encoding("utf-8", 3)
     # UTF-32's little-endian mark begins with UTF-16's.
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        raise NotADataset("The file is UTF-32, which is not read. Save it as UTF-8.")
+        raise NotADataset("unknown_encoding", "The file is UTF-32, which is not read. Save it as UTF-8.")
     if head.startswith(codecs.BOM_UTF16_LE):
         return Encoding("utf-16-le", 2, "The file is UTF-16 (little endian), as its byte order mark says.")
     if head.startswith(codecs.BOM_UTF16_BE):
@@ -102,7 +107,10 @@ def _by_mark(head: bytes) -> Encoding | None:
 def _as_wanted(wanted: str, marked: Encoding | None) -> Encoding:
     codec = NAMES.get(wanted.lower().replace("_", "-"))
     if codec is None:
-        raise NotADataset(f"The encoding {wanted!r} is not known here. Choose one of {', '.join(NAMES)}.")
+        raise NotADataset(
+            "unknown_encoding",
+            f"The encoding {wanted!r} is not known here. Choose one of {', '.join(NAMES)}.",
+        )
     if marked is not None and (marked.codec == codec or wanted.lower() == "utf-16"):
         return marked
     return Encoding(codec)

@@ -65,7 +65,9 @@ class Example:
         try:
             joined = "\x1f".join(content).encode()
         except UnicodeEncodeError:
-            raise RowProblem("holds half of a surrogate pair, which is no character") from None
+            raise RowProblem(
+                "row_invalid_text", "holds half of a surrogate pair, which is no character"
+            ) from None
         return hashlib.blake2b(joined, digest_size=8).digest()
 
 

@@ -26,6 +26,7 @@ from gpubloom.datasets.rendering import Rendered, render
 from gpubloom.datasets.rows import Progress, Row
 from gpubloom.datasets.shaping import Mapping, to_example
 from gpubloom.datasets.source import Source
+from gpubloom.traincard.errors import InputError
 
 _RUN = 1 << 16
 _RECORD = 16
@@ -284,7 +285,9 @@ def inspect(
     """Reads every row once. `on_progress` is told how many bytes (in parquet, rows) are behind, `on_problem`
     of every problem, of which the report keeps the first ones."""
     if context_length is not None and model is None:
-        raise ValueError("A context length is counted in tokens: name a tokenizer as well.")
+        raise InputError(
+            "tokenizer_needed", "A context length is counted in tokens: name a tokenizer as well."
+        )
     detection = detect(sample(source))
     chosen = mapping or (detection.mapping if detection.is_sure else None)
     with DuplicateFinder(keep) as duplicates:

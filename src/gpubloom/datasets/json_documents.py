@@ -100,8 +100,9 @@ def find_layout(file: BinaryIO, encoding: Encoding) -> Layout:
         if several and (characters.line > line or "\n" in element):
             if "\n" in element.strip():
                 raise NotADataset(
+                    "invalid_json_layout",
                     "The file holds several JSON objects over several lines each. "
-                    "Put them into one array, or each on a line of its own."
+                    "Put them into one array, or each on a line of its own.",
                 )
             return Layout("lines", begin, "The file holds a JSON object per line, like .jsonl.")
         return Layout(
@@ -110,7 +111,8 @@ def find_layout(file: BinaryIO, encoding: Encoding) -> Layout:
             "The file holds one JSON object, so it is one row. Rows inside it belong into an array.",
         )
     raise NotADataset(
-        "The file does not begin with [ or {: a .json file is an array of objects, or an object per line."
+        "invalid_json_layout",
+        "The file does not begin with [ or {: a .json file is an array of objects, or an object per line.",
     )
 
 
@@ -147,9 +149,9 @@ def read_json_array(
 def _element(text: str, size: int, number: int, line: int, offset: int) -> Row:
     try:
         if size > LONGEST_ROW_BYTES:
-            raise RowProblem(too_long(size))
+            raise RowProblem("row_too_long", too_long(size))
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise RowProblem("has characters that are not valid in the file's encoding")
+            raise RowProblem("row_invalid_text", "has characters that are not valid in the file's encoding")
         return Row(number, line, offset, parse_object(text))
     except RowProblem as problem:
         return Row(number, line, offset, None, str(problem), text[:_SHOWN])

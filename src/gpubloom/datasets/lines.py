@@ -31,12 +31,13 @@ class Line(NamedTuple):
     def text(self, encoding: Encoding) -> str:
         """The line decoded, with its end."""
         if not self.is_whole:
-            raise RowProblem(too_long(self.size))
+            raise RowProblem("row_too_long", too_long(self.size))
         try:
             return self.content.decode(encoding.codec)
         except UnicodeDecodeError as problem:
             raise RowProblem(
-                f"is not valid {encoding.codec.upper()} at byte {problem.start + 1} ({problem.reason})"
+                "row_invalid_text",
+                f"is not valid {encoding.codec.upper()} at byte {problem.start + 1} ({problem.reason})",
             ) from None
 
     def beginning(self, encoding: Encoding) -> str:

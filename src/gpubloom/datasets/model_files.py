@@ -10,6 +10,7 @@ from typing import Any
 
 from gpubloom.datasets.rendering import Rendered
 from gpubloom.datasets.template import ChatTemplate
+from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +39,19 @@ class RowTokenizer:
         """From a tokenizer.json or the folder that holds one."""
         file = path / "tokenizer.json" if path.is_dir() else path
         if not file.is_file():
-            raise ValueError(f"There is no tokenizer file {file}.")
+            raise InputError("tokenizer_not_found", f"There is no tokenizer file {file}.")
         try:
             import tokenizers
         except ModuleNotFoundError:
-            raise ValueError(
+            raise InputError(
+                "not_installed",
                 "Counting tokens needs the library tokenizers, which is not installed. "
-                "Run: pip install 'gpubloom[data]'"
+                "Run: pip install 'gpubloom[data]'",
             ) from None
         try:
             backend = tokenizers.Tokenizer.from_file(str(file))
         except Exception as problem:  # noqa: BLE001 - the library raises bare Exception for a bad file
-            raise ValueError(f"{file} is not a tokenizer.json: {problem}.") from None
+            raise InputError("tokenizer_invalid", f"{file} is not a tokenizer.json: {problem}.") from None
         return cls(backend, eos)
 
     def vocabulary(self) -> dict[str, int]:

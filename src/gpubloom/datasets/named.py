@@ -83,7 +83,9 @@ def named_datasets(own: Path | None = None) -> dict[str, NamedDataset]:
         try:
             rows = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as problem:
-            raise FetchProblem("refused", f"{path} is no table of datasets: {problem}.") from None
+            raise FetchProblem(
+                "invalid_dataset_table", f"{path} is no table of datasets: {problem}."
+            ) from None
         found |= _table(rows, f"{path}: ")
     return found
 
@@ -215,7 +217,8 @@ def _read_record(cache: Path) -> dict[str, Kept]:
         return {}
     except (ValueError, TypeError, AttributeError) as problem:
         raise FetchProblem(
-            "refused", f"{cache / _RECORD} cannot be read ({problem}): delete {cache} to fetch it anew."
+            "unreadable_file",
+            f"{cache / _RECORD} cannot be read ({problem}): delete {cache} to fetch it anew.",
         ) from None
 
 
@@ -238,7 +241,9 @@ def _table(rows: Any, where: str) -> dict[str, NamedDataset]:
             for row in rows
         ]
     except (KeyError, TypeError, AttributeError) as problem:
-        raise FetchProblem("refused", f"{where}a dataset has a name and files: {problem} is wrong.") from None
+        raise FetchProblem(
+            "invalid_dataset_table", f"{where}a dataset has a name and files: {problem} is wrong."
+        ) from None
     for dataset in found:
         names = [file.name for file in dataset.files]
         if not _NAME.fullmatch(dataset.name) or not names or len(set(names)) < len(names):

@@ -21,6 +21,7 @@ from gpubloom.datasets.rows import Row, Start
 from gpubloom.datasets.shaping import Mapping, to_example
 from gpubloom.datasets.source import Source
 from gpubloom.datasets.template import ChatTemplate
+from gpubloom.traincard.errors import InputError
 
 _VERSION = 1
 # A page costs at most the reading of so many rows or so many bytes (and one row) before it.
@@ -173,7 +174,7 @@ def preview(
     """So many rows after the first `offset` ones. Without a model, the plain template is used. An index that
     has to be built is written beside the file, unless `keep_index` says no."""
     if offset < 0 or limit < 1:
-        raise ValueError("A page begins at row 0 or later and has at least one row.")
+        raise InputError("invalid_page", "A page begins at row 0 or later and has at least one row.")
     first = offset + 1
     template = model.template if model else ChatTemplate.plain()
     shown = []

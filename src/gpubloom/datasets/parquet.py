@@ -30,16 +30,21 @@ def open_parquet(path: Path) -> Any:
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise NotADataset(
-            f"{path.name} needs pyarrow, which is not installed. Run: pip install 'gpubloom[data]'"
+            "not_installed",
+            f"{path.name} needs pyarrow, which is not installed. Run: pip install 'gpubloom[data]'",
         ) from None
     with path.open("rb") as file:
         head = file.read(4)
     if head != PARQUET:
-        raise NotADataset(f"{path.name} is not a parquet file: it does not begin with PAR1.")
+        raise NotADataset(
+            "invalid_parquet", f"{path.name} is not a parquet file: it does not begin with PAR1."
+        )
     try:
         return _open(path, [])
     except (pyarrow.ArrowException, *_FAULTS) as problem:
-        raise NotADataset(f"{path.name} cannot be read as parquet: {_sentence(problem)}.") from None
+        raise NotADataset(
+            "invalid_parquet", f"{path.name} cannot be read as parquet: {_sentence(problem)}."
+        ) from None
 
 
 def _open(path: Path, kept: list[str]) -> Any:

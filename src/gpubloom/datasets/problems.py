@@ -3,15 +3,17 @@
 import re
 from dataclasses import dataclass, field
 
+from gpubloom.traincard.errors import InputError
+
 _MOST_KINDS = 100
 _NUMBERS = re.compile(r"\d[\d,.]*")
 
 
-class NotADataset(ValueError):
+class NotADataset(InputError):
     """A file that cannot be read as rows at all; the sentence says why and what to do."""
 
 
-class RowProblem(ValueError):
+class RowProblem(InputError):
     """A row that cannot be used; the sentence says why."""
 
 

@@ -72,7 +72,9 @@ class _Conversation:
         text, marked = self._template.render_marked(self._fields, self._tools)
         spans = self._marked(marked) if self._template.marks_generation else self._found(text)
         if not spans:
-            raise RowProblem("has nothing to train on once the chat template is applied")
+            raise RowProblem(
+                "row_nothing_to_train", "has nothing to train on once the chat template is applied"
+            )
         self._look_for_dropped(text)
         return Rendered(text, spans, is_plain=False, remarks=tuple(self._remarks))
 

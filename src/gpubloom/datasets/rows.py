@@ -68,14 +68,16 @@ def parse_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as problem:
-        raise RowProblem(f"is not JSON: {problem.msg} at character {problem.pos + 1}") from None
+        raise RowProblem(
+            "row_not_json", f"is not JSON: {problem.msg} at character {problem.pos + 1}"
+        ) from None
     except RecursionError:
-        raise RowProblem("is not read: its JSON is nested too deeply") from None
+        raise RowProblem("row_not_json", "is not read: its JSON is nested too deeply") from None
     except ValueError as problem:
         # A number of thousands of digits.
-        raise RowProblem(f"is not read: {problem}") from None
+        raise RowProblem("row_not_json", f"is not read: {problem}") from None
     if not isinstance(value, dict):
-        raise RowProblem(f"is {type_name(value)}, not a JSON object with columns")
+        raise RowProblem("row_not_object", f"is {type_name(value)}, not a JSON object with columns")
     return value
 
 
@@ -142,7 +144,7 @@ def _paragraph(block: list[Line], size: int, number: int, encoding: Encoding) ->
     first = block[0]
     try:
         if size > LONGEST_ROW_BYTES:
-            raise RowProblem(too_long(size))
+            raise RowProblem("row_too_long", too_long(size))
         text = without_end("".join(line.text(encoding).replace("\r\n", "\n") for line in block))
     except RowProblem as problem:
         return Row(number, first.number, first.offset, None, str(problem), first.beginning(encoding))

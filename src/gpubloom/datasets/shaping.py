@@ -9,6 +9,7 @@ from gpubloom.datasets.example import Example, Message
 from gpubloom.datasets.problems import RowProblem
 from gpubloom.datasets.rows import type_name
 from gpubloom.datasets.tool_calls import arguments_fault, parsed_tools
+from gpubloom.traincard.errors import InputError
 
 Format = Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages"]
 
@@ -62,8 +63,9 @@ class Mapping:
             for name, (needed, optional) in FIELDS.items()
             if name != "sharegpt"
         )
-        raise ValueError(
-            f"A mapping with {', '.join(sorted(given)) or 'no field'} is no format. Name one of: {known}."
+        raise InputError(
+            "incomplete_mapping",
+            f"A mapping with {', '.join(sorted(given)) or 'no field'} is no format. Name one of: {known}.",
         )
 
 
@@ -73,7 +75,7 @@ def to_example(values: Values[str, Any], mapping: Mapping) -> Example:
         case "text":
             text = _text(values, mapping, "text")
             if not text.strip():
-                raise RowProblem(f"has no text in {mapping.columns['text']!r}")
+                raise RowProblem("row_empty_field", f"has no text in {mapping.columns['text']!r}")
             return Example.plain(text)
         case "prompt_completion":
             return _pair(values, mapping, _needed(values, mapping, "prompt"), "completion")
@@ -94,7 +96,7 @@ def _pair(values: Values[str, Any], mapping: Mapping, prompt: str, answer: str) 
 def _needed(values: Values[str, Any], mapping: Mapping, field: str) -> str:
     text = _text(values, mapping, field)
     if not text.strip():
-        raise RowProblem(f"has an empty {mapping.columns[field]!r}")
+        raise RowProblem("row_empty_field", f"has an empty {mapping.columns[field]!r}")
     return text
 
 
@@ -109,29 +111,29 @@ def _optional(values: Values[str, Any], mapping: Mapping, field: str) -> str | N
 def _text(values: Values[str, Any], mapping: Mapping, field: str) -> str:
     column = mapping.columns[field]
     if column not in values:
-        raise RowProblem(f"has no {column!r}")
+        raise RowProblem("row_empty_field", f"has no {column!r}")
     value = values[column]
     if isinstance(value, str):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         # A label is often a number; it is written as JSON writes it.
         return json.dumps(value)
-    raise RowProblem(f"has {type_name(value)} in {column!r} where a text belongs")
+    raise RowProblem("row_wrong_type", f"has {type_name(value)} in {column!r} where a text belongs")
 
 
 def _conversation(values: Values[str, Any], mapping: Mapping) -> Example:
     column = mapping.columns["messages"]
     if column not in values:
-        raise RowProblem(f"has no {column!r}")
+        raise RowProblem("row_empty_field", f"has no {column!r}")
     turns = _list(values[column], column)
     if not turns:
-        raise RowProblem(f"has no messages in {column!r}")
+        raise RowProblem("row_empty_field", f"has no messages in {column!r}")
     messages = [_message(turn, number) for number, turn in enumerate(turns, 1)]
     system = _optional(values, mapping, "system")
     if system and messages[0].role not in {"system", "developer"}:
         messages.insert(0, Message("system", system))
     if not any(message.trained for message in messages):
-        raise RowProblem("has no message of the assistant to train on")
+        raise RowProblem("row_without_answer", "has no message of the assistant to train on")
     return Example(messages=tuple(messages), tools=_tools(values, mapping.columns.get("tools")))
 
 
@@ -146,7 +148,7 @@ def _tools(values: Values[str, Any], column: str | None) -> tuple[dict[str, Any]
     except RowProblem:
         raise
     except ValueError as problem:
-        raise RowProblem(f"has {problem} in {column!r}") from None
+        raise RowProblem("row_invalid_tool_call", f"has {problem} in {column!r}") from None
 
 
 def _list(value: object, column: str, of: str = "messages") -> list[Any]:
@@ -155,30 +157,34 @@ def _list(value: object, column: str, of: str = "messages") -> list[Any]:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            raise RowProblem(f"has broken JSON in {column!r}") from None
+            raise RowProblem("row_not_json", f"has broken JSON in {column!r}") from None
     if not isinstance(value, list):
-        raise RowProblem(f"has {type_name(value)} in {column!r} where a list of {of} belongs")
+        raise RowProblem(
+            "row_wrong_type", f"has {type_name(value)} in {column!r} where a list of {of} belongs"
+        )
     return value
 
 
 def _message(turn: object, number: int) -> Message:
     if not isinstance(turn, dict):
-        raise RowProblem(f"has {type_name(turn)} as message {number} where an object belongs")
+        raise RowProblem(
+            "row_wrong_type", f"has {type_name(turn)} as message {number} where an object belongs"
+        )
     named = next((turn[key] for key in _ROLE_KEYS if turn.get(key) is not None), None)
     if not isinstance(named, str):
-        raise RowProblem(f"has no role (or from) in message {number}")
+        raise RowProblem("row_unknown_role", f"has no role (or from) in message {number}")
     role = _ROLES.get(named.lower())
     if role is None:
-        raise RowProblem(f"has the unknown role {named[:40]!r} in message {number}")
+        raise RowProblem("row_unknown_role", f"has the unknown role {named[:40]!r} in message {number}")
     extra = {key: value for key, value in turn.items() if key not in _KNOWN_KEYS and value is not None}
     content = _content(next((turn[key] for key in _CONTENT_KEYS if turn.get(key) is not None), None), number)
     calls = extra.get("tool_calls")
     if isinstance(calls, str):
         calls = extra["tool_calls"] = _list(calls, f"tool_calls of message {number}", "tool calls")
     if calls and (fault := arguments_fault(calls)):
-        raise RowProblem(f"has {fault} of message {number}")
+        raise RowProblem("row_invalid_tool_call", f"has {fault} of message {number}")
     if role == "assistant" and not content.strip() and not calls:
-        raise RowProblem(f"has an empty answer in message {number}")
+        raise RowProblem("row_empty_field", f"has an empty answer in message {number}")
     trained = role == "assistant" and turn.get("weight") not in (0, "0")
     return Message(role, content, trained, extra)
 
@@ -194,8 +200,11 @@ def _content(value: object, number: int) -> str:
             if not isinstance(part, dict) or not isinstance(part.get("text"), str):
                 kind = part.get("type") if isinstance(part, dict) else None
                 raise RowProblem(
-                    f"has a part that is no text ({kind or type_name(part)}) in message {number}"
+                    "row_wrong_type",
+                    f"has a part that is no text ({kind or type_name(part)}) in message {number}",
                 )
             parts.append(part["text"])
         return "".join(parts)
-    raise RowProblem(f"has {type_name(value)} as the content of message {number} where a text belongs")
+    raise RowProblem(
+        "row_wrong_type", f"has {type_name(value)} as the content of message {number} where a text belongs"
+    )

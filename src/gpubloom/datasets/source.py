@@ -41,7 +41,7 @@ def plugged_suffixes() -> tuple[str, ...]:
 def open_plugged(path: Path) -> None:
     """Whether there is a first row; NotADataset with a sentence where there is none."""
     if next(_values(path), None) is None:
-        raise NotADataset(f"{path.name} has no rows.")
+        raise NotADataset("data_empty", f"{path.name} has no rows.")
 
 
 def read_plugged(path: Path, start: Start, progress: Progress) -> Iterator[Row]:
@@ -63,10 +63,11 @@ def _values(path: Path) -> Iterator[Any]:
             yield values
             read += 1
     except plugins.PluginProblem as problem:
-        raise NotADataset(str(problem)) from problem
+        raise NotADataset(problem.code, str(problem)) from problem
     except Exception as problem:
         where = f"failed at row {read + 1} of {path.name}"
-        raise NotADataset(str(plugins.failed("dataset_readers", name, where, problem))) from problem
+        failed = plugins.failed("dataset_readers", name, where, problem)
+        raise NotADataset(failed.code, str(failed)) from problem
 
 
 def readable_suffixes() -> tuple[str, ...]:
@@ -99,15 +100,16 @@ class Source:
         """Recognises the file; raises NotADataset with a sentence when it holds no rows."""
         kind = path.suffix.lower()
         if path.is_dir():
-            raise NotADataset(f"{path} is a folder: name one file in it.")
+            raise NotADataset("not_a_file", f"{path} is a folder: name one file in it.")
         if kind not in readable_suffixes():
             raise NotADataset(
-                f"{path.name} is not read: a dataset is one of {' '.join(readable_suffixes())}."
+                "wrong_suffix",
+                f"{path.name} is not read: a dataset is one of {' '.join(readable_suffixes())}.",
             )
         try:
             size = path.stat().st_size
             if size == 0:
-                raise NotADataset(f"{path.name} is empty.")
+                raise NotADataset("data_empty", f"{path.name} is empty.")
             if kind == ".parquet":
                 open_parquet(path).close()
                 return cls(path, kind, size, None, (), Start(1, 1, 0))
@@ -116,7 +118,7 @@ class Source:
                 return cls(path, kind, size, None, (), Start(1, 1, 0))
             return _open_text(path, kind, size, find_encoding(path, encoding), delimiter, text_rows)
         except OSError as problem:
-            raise NotADataset(f"{path} cannot be read: {problem.strerror}.") from None
+            raise NotADataset("unreadable_file", f"{path} cannot be read: {problem.strerror}.") from None
 
     def rows(
         self, start: Start | None = None, progress: Progress | None = None, *, parse: bool = True
@@ -149,7 +151,7 @@ def _open_text(
     text_rows: TextRows | None,
 ) -> Source:
     if size <= encoding.mark:
-        raise NotADataset(f"{path.name} is empty but for its byte order mark.")
+        raise NotADataset("data_empty", f"{path.name} is empty but for its byte order mark.")
     notes = [encoding.note]
     start, table, layout = Start(1, 1, encoding.mark), None, None
     with path.open("rb") as file:

@@ -45,7 +45,7 @@ class _Record:
             self.size += line.size
             text = line.text(self._encoding)
             if self.size > LONGEST_ROW_BYTES:
-                raise RowProblem(f"{too_long(self.size)}: is a quote left open?")
+                raise RowProblem("row_too_long", f"{too_long(self.size)}: is a quote left open?")
             yield text
 
 
@@ -61,15 +61,16 @@ def open_table(file: BinaryIO, encoding: Encoding, *, suffix: str, delimiter: st
     try:
         columns = next(_reader(iter(lines), delimiter), [])
     except csv.Error as problem:
-        raise NotADataset(f"The header (line 1) cannot be read: {problem}.") from None
+        raise NotADataset("invalid_header", f"The header (line 1) cannot be read: {problem}.") from None
     columns = [name.strip() for name in columns]
     if not any(columns):
-        raise NotADataset("The first line is blank: it must name the columns.")
+        raise NotADataset("invalid_header", "The first line is blank: it must name the columns.")
     twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:
         what = repr(twice[0]) if twice[0] else "nothing"
         raise NotADataset(
-            f"Two columns are called {what} in the header (line 1). Give each a name of its own."
+            "duplicate_column",
+            f"Two columns are called {what} in the header (line 1). Give each a name of its own.",
         )
     offset = encoding.mark + record.size
     return Table(tuple(columns), delimiter, Start(1, 1 + len(lines), offset), note)
@@ -84,7 +85,7 @@ def _header_lines(record: _Record) -> Iterator[str]:
             if quotes % 2 == 0:
                 return
     except RowProblem as problem:
-        raise NotADataset(f"The header (line 1) {problem}.") from None
+        raise NotADataset("invalid_header", f"The header (line 1) {problem}.") from None
 
 
 def _find_delimiter(header: str, usual: str) -> str:

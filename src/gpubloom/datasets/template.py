@@ -17,6 +17,7 @@ from typing import Any
 from gpubloom.datasets.example import Span
 from gpubloom.datasets.problems import RowProblem
 from gpubloom.datasets.tool_calls import parsed_message
+from gpubloom.traincard.errors import InputError
 
 PLAIN = """\
 {%- for message in messages -%}
@@ -105,9 +106,13 @@ class ChatTemplate:
                 **self.tokens,
             )
         except TemplateError as problem:
-            raise RowProblem(f"is refused by the chat template: {problem.message}") from None
+            raise RowProblem(
+                "row_refused_by_template", f"is refused by the chat template: {problem.message}"
+            ) from None
         except (TypeError, ValueError, KeyError, ArithmeticError, RecursionError, OverflowError) as problem:
-            raise RowProblem(f"does not work with the chat template: {problem}") from None
+            raise RowProblem(
+                "row_refused_by_template", f"does not work with the chat template: {problem}"
+            ) from None
 
 
 @cache
@@ -117,8 +122,9 @@ def _compile(source: str) -> Callable[..., str]:
         import jinja2.ext
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ModuleNotFoundError:
-        raise ValueError(
-            "Chat templates need Jinja2, which is not installed. Run: pip install 'gpubloom[data]'"
+        raise InputError(
+            "not_installed",
+            "Chat templates need Jinja2, which is not installed. Run: pip install 'gpubloom[data]'",
         ) from None
 
     class Generation(jinja2.ext.Extension):
@@ -154,8 +160,9 @@ def _compile(source: str) -> Callable[..., str]:
     try:
         return sandbox.from_string(source).render
     except jinja2.TemplateSyntaxError as problem:
-        raise ValueError(
-            f"The chat template cannot be read: {problem.message} (line {problem.lineno})."
+        raise InputError(
+            "template_invalid",
+            f"The chat template cannot be read: {problem.message} (line {problem.lineno}).",
         ) from None
 
 
@@ -214,7 +221,7 @@ def _read_object(file: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as problem:
-        raise ValueError(f"{file} cannot be read: {problem}.") from None
+        raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{file} is no JSON object.")  # noqa: TRY004 - a file, not an argument
+        raise InputError("not_json_object", f"{file} is no JSON object.")
     return content

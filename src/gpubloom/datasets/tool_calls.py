@@ -9,6 +9,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from gpubloom.traincard.errors import InputError
+
 
 class Arguments(dict[str, Any]):
     """Arguments of a call: an object for `tojson` and loops, its JSON where a template writes it as text."""
@@ -34,11 +36,11 @@ def parse_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise InputError("invalid_tool_call", "nested too deeply") from None
     except json.JSONDecodeError as problem:
-        raise ValueError(f"{problem.msg} at character {problem.pos + 1}") from None
+        raise InputError("invalid_tool_call", f"{problem.msg} at character {problem.pos + 1}") from None
     if not isinstance(value, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - the content is wrong, not the argument
+        raise InputError("invalid_tool_call", "not an object")
     return value
 
 
@@ -97,9 +99,11 @@ def _parsed_tool(tool: Any, number: int) -> dict[str, Any]:
         try:
             tool = parse_object(tool)
         except ValueError as problem:
-            raise ValueError(f"tool {number} that is not a JSON object ({problem})") from None
+            raise InputError(
+                "invalid_tool_call", f"tool {number} that is not a JSON object ({problem})"
+            ) from None
     if not isinstance(tool, dict):
-        raise ValueError(f"tool {number} that is not an object")  # noqa: TRY004 - content, not an argument
+        raise InputError("invalid_tool_call", f"tool {number} that is not an object")
     function = _function(tool)
     parameters = function.get("parameters")
     if not isinstance(parameters, str):
@@ -107,7 +111,9 @@ def _parsed_tool(tool: Any, number: int) -> dict[str, Any]:
     try:
         parsed = {**function, "parameters": parse_object(parameters)}
     except ValueError as problem:
-        raise ValueError(f"parameters in tool {number} that are not a JSON object ({problem})") from None
+        raise InputError(
+            "invalid_tool_call", f"parameters in tool {number} that are not a JSON object ({problem})"
+        ) from None
     return parsed if function is tool else {**tool, "function": parsed}
 
 
@@ -118,4 +124,4 @@ def _function(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    raise InputError("invalid_tool_call", f"{name} is not JSON")

@@ -10,6 +10,7 @@ import safetensors.torch
 from torch import Tensor
 
 from gpubloom.engine.models.lora import LoraBlocks, LoraSettings, is_transposed
+from gpubloom.traincard.errors import CodedError, InputError
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_STEM = "adapter_model"
@@ -69,7 +70,7 @@ def write_adapter_config(folder: Path, model: LoraBlocks, base_model: str | None
     (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-class BaseNeeded(ValueError):
+class BaseNeeded(CodedError, ValueError):
     """An adapter without a run that says what it was trained on. `named`: what its file says, as a hint."""
 
     code = "base_needed"
@@ -88,7 +89,7 @@ def read_adapter(folder: Path) -> Adapter:
         config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         tensors = safetensors.torch.load_file(folder / WEIGHTS_FILE)
     except (OSError, ValueError, safetensors.SafetensorError) as problem:
-        raise ValueError(f"{folder} is not an adapter folder: {problem}.") from None
+        raise InputError("not_an_adapter", f"{folder} is not an adapter folder: {problem}.") from None
     return Adapter(
         settings=_settings(folder / CONFIG_FILE, config),
         tensors={name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()},
@@ -98,13 +99,16 @@ def read_adapter(folder: Path) -> Adapter:
 
 def _settings(path: Path, config: Any) -> LoraSettings:
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
-        raise ValueError(f"{path} describes another kind of adapter than LoRA.")
+        raise InputError("unsupported_adapter", f"{path} describes another kind of adapter than LoRA.")
     for name, plain in _PLAIN.items():
         if config.get(name) not in plain:
-            raise ValueError(f"{path} sets {name} to {config[name]!r}, which this engine does not know.")
+            raise InputError(
+                "unsupported_adapter",
+                f"{path} sets {name} to {config[name]!r}, which this engine does not know.",
+            )
     targets = config.get("target_modules")
     if targets != "all-linear" and not isinstance(targets, list):
-        raise ValueError(f"{path} does not list its target modules.")
+        raise InputError("adapter_invalid", f"{path} does not list its target modules.")
     try:
         return LoraSettings(
             rank=int(config["r"]),
@@ -112,7 +116,7 @@ def _settings(path: Path, config: Any) -> LoraSettings:
             targets=tuple(sorted(targets)) if isinstance(targets, list) else "all-linear",
         )
     except (KeyError, TypeError) as problem:
-        raise ValueError(f"{path} does not say {problem}.") from None
+        raise InputError("adapter_invalid", f"{path} does not say {problem}.") from None
 
 
 def _has(layer: Any, path: str) -> bool:

@@ -30,6 +30,7 @@ from gpubloom.plan import (
     plan,
     share_of,
 )
+from gpubloom.traincard.errors import InputError, code_of
 
 if TYPE_CHECKING:
     from gpubloom.engine.executors.sharded import ShardedExecutor
@@ -175,12 +176,13 @@ def _load(
     try:
         return kind(model.blocks, model.source, found.placement, config.optimizer, compute, options)
     except PinningRefused as problem:
-        raise ValueError(str(problem)) from problem
+        raise InputError(code_of(problem), str(problem)) from problem
     except torch.OutOfMemoryError as problem:
         planned = (found.gpu_reserved_bytes or 0) / 1e9
-        raise ValueError(
+        raise InputError(
+            "gpu_out_of_memory",
             f"The GPU ran out of memory while the model was loaded; {planned:.1f} GB were planned for the "
-            "run. Another process may hold the rest: free it, or set memory.gpu_budget_gb to what is free."
+            "run. Another process may hold the rest: free it, or set memory.gpu_budget_gb to what is free.",
         ) from problem
 
 

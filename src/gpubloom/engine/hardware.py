@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 
 from gpubloom.plan import Hardware
+from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,10 @@ def choose_compute(device: str, precision: Literal["auto", "fp32", "bf16", "fp16
         device = "cuda" if uses_gpu(device) else "cpu"
     chosen = torch.device(device)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise ValueError(
-            f"device {device} was asked for, but torch sees {torch.cuda.device_count()} GPUs on this machine."
+        raise InputError(
+            "device_not_found",
+            f"device {device} was asked for, but torch sees {torch.cuda.device_count()} GPUs on this "
+            "machine.",
         )
     if chosen.type == "cuda":
         # Always by number: some of torch's calls take no other.
@@ -48,8 +51,9 @@ def choose_compute(device: str, precision: Literal["auto", "fp32", "bf16", "fp16
     if torch.cuda.get_device_capability(chosen)[0] >= 8:
         return Compute(chosen, "bf16", f"bf16: {name} supports it")
     if precision == "bf16":
-        raise ValueError(
-            f"precision bf16 was asked for, but {name} does not support it; use precision fp16 or fp32."
+        raise InputError(
+            "precision_not_supported",
+            f"precision bf16 was asked for, but {name} does not support it; use precision fp16 or fp32.",
         )
     return Compute(chosen, "fp16", f"fp16 with loss scaling: {name} has no bf16")
 

@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpubloom.traincard.errors import CodedError, InputError
+
 _GROUP = Path("/sys/fs/cgroup")
 
 # Pinned for every CUDA context of this process, not only for the current device's.
@@ -60,16 +62,20 @@ def _free_in_container(otherwise: int) -> int:
 _alive: dict[int, int] = {}
 
 
-class PinningRefused(RuntimeError):
+class PinningRefused(CodedError, RuntimeError):
     """The system does not let this process pin so much memory."""
+
+    code = "pinning_refused"
 
 
 def host_buffer(length: int, dtype: torch.dtype, *, pinned: bool) -> Tensor:
     """`length` zeros in host memory of whole pages, given back when the last view of them is gone."""
     if length < 0:
-        raise ValueError(f"A host buffer cannot have {length} elements.")
+        raise InputError("invalid_argument", f"A host buffer cannot have {length} elements.")
     if pinned and not torch.cuda.is_available():
-        raise ValueError("Pinned memory was asked for, but torch sees no CUDA GPU on this machine.")
+        raise InputError(
+            "device_not_found", "Pinned memory was asked for, but torch sees no CUDA GPU on this machine."
+        )
     if length == 0:
         return torch.empty(0, dtype=dtype)
     bytes_needed = _whole_pages(length * dtype.itemsize)

@@ -13,6 +13,7 @@ from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.models import TransformerLM
 from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
 from gpubloom.plan import ModelShape
+from gpubloom.traincard.errors import InputError
 
 WEIGHTS_STEM = "model"
 WEIGHTS_FILE = f"{WEIGHTS_STEM}.safetensors"
@@ -36,9 +37,12 @@ def read_shape(folder: Path) -> ModelShape:
     try:
         config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
-        raise ValueError(f"{folder} is not a model folder: {problem}.") from None
+        raise InputError("not_a_model_folder", f"{folder} is not a model folder: {problem}.") from None
     if not isinstance(config, dict) or config.get("model_type") != "llama":
-        raise ValueError(f"{folder} holds another architecture than llama, which this engine trains.")
+        raise InputError(
+            "unsupported_architecture",
+            f"{folder} holds another architecture than llama, which this engine trains.",
+        )
     try:
         return ModelShape(
             vocab_size=config["vocab_size"],
@@ -53,7 +57,7 @@ def read_shape(folder: Path) -> ModelShape:
             norm_eps=config["rms_norm_eps"],
         )
     except KeyError as missing:
-        raise ValueError(f"{folder / CONFIG_FILE} does not say {missing}.") from None
+        raise InputError("model_config_invalid", f"{folder / CONFIG_FILE} does not say {missing}.") from None
 
 
 def read_weights(folder: Path, shape: ModelShape) -> dict[str, Tensor]:
@@ -63,13 +67,13 @@ def read_weights(folder: Path, shape: ModelShape) -> dict[str, Tensor]:
         try:
             tensors |= safetensors.torch.load_file(folder / file)
         except (OSError, safetensors.SafetensorError) as problem:
-            raise ValueError(f"{folder / file} cannot be read: {problem}.") from None
+            raise InputError("unreadable_file", f"{folder / file} cannot be read: {problem}.") from None
     weights = {}
     for name, size in _tensor_sizes(shape).items():
         tensor = tensors.get(hugging_face_name(name))
         if tensor is None or tensor.shape != size:
             found = "is missing" if tensor is None else f"has size {tuple(tensor.shape)} instead of {size}"
-            raise ValueError(f"{folder}: tensor {hugging_face_name(name)} {found}.")
+            raise InputError("weights_mismatch", f"{folder}: tensor {hugging_face_name(name)} {found}.")
         weights[name] = tensor
     return weights
 
@@ -100,7 +104,9 @@ def _weight_files(folder: Path) -> list[str]:
     except UnsafeModelError:
         raise
     except (OSError, ValueError, RecursionError) as problem:
-        raise ValueError(f"{folder / WEIGHTS_INDEX} cannot be read: {problem!r}.") from None
+        raise InputError(
+            "unreadable_file", f"{folder / WEIGHTS_INDEX} cannot be read: {problem!r}."
+        ) from None
 
 
 def _tensor_sizes(shape: ModelShape) -> dict[str, tuple[int, ...]]:

@@ -12,10 +12,17 @@ from torch import Tensor
 
 from gpubloom.engine.data.rows import IGNORED
 from gpubloom.engine.hardware import Compute
+from gpubloom.traincard.errors import CodedError
 
 _FIRST = 65_536.0
 _LARGEST = 2.0**24
 _GROW_AFTER = 2_000
+
+
+class NotFinite(CodedError, FloatingPointError):
+    """A loss or a gradient is infinite or not a number: training on would spoil the weights."""
+
+    code = "not_finite"
 
 
 def summed_cross_entropy(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
@@ -43,7 +50,7 @@ class LossScale:
             self.value /= 2
             self._good = 0
             if self.value < 1:
-                raise FloatingPointError(
+                raise NotFinite(
                     "Gradients overflow in fp16 even without loss scaling: use precision bf16 or fp32, "
                     "or a lower learning_rate."
                 )

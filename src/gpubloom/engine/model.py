@@ -12,6 +12,7 @@ from gpubloom.engine.llama_folder import hugging_face_config
 from gpubloom.engine.models.blocks import BlockModel, WeightSource
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.plan import DecoderShape, ModelShape, TrainConfig, shape_of
+from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,10 @@ class Model:
     def open(cls, config: TrainConfig, *, vocab_size: int, end_of_text: int | None = None) -> "Model":
         """The model of a preset or of a model folder; with adapters when the method says so."""
         if config.method != "full" and config.model.path is None:
-            raise ValueError(
+            raise InputError(
+                "adapters_need_model",
                 f"method {config.method} trains adapters for a model that has learned something: "
-                "set model.path to its folder, or train a new model with method full."
+                "set model.path to its folder, or train a new model with method full.",
             )
         if config.model.path is None:
             model = cls._of_preset(config, vocab_size, end_of_text)
@@ -88,9 +90,10 @@ class Model:
         blocks = open_model(folder)
         known = int(blocks.config.get_text_config().vocab_size)
         if vocab_size > known:
-            raise ValueError(
+            raise InputError(
+                "tokenizer_mismatch",
                 f"The tokenizer has {vocab_size:,} tokens, but the model in {folder} knows only {known:,}: "
-                "use the tokenizer that belongs to the model (data.tokenizer.path)."
+                "use the tokenizer that belongs to the model (data.tokenizer.path).",
             )
         source: WeightSource
         if config.model.random_weights:
@@ -115,5 +118,5 @@ def _generation(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as problem:
-        raise ValueError(f"{file} cannot be read: {problem}.") from None
+        raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
     return said if isinstance(said, dict) else None

@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gpubloom.traincard.errors import InputError
+
 NF4 = (
     -1.0,
     -0.6961928009986877,
@@ -116,9 +118,14 @@ class Nf4:
 def quantize(weight: Tensor, *, compress_scales: bool = True) -> Nf4:
     """Raises `ValueError` for weights that are not finite numbers."""
     if weight.dtype not in _DTYPES:
-        raise ValueError(f"NF4 holds weights in fp32, bf16 or fp16, not in {weight.dtype}.")
+        raise InputError(
+            "unsupported_dtype", f"NF4 holds weights in fp32, bf16 or fp16, not in {weight.dtype}."
+        )
     if weight.numel() == 0:
-        raise ValueError(f"NF4 holds at least one weight; this tensor has the shape {tuple(weight.shape)}.")
+        raise InputError(
+            "invalid_argument",
+            f"NF4 holds at least one weight; this tensor has the shape {tuple(weight.shape)}.",
+        )
     flat = weight.detach().reshape(-1)
     blocks = _blocks(len(flat))
     packed = torch.empty(blocks * _BLOCK_BYTES, dtype=torch.uint8, device=weight.device)
@@ -130,12 +137,17 @@ def quantize(weight: Tensor, *, compress_scales: bool = True) -> Nf4:
         codes, absmax[here] = _encode(values, BLOCK, tables.nf4_bounds)
         packed[here.start * _BLOCK_BYTES : here.stop * _BLOCK_BYTES] = codes[0::2] << 4 | codes[1::2]
     if not absmax.isfinite().all():
-        raise ValueError("NF4 cannot hold these weights: some are infinite or not numbers.")
+        raise InputError(
+            "weights_not_finite", "NF4 cannot hold these weights: some are infinite or not numbers."
+        )
     if not compress_scales:
         return Nf4(packed, absmax, None, None, weight.shape, weight.dtype)
     offset = absmax.mean()
     if not offset.isfinite():
-        raise ValueError(f"NF4 cannot compress the scales of these weights: they reach {absmax.max():.3g}.")
+        raise InputError(
+            "invalid_argument",
+            f"NF4 cannot compress the scales of these weights: they reach {absmax.max():.3g}.",
+        )
     codes, scales = _encode(absmax - offset, GROUP, tables.dynamic_bounds)
     return Nf4(packed, codes[:blocks], scales, offset, weight.shape, weight.dtype)
 
@@ -148,7 +160,10 @@ def dequantize(nf4: Nf4, out: Tensor | None = None) -> Tensor:
         out = torch.empty(nf4.shape, dtype=nf4.dtype, device=device)
     length = nf4.shape.numel()
     if out.numel() != length or not out.is_contiguous():
-        raise ValueError(f"{length:,} weights need contiguous room for as many, not {tuple(out.shape)}.")
+        raise InputError(
+            "invalid_argument",
+            f"{length:,} weights need contiguous room for as many, not {tuple(out.shape)}.",
+        )
     absmax = nf4.absmax
     if nf4.scales is not None and nf4.offset is not None:
         group = torch.arange(len(absmax), dtype=torch.int32, device=device) // GROUP
@@ -171,7 +186,10 @@ class FlatNf4:
     @classmethod
     def layout(cls, lengths: Sequence[int]) -> "FlatNf4":
         if not lengths or min(lengths) < 1:
-            raise ValueError(f"A flat NF4 buffer holds tensors of at least one weight, not {list(lengths)}.")
+            raise InputError(
+                "invalid_argument",
+                f"A flat NF4 buffer holds tensors of at least one weight, not {list(lengths)}.",
+            )
         return cls(tuple(lengths))
 
     @property
@@ -193,12 +211,16 @@ class FlatNf4:
     def pack(self, tensors: Sequence[Nf4], buffer: Tensor) -> None:
         """Writes tensors, in the order of `lengths`, into a buffer of `total_bytes`."""
         if [tensor.shape.numel() for tensor in tensors] != list(self.lengths):
-            raise ValueError("These tensors do not have the lengths that the layout was made for.")
+            raise InputError(
+                "invalid_argument", "These tensors do not have the lengths that the layout was made for."
+            )
         self._check(buffer)
         scales = [tensor.scales for tensor in tensors if tensor.scales is not None]
         offsets = [tensor.offset for tensor in tensors if tensor.offset is not None]
         if len(scales) != len(tensors) or len(offsets) != len(tensors):
-            raise ValueError("A flat NF4 buffer holds tensors with compressed scales only.")
+            raise InputError(
+                "invalid_argument", "A flat NF4 buffer holds tensors with compressed scales only."
+            )
         parts = self.parts(buffer)
         torch.cat([tensor.packed for tensor in tensors], out=parts.codes)
         torch.cat([tensor.absmax for tensor in tensors], out=parts.absmax)
@@ -245,9 +267,10 @@ class FlatNf4:
 
     def _check(self, buffer: Tensor) -> None:
         if buffer.dtype != torch.uint8 or buffer.ndim != 1 or len(buffer) != self.total_bytes:
-            raise ValueError(
+            raise InputError(
+                "invalid_argument",
                 f"This layout takes a flat uint8 buffer of {self.total_bytes:,} bytes, "
-                f"not {buffer.dtype} of shape {tuple(buffer.shape)}."
+                f"not {buffer.dtype} of shape {tuple(buffer.shape)}.",
             )
 
 
@@ -267,8 +290,9 @@ def dequantize_flat(buffer: Tensor, out: Tensor, lengths: Sequence[int]) -> None
     """Decodes a whole buffer into a flat tensor of `FlatNf4.elements`, fillings between tensors included."""
     layout = FlatNf4.layout(lengths)
     if out.ndim != 1 or len(out) != layout.elements:
-        raise ValueError(
-            f"This layout decodes into {layout.elements:,} weights, not into {tuple(out.shape)}."
+        raise InputError(
+            "invalid_argument",
+            f"This layout decodes into {layout.elements:,} weights, not into {tuple(out.shape)}.",
         )
     parts = layout.parts(buffer)
     block = torch.arange(layout.blocks, dtype=torch.int32, device=buffer.device)

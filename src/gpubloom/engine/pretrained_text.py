@@ -25,6 +25,7 @@ from gpubloom.engine.models.hugging_face.structure import find_layers
 from gpubloom.engine.models.lora import is_transposed
 from gpubloom.engine.nf4 import Nf4, dequantize, quantize
 from gpubloom.hub.weight_index import check_model_folder
+from gpubloom.traincard.errors import InputError
 
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 
@@ -51,11 +52,15 @@ def attach(model: nn.Module, adapter: Adapter, dtype: torch.dtype) -> None:
         path, is_first, _ = name.partition(_A)
         if not is_first:
             if not name.endswith(_B):
-                raise ValueError(f"The adapter holds {name}, which is no part of a LoRA adapter.")
+                raise InputError(
+                    "adapter_invalid", f"The adapter holds {name}, which is no part of a LoRA adapter."
+                )
             continue
         b = adapter.tensors.get(f"{path}{_B}")
         if b is None:
-            raise ValueError(f"The adapter has {name}, but not the {path}{_B} that belongs to it.")
+            raise InputError(
+                "adapter_invalid", f"The adapter has {name}, but not the {path}{_B} that belongs to it."
+            )
         module = _module(model, path)
         _must_fit(module, path, a, b)
         device = next(model.parameters()).device
@@ -66,17 +71,19 @@ def _module(model: nn.Module, path: str) -> nn.Module:
     try:
         return model.get_submodule(path)
     except AttributeError:
-        raise ValueError(
-            f"The adapter changes {path}, which its base does not have: it belongs to another model."
+        raise InputError(
+            "adapter_mismatch",
+            f"The adapter changes {path}, which its base does not have: it belongs to another model.",
         ) from None
 
 
 def _must_fit(module: nn.Module, path: str, a: Tensor, b: Tensor) -> None:
     outputs, inputs = _sizes(module)
     if (b.shape[0], a.shape[1]) != (outputs, inputs) or a.shape[0] != b.shape[1]:
-        raise ValueError(
+        raise InputError(
+            "adapter_mismatch",
             f"The adapter's matrices for {path} have the sizes {tuple(b.shape)} and {tuple(a.shape)}, but "
-            f"its base maps {inputs} values to {outputs} there: it belongs to another model."
+            f"its base maps {inputs} values to {outputs} there: it belongs to another model.",
         )
 
 
@@ -209,7 +216,10 @@ def load_pretrained_text(
 
 def _load(folder: Path, compute: Compute, *, four_bit: bool) -> nn.Module:
     if not folder.is_dir():
-        raise ValueError(f"There is no model folder {folder}: put it back to use what was trained on it.")
+        raise InputError(
+            "model_not_found",
+            f"There is no model folder {folder}: put it back to use what was trained on it.",
+        )
     # transformers takes seconds to load, which a run of a preset must not pay.
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -227,7 +237,7 @@ def _load(folder: Path, compute: Compute, *, four_bit: bool) -> nn.Module:
             use_safetensors=True,
         )
     except (OSError, KeyError) as problem:
-        raise ValueError(f"{folder} cannot be read: {problem}") from None
+        raise InputError("unreadable_file", f"{folder} cannot be read: {problem}") from None
     if four_bit:
         return to_four_bit(model, compute.device, compute.dtype)
     return cast(nn.Module, cast(Any, model).to(compute.device))

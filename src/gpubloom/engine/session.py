@@ -24,8 +24,9 @@ from gpubloom.engine.parallel import Group, GroupLost, PortInUse, RankEnv, join
 from gpubloom.engine.parallel.launcher import Launcher, Member, local_members, ray_members
 from gpubloom.engine.parallel.process_layout import ProcessLayout, choose_layout, limit_threads, shared_out
 from gpubloom.engine.parallel.rank_env import LOST, end_with, write_exit_message
-from gpubloom.plan import TrainConfig, explain
+from gpubloom.plan import InvalidConfig, TrainConfig
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
+from gpubloom.traincard.errors import InputError, code_of, error_line
 from gpubloom.traincard.lines import PrintingReporter
 
 # A node that was cut off from its cluster notices within a minute, and takes its processes with it.
@@ -142,14 +143,14 @@ def training_session(home: Path, arguments: Sequence[str] | None = None) -> Iter
             with _RestartWhenLost(rank_env, reporter, group) as lost:
                 yield Session(opening.run_dir, own, reporter, opening.resuming, group, signals)
     except ValidationError as problem:
-        _refuse(explain(problem, TrainConfig))
+        _refuse(InvalidConfig(problem, TrainConfig))
     except (ValueError, RunInUseError) as problem:
         # Once steps run, a ValueError is a bug and not an answer to wrong input.
         if signals.deferred:
             raise
         if isinstance(problem, PortInUse) and "BLOOM_LAUNCHER_PID" in os.environ:
             _give_up(str(problem))
-        _refuse(str(problem))
+        _refuse(problem)
     except Exception as problem:
         if isinstance(problem, GroupLost) and "BLOOM_LAUNCHER_PID" in os.environ:
             # Reported as failed already; the launcher says how often it was tried.
@@ -244,19 +245,21 @@ def _run_directory(home: Path, into: Path | None, config: TrainConfig) -> Path:
     if not (into / "config.json").exists():
         (into / "config.json").write_text(config.to_json(), encoding="utf-8")
     elif TrainConfig.read(into / "config.json") != config:
-        raise ValueError(f"{into} holds another run: choose an empty folder.")
+        raise InputError("folder_not_empty", f"{into} holds another run: choose an empty folder.")
     return into.resolve()
 
 
 def _must_be_allowed(run_dir: Path, config: TrainConfig, *, resuming: bool) -> None:
     if (run_dir / "model").exists():
-        raise ValueError(f"{run_dir} holds a completed run; nothing is left to train.")
+        raise InputError("run_completed", f"{run_dir} holds a completed run; nothing is left to train.")
     if resuming:
         return
     checkpoints = checkpoint_folder(config, run_dir)
     for taken in (RunFiles(run_dir).attempts, checkpoints):
         if taken.exists():
-            raise ValueError(f"{taken} exists: continue that run with --resume, or choose another folder.")
+            raise InputError(
+                "run_exists", f"{taken} exists: continue that run with --resume, or choose another folder."
+            )
 
 
 def _give_up(sentence: str) -> NoReturn:
@@ -265,7 +268,8 @@ def _give_up(sentence: str) -> NoReturn:
     sys.exit(LOST)
 
 
-def _refuse(sentence: str) -> NoReturn:
-    write_exit_message(sentence, os.environ)
-    sys.stderr.write(f"{sentence}\n")
+def _refuse(problem: Exception) -> NoReturn:
+    line = error_line(code_of(problem), str(problem))
+    write_exit_message(line, os.environ)
+    sys.stderr.write(f"{line}\n")
     sys.exit(2)

@@ -29,12 +29,14 @@ from gpubloom.engine.data.loader import eval_batches
 from gpubloom.engine.device_placement import move_to_devices
 from gpubloom.engine.executors import Executor
 from gpubloom.engine.live_settings import LiveSettings
+from gpubloom.engine.loss import NotFinite
 from gpubloom.engine.model import Model
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
+from gpubloom.traincard.errors import InputError
 
 _EVENTS = ("on_start", "on_step", "on_evaluate", "on_checkpoint", "on_end")
 
@@ -58,7 +60,7 @@ class Callbacks:
             if not any(hasattr(self._watching[name], event) for event in _EVENTS):
                 methods = ", ".join(_EVENTS)
                 raise plugins.PluginProblem(
-                    f"{plugins.title('callbacks', name)} has none of the methods {methods}."
+                    "plugin_invalid", f"{plugins.title('callbacks', name)} has none of the methods {methods}."
                 )
 
     def tell(self, event: str, *given: Any) -> None:
@@ -212,7 +214,7 @@ class Trainer:
         learning_rate = self.schedule.learning_rate(self.settings.learning_rate, self.step)
         loss = self._forward_backward(batch)
         if not math.isfinite(loss):
-            raise FloatingPointError(self._not_finite("loss", loss))
+            raise NotFinite(self._not_finite("loss", loss))
         self._grad_norm = grad_norm = self.executor.optimizer_step(learning_rate)
         tokens, trained = self.group.total(batch.token_count, batch.trained_count)
         self.tokens_seen += tokens
@@ -303,9 +305,10 @@ class Trainer:
             return
         self.reporter.phase("load")
         if checkpoint.progress.data_fingerprint != self.dataset.fingerprint():
-            raise ValueError(
+            raise InputError(
+                "data_changed",
                 f"The training data changed since {checkpoint.path} was saved: "
-                "put it back, or start a new run with the new data."
+                "put it back, or start a new run with the new data.",
             )
         checkpoint.restore(self.executor)
         self.loader.restore(checkpoint.progress.loader)
@@ -403,7 +406,7 @@ class Trainer:
         if self._grad_norm is None or self.executor.loss_scale:
             return
         if not math.isfinite(norm := float(self._grad_norm)):
-            raise FloatingPointError(self._not_finite("gradient's norm", norm))
+            raise NotFinite(self._not_finite("gradient's norm", norm))
 
     def _not_finite(self, what: str, value: float) -> str:
         return (

@@ -20,6 +20,7 @@ from gpubloom.hub.catalogue import memory_by_method
 from gpubloom.hub.weight_index import UnsafeModelError, check_model_folder, read_weight_index
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import FAMILIES, decoder_shape
+from gpubloom.traincard.errors import CodedError, InputError
 
 Severity = Literal["error", "warning", "note"]
 
@@ -68,8 +69,10 @@ class HeldTensor:
         return math.prod(self.shape)
 
 
-class Truncated(ValueError):
+class Truncated(CodedError, ValueError):
     """The file ends before its tensors do."""
+
+    code = "invalid_safetensors"
 
 
 def read_header(path: Path) -> dict[str, HeldTensor]:
@@ -81,7 +84,7 @@ def read_header(path: Path) -> dict[str, HeldTensor]:
         if len(first) < _LENGTH_BYTES:
             raise Truncated("it ends within its header")
         if length > _LONGEST_HEADER:
-            raise ValueError("it does not begin with a header of safetensors")
+            raise InputError("invalid_safetensors", "it does not begin with a header of safetensors")
         if length > size - _LENGTH_BYTES:
             raise Truncated("it ends within its header")
         text = file.read(length)
@@ -94,11 +97,11 @@ def read_header(path: Path) -> dict[str, HeldTensor]:
             begin, stop = (int(offset) for offset in about["data_offsets"])
             bits = _BITS.get(about["dtype"])
             if min(shape, default=0) < 0 or (bits and stop - begin != math.prod(shape) * bits // 8):
-                raise ValueError(f"tensor {name} has a place that cannot be")
+                raise InputError("invalid_safetensors", f"tensor {name} has a place that cannot be")
             tensors[str(name)] = HeldTensor(str(name), str(about["dtype"]), shape, path.name)
             end = max(end, stop)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise ValueError(f"its header cannot be read ({problem})") from None
+        raise InputError("invalid_safetensors", f"its header cannot be read ({problem})") from None
     if _LENGTH_BYTES + length + end > size:
         raise Truncated(f"it has {size:,} bytes instead of {_LENGTH_BYTES + length + end:,}")
     return tensors

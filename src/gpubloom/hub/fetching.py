@@ -106,7 +106,9 @@ def fetching_folder(target: Path, commit: str) -> Iterator[Path]:
             yield hidden
             Path(lock.name).unlink(missing_ok=True)
     except PermissionError as problem:
-        raise HubProblem("refused", f"{target.parent} cannot be written to: {problem.strerror}.") from None
+        raise HubProblem(
+            "cannot_write", f"{target.parent} cannot be written to: {problem.strerror}."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ def model_files(repository: RemoteRepository) -> list[RemoteFile]:
 
 def _fetch(remote: RemoteRepository, target: Path, progress: Progress | None) -> Fetched:
     if target.exists():
-        raise HubProblem("refused", f"{target} exists already: choose another folder.")
+        raise HubProblem("folder_exists", f"{target} exists already: choose another folder.")
     files = model_files(remote)
     fetch_files(remote, files, target, progress)
     return Fetched(remote.id, remote.commit, target, sum(file.size for file in files))
@@ -374,7 +376,7 @@ def fetch_dataset(
 ) -> FetchedDataset:
     """Fetches a split into the folder `target`, which must not exist yet and then holds one file."""
     if target.exists():
-        raise HubProblem("refused", f"{target} exists already: choose another folder.")
+        raise HubProblem("folder_exists", f"{target} exists already: choose another folder.")
     remote = RemoteRepository.open(repository, "dataset", revision=revision, token=token)
     with fetching_folder(target, remote.commit) as folder:
         name, part, files = choose(

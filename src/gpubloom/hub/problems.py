@@ -4,14 +4,11 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gpubloom.traincard.errors import InputError
 
-class HubProblem(ValueError):
-    """`code` is for programs: not_found, no_access, no_safetensors, no_network, disk_full, damaged, in_use,
-    no_data, refused, not_installed."""
 
-    def __init__(self, code: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
+class HubProblem(InputError):
+    """Something that cannot be done with a hub, or with what came from one."""
 
 
 def must_be_installed() -> None:

@@ -7,28 +7,26 @@ entries must be plain names of files in the same folder, before any loader sees 
 import json
 from pathlib import Path
 
+from gpubloom.traincard.errors import InputError
+
 ADAPTER_CONFIG = "adapter_config.json"
 _LARGEST_INDEX_BYTES = 256 << 20
 
 
-class UnsafeModelError(ValueError):
+class UnsafeModelError(InputError):
     """A model folder names something outside of itself. `code` is stable; the sentence names no folder."""
-
-    def __init__(self, code: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
 
 
 def read_weight_index(index: Path) -> dict[str, str]:
     """Tensor names to file names. UnsafeModelError, ValueError, OSError: it is none of this folder."""
     if index.stat().st_size > _LARGEST_INDEX_BYTES:
-        raise ValueError(f"{index.name} is too large to be an index of weights")
+        raise InputError("index_unreadable", f"{index.name} is too large to be an index of weights")
     content = json.loads(index.read_text(encoding="utf-8"))
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict):
-        raise ValueError(f"{index.name} has no weight_map")  # noqa: TRY004 - a file, not an argument
+        raise InputError("index_unreadable", f"{index.name} has no weight_map")
     if not all(isinstance(file, str) for file in weight_map.values()):
-        raise ValueError(f"{index.name} names a file by something that is no text")
+        raise InputError("index_unreadable", f"{index.name} names a file by something that is no text")
     for file in set(weight_map.values()):
         _must_be_in_folder(index, file)
     return dict(weight_map)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpubloom.offers.prices import Granularity
+from gpubloom.traincard.errors import InputError
 
 UNIT_SECONDS: dict[Granularity, float] = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
 WARN_AT = (50, 80, 100)
@@ -26,7 +27,7 @@ class Rate:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.hourly) and self.hourly >= 0):
-            raise ValueError(f"A rate of {self.hourly} dollars an hour cannot be metered.")
+            raise InputError("invalid_rate", f"A rate of {self.hourly} dollars an hour cannot be metered.")
 
     def billed_seconds(self, seconds: float) -> float:
         """Of a run that took so long; one that never began costs nothing."""
@@ -79,7 +80,10 @@ class Meter:
     def start(self, provider: str, rate: Rate, at: float) -> "Meter":
         """A new attempt. ValueError: the last one is still billed."""
         if self.running is not None:
-            raise ValueError(f"The attempt at {self.running.provider} is still billed: stop its meter first.")
+            raise InputError(
+                "attempt_still_billed",
+                f"The attempt at {self.running.provider} is still billed: stop its meter first.",
+            )
         return Meter((*self.attempts, Attempt(provider, rate, at)))
 
     def stop(self, at: float) -> "Meter":
@@ -108,8 +112,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.limit) and self.limit >= 0):
-            raise ValueError(
-                f"A budget of {self.limit} dollars cannot be kept: give an amount of at least 0."
+            raise InputError(
+                "invalid_budget",
+                f"A budget of {self.limit} dollars cannot be kept: give an amount of at least 0.",
             )
 
     def used(self, cost: float) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from gpubloom.offers.prices import Span
 from gpubloom.plan.hardware import GPU_KINDS
 from gpubloom.scripts import Confidence, Detected, Requirements
+from gpubloom.traincard.errors import InputError
 
 # By memory. Hours without a GPU's name are hours on the smallest of these that holds the job.
 _REFERENCES = {"T4": 16, "A10": 24, "L40S": 48, "A100": 80, "H200": 141}
@@ -51,9 +52,14 @@ class Need:
     def __post_init__(self) -> None:
         for what, high in (("hours", self.hours.high), ("GB", self.memory_gb.high)):
             if not 0 <= high <= _MOST:
-                raise ValueError(f"A job of {high:g} {what} cannot be priced: say something up to {_MOST:,}.")
+                raise InputError(
+                    "need_out_of_range",
+                    f"A job of {high:g} {what} cannot be priced: say something up to {_MOST:,}.",
+                )
         if self.gpus < 1:
-            raise ValueError(f"A job on {self.gpus} GPUs cannot be priced: say at least 1.")
+            raise InputError(
+                "need_out_of_range", f"A job on {self.gpus} GPUs cannot be priced: say at least 1."
+            )
 
     @classmethod
     def of(
@@ -75,13 +81,15 @@ class Need:
         reference = reference_gpu or smallest_gpu(memory_gb, bf16=bf16)
         if reference not in GPU_KINDS:
             names = ", ".join(GPU_KINDS)
-            raise ValueError(f"{reference} is no GPU that is known here. Known are {names}.")
+            raise InputError("unknown_gpu", f"{reference} is no GPU that is known here. Known are {names}.")
         if hours is not None:
             span = Span.of(hours)
         elif operations is not None:
             span = hours_of(operations, reference, gpus)
         else:
-            raise ValueError("Say how many hours it takes, or how many operations it computes.")
+            raise InputError(
+                "need_without_duration", "Say how many hours it takes, or how many operations it computes."
+            )
         return cls(
             memory_gb=Span.of(memory_gb),
             hours=span,

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from gpubloom.traincard.errors import InputError
 
 # A price that was read longer ago than this is shown, but marked.
 STALE_AFTER = timedelta(days=30)
@@ -35,7 +38,9 @@ class Span:
 
     def __post_init__(self) -> None:
         if not self.low <= self.likely <= self.high:
-            raise ValueError(f"A span goes up: {self.low}, {self.likely}, {self.high} does not.")
+            raise InputError(
+                "invalid_price_span", f"A span goes up: {self.low}, {self.likely}, {self.high} does not."
+            )
 
     @classmethod
     def of(cls, value: float) -> "Span":
@@ -60,7 +65,7 @@ class Span:
         return Span(change(self.low), change(self.likely), change(self.high))
 
 
-class PricesProblem(ValueError):
+class PricesProblem(InputError):
     """A price table that cannot be used; the message is a sentence."""
 
 
@@ -85,7 +90,7 @@ class Three(_Entry):
     @model_validator(mode="after")
     def _goes_up(self) -> "Three":
         if not self.low <= self.likely <= self.high:
-            raise ValueError("the three figures must go up")
+            raise PydanticCustomError("invalid_price_span", "the three figures must go up")
         return self
 
     @property
@@ -113,7 +118,7 @@ class PriceRow(_Entry):
     @model_validator(mode="after")
     def _range_goes_up(self) -> "PriceRow":
         if self.hourly_high is not None and self.hourly_high < self.hourly:
-            raise ValueError("hourly_high is less than hourly")
+            raise PydanticCustomError("invalid_price_span", "hourly_high is less than hourly")
         return self
 
     @property
@@ -173,7 +178,9 @@ class ProviderFacts(_Entry):
     def _assumed_fields_exist(self) -> "ProviderFacts":
         unknown = set(self.assumed) - set(type(self).model_fields)
         if unknown:
-            raise ValueError(f"assumed names no field: {', '.join(sorted(unknown))}")
+            raise PydanticCustomError(
+                "unknown_assumed_field", f"assumed names no field: {', '.join(sorted(unknown))}"
+            )
         return self
 
 
@@ -187,7 +194,9 @@ class PriceTable(_Entry):
     def _providers_are_known(self) -> "PriceTable":
         unknown = sorted({row.provider for row in self.rows} - self.providers.keys())
         if unknown:
-            raise ValueError(f"prices of {', '.join(unknown)}, of which nothing else is known")
+            raise PydanticCustomError(
+                "unknown_provider", f"prices of {', '.join(unknown)}, of which nothing else is known"
+            )
         return self
 
     def with_rows(self, fresh: Iterable[PriceRow]) -> "PriceTable":
@@ -195,7 +204,9 @@ class PriceTable(_Entry):
         try:
             return PriceTable(providers=self.providers, rows=merge(self.rows, fresh))
         except ValidationError as problem:
-            raise PricesProblem(f"These prices cannot be used: {_sentence(problem)}.") from None
+            raise PricesProblem(
+                "prices_invalid", f"These prices cannot be used: {_sentence(problem)}."
+            ) from None
 
 
 class _OwnPrices(_Entry):
@@ -250,11 +261,15 @@ def load_prices(own: Path | None = None) -> PriceTable:
             providers={**table.providers, **found.providers}, rows=merge(table.rows, found.rows)
         )
     except OSError as problem:
-        raise PricesProblem(f"The price file {own} cannot be read: {problem.strerror}.") from None
+        raise PricesProblem(
+            "unreadable_file", f"The price file {own} cannot be read: {problem.strerror}."
+        ) from None
     except (UnicodeDecodeError, json.JSONDecodeError) as problem:
-        raise PricesProblem(f"The price file {own} is no JSON: {problem}.") from None
+        raise PricesProblem("not_json", f"The price file {own} is no JSON: {problem}.") from None
     except ValidationError as problem:
-        raise PricesProblem(f"The price file {own} cannot be used: {_sentence(problem)}.") from None
+        raise PricesProblem(
+            "prices_invalid", f"The price file {own} cannot be used: {_sentence(problem)}."
+        ) from None
 
 
 def _sentence(problem: ValidationError) -> str:

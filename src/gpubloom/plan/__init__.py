@@ -24,7 +24,7 @@ from gpubloom.plan.refusal import DoesNotFit
 from gpubloom.plan.request import choose_precision, shape_of
 from gpubloom.plan.run_files import run_files
 from gpubloom.plan.shapes import PRESETS, SHAPES, ModelShape, named_config, named_shape
-from gpubloom.plan.validation import explain
+from gpubloom.plan.validation import FieldProblem, InvalidConfig, explain, problems
 
 __all__ = [
     "PRESETS",
@@ -36,8 +36,10 @@ __all__ = [
     "DecoderShape",
     "DoesNotFit",
     "EvalConfig",
+    "FieldProblem",
     "Gpu",
     "Hardware",
+    "InvalidConfig",
     "LayerShape",
     "LoraConfig",
     "Memory",
@@ -62,6 +64,7 @@ __all__ = [
     "plan",
     "plan_on",
     "predict",
+    "problems",
     "processes_on",
     "run_files",
     "shape_of",

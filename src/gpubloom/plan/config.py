@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from gpubloom.plan import limits
 from gpubloom.plan.shapes import PRESETS, ModelShape
 from gpubloom.plan.validation import Fraction, Part
+from gpubloom.traincard.errors import InputError
 
 # Bytes and end-of-text: no tokenizer has fewer tokens.
 _SMALLEST_VOCABULARY = 257
@@ -32,7 +34,9 @@ class TokenizerConfig(Part):
     @model_validator(mode="after")
     def _file_has_a_path(self) -> "TokenizerConfig":
         if (self.kind == "file") != (self.path is not None):
-            raise ValueError("tokenizer.path belongs to kind 'file', and kind 'file' needs it")
+            raise PydanticCustomError(
+                "tokenizer_path_mismatch", "tokenizer.path belongs to kind 'file', and kind 'file' needs it"
+            )
         return self
 
 
@@ -70,7 +74,9 @@ class DataConfig(Part):
     @classmethod
     def _something_is_left_to_train_on(cls, fraction: float) -> float:
         if fraction > 0.5:
-            raise ValueError("at most half of the text can be kept for evaluation")
+            raise PydanticCustomError(
+                "eval_fraction_too_large", "at most half of the text can be kept for evaluation"
+            )
         return fraction
 
     @model_validator(mode="after")
@@ -81,7 +87,10 @@ class DataConfig(Part):
         of_examples = ("format", "columns", "encoding", "train_on", "packing", "too_long")
         said = [name for name in of_examples if getattr(self, name) != getattr(defaults, name)]
         if said:
-            raise ValueError(f"{', '.join(said)} only mean something with kind 'examples'; the kind is text")
+            raise PydanticCustomError(
+                "needs_kind_examples",
+                f"{', '.join(said)} only mean something with kind 'examples'; the kind is text",
+            )
         return self
 
 
@@ -124,14 +133,19 @@ class ModelConfig(Part):
     @classmethod
     def _preset_is_known(cls, preset: str) -> str:
         if preset not in PRESETS:
-            raise ValueError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
+            raise PydanticCustomError(
+                "unknown_preset", f"unknown preset {preset!r}; there are {', '.join(PRESETS)}"
+            )
         return preset
 
     @model_validator(mode="after")
     def _a_folder_brings_its_own_sizes(self) -> "ModelConfig":
         if self.path is None:
             if self.random_weights:
-                raise ValueError("random_weights belongs to path; a preset begins with random weights anyway")
+                raise PydanticCustomError(
+                    "random_weights_without_path",
+                    "random_weights belongs to path; a preset begins with random weights anyway",
+                )
             return self
         brought = {"path", "random_weights", "context_length"}
         defaults = type(self).model_construct()
@@ -141,15 +155,22 @@ class ModelConfig(Part):
             if name not in brought and getattr(self, name) != getattr(defaults, name)
         ]
         if own:
-            raise ValueError(f"path brings its own sizes: leave out {', '.join(own)}")
+            raise PydanticCustomError(
+                "path_brings_sizes", f"path brings its own sizes: leave out {', '.join(own)}"
+            )
         return self
 
     @model_validator(mode="after")
     def _options_belong_to_a_plug_in(self) -> "ModelConfig":
         if self.options and self.architecture is None:
-            raise ValueError("options are for a plug-in: name it in architecture")
+            raise PydanticCustomError(
+                "options_without_architecture", "options are for a plug-in: name it in architecture"
+            )
         if self.tie_embeddings and self.architecture is not None:
-            raise ValueError("an architecture of a plug-in has a head of its own: leave out tie_embeddings")
+            raise PydanticCustomError(
+                "tie_embeddings_with_plugin",
+                "an architecture of a plug-in has a head of its own: leave out tie_embeddings",
+            )
         return self
 
     @property
@@ -247,7 +268,7 @@ class LoraConfig(Part):
     @classmethod
     def _something_is_adapted(cls, targets: str | tuple[str, ...]) -> str | tuple[str, ...]:
         if not targets or not all(targets):
-            raise ValueError("name at least one linear layer, or 'all-linear'")
+            raise PydanticCustomError("no_lora_targets", "name at least one linear layer, or 'all-linear'")
         return targets
 
 
@@ -326,7 +347,9 @@ class TrainConfig(Part):
             isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= limits.MAX_PROCESSES
         ):
             return number
-        raise ValueError(f"a number from 1 to {limits.MAX_PROCESSES:,}, or auto")
+        raise PydanticCustomError(
+            "invalid_processes", f"a number from 1 to {limits.MAX_PROCESSES:,}, or auto"
+        )
 
     @field_validator("memory", mode="before")
     @classmethod
@@ -336,7 +359,10 @@ class TrainConfig(Part):
     @model_validator(mode="after")
     def _adapters_belong_to_their_methods(self) -> "TrainConfig":
         if self.method == "full" and self.lora != LoraConfig():
-            raise ValueError("lora settings belong to method lora or qlora; the method here is full")
+            raise PydanticCustomError(
+                "lora_without_adapters",
+                "lora settings belong to method lora or qlora; the method here is full",
+            )
         return self
 
     @model_validator(mode="after")
@@ -365,29 +391,35 @@ class TrainConfig(Part):
     def _examples_have_a_tokenizer(self) -> "TrainConfig":
         # Runs after the folder's own tokenizer was taken.
         if self.data.kind == "examples" and self.data.tokenizer.kind != "file":
-            raise ValueError(
+            raise PydanticCustomError(
+                "examples_need_tokenizer",
                 "examples are written with a model's tokenizer and chat template: set model.path to a model "
-                "folder, or data.tokenizer.kind to file and data.tokenizer.path to a tokenizer.json"
+                "folder, or data.tokenizer.kind to file and data.tokenizer.path to a tokenizer.json",
             )
         return self
 
     @model_validator(mode="after")
     def _other_backends_tune_learned_models(self) -> "TrainConfig":
         if self.backend != "engine" and not self.has_learned_weights:
-            raise ValueError(
+            raise PydanticCustomError(
+                "backend_needs_model",
                 f"backend {self.backend} tunes a model that has learned something: set model.path to its "
-                "folder, or leave the backend to the engine"
+                "folder, or leave the backend to the engine",
             )
         return self
 
     @model_validator(mode="after")
     def _several_processes_belong_to_the_engine(self) -> "TrainConfig":
         if self.processes not in {None, 1} and self.backend != "engine":
-            raise ValueError(
-                f"processes belongs to backend engine; {self.backend} trains in one process here"
+            raise PydanticCustomError(
+                "backend_single_process",
+                f"processes belongs to backend engine; {self.backend} trains in one process here",
             )
         if self.cluster is not None and not isinstance(self.processes, int):
-            raise ValueError(f"a {self.cluster} cluster does not say how many processes: set processes")
+            raise PydanticCustomError(
+                "cluster_needs_processes",
+                f"a {self.cluster} cluster does not say how many processes: set processes",
+            )
         return self
 
     @model_validator(mode="after")
@@ -395,21 +427,34 @@ class TrainConfig(Part):
         if self.executor != "sharded":
             return self
         if self.backend != "engine":
-            raise ValueError(f"executor sharded belongs to backend engine, not to {self.backend}")
+            raise PydanticCustomError(
+                "sharded_needs_engine", f"executor sharded belongs to backend engine, not to {self.backend}"
+            )
         if self.method == "qlora":
-            raise ValueError("executor sharded divides weights of 16 or 32 bits: choose lora, or block")
+            raise PydanticCustomError(
+                "sharded_quantized",
+                "executor sharded divides weights of 16 or 32 bits: choose lora, or block",
+            )
         if self.memory.mode == "stream":
-            raise ValueError("executor sharded keeps everything on the devices; memory stream is for block")
+            raise PydanticCustomError(
+                "sharded_streamed",
+                "executor sharded keeps everything on the devices; memory stream is for block",
+            )
         return self
 
     @model_validator(mode="after")
     def _sizes_fit_together(self) -> "TrainConfig":
         # Raises for shapes that no tokenizer could make possible.
-        tokens = self.batch_size * self.accumulation * self.said_processes * self.model.tokens_per_row
+        try:
+            row = self.model.tokens_per_row
+        except InputError as problem:
+            raise PydanticCustomError(problem.code, str(problem)) from None
+        tokens = self.batch_size * self.accumulation * self.said_processes * row
         if tokens > limits.MAX_TOKENS_PER_STEP:
-            raise ValueError(
+            raise PydanticCustomError(
+                "step_too_large",
                 f"a step of {tokens:,} tokens is above the limit of "
-                f"{limits.MAX_TOKENS_PER_STEP:,} (MAX_TOKENS_PER_STEP)"
+                f"{limits.MAX_TOKENS_PER_STEP:,} (MAX_TOKENS_PER_STEP)",
             )
         return self
 
@@ -448,11 +493,11 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"There is no config file {path}.") from None
+        raise InputError("config_not_found", f"There is no config file {path}.") from None
     except (OSError, UnicodeDecodeError) as problem:
-        raise ValueError(f"{path} cannot be read: {problem}.") from None
+        raise InputError("unreadable_file", f"{path} cannot be read: {problem}.") from None
     except json.JSONDecodeError as problem:
-        raise ValueError(f"{path} is not JSON: {problem}.") from None
+        raise InputError("not_json", f"{path} is not JSON: {problem}.") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object with the fields of TrainConfig.")  # noqa: TRY004
+        raise InputError("not_json_object", f"{path} must hold a JSON object with the fields of TrainConfig.")
     return value

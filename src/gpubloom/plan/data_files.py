@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.plan.config import DataConfig
+from gpubloom.traincard.errors import InputError
 
 # English and code under a BPE of a few thousand tokens; only used to predict how long a run takes.
 _BYTES_PER_BPE_TOKEN = 3.5
@@ -28,8 +29,8 @@ def find_files(path: str) -> list[Path]:
         matches = (Path(match) for match in glob.glob(str(root), recursive=True))  # noqa: PTH207 - a pattern may be absolute
         if files := sorted(match for match in matches if match.is_file()):
             return files
-        raise ValueError(f"No file matches {path}.")
-    raise ValueError(f"There is no file or folder {path}.")
+        raise InputError("data_not_found", f"No file matches {path}.")
+    raise InputError("data_not_found", f"There is no file or folder {path}.")
 
 
 def estimate_tokens(data: DataConfig) -> int | None:
@@ -39,7 +40,7 @@ def estimate_tokens(data: DataConfig) -> int | None:
     files = find_files(data.train_path)
     # Said before a process with torch is started to find it out.
     if not any(file.stat().st_size for file in files):
-        raise ValueError(f"{data.train_path} is empty: there is nothing to train on.")
+        raise InputError("data_empty", f"{data.train_path} is empty: there is nothing to train on.")
     tokens = 0.0
     for file in files:
         size = file.stat().st_size

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
+from gpubloom.traincard.errors import InputError
 
 Config = Mapping[str, Any]
 
@@ -21,21 +22,22 @@ def read_decoder(folder: Path) -> DecoderShape:
 
     file = folder / "config.json"
     if not file.is_file():
-        raise ValueError(f"{folder} is not a model folder: it has no config.json.")
+        raise InputError("not_a_model_folder", f"{folder} is not a model folder: it has no config.json.")
     try:
         return decoder_shape(read_json(file))
     except KeyError as missing:
-        raise ValueError(f"{file} does not say {missing.args[0]}.") from None
+        raise InputError("model_config_invalid", f"{file} does not say {missing.args[0]}.") from None
     except (TypeError, ZeroDivisionError) as problem:
-        raise ValueError(f"{file} does not describe a model: {problem}.") from None
+        raise InputError("model_config_invalid", f"{file} does not describe a model: {problem}.") from None
 
 
 def decoder_shape(config: Config) -> DecoderShape:
     """The shape that a config.json describes; KeyError names a field that is missing."""
     family = str(config.get("model_type"))
     if family not in FAMILIES:
-        raise ValueError(
-            f"Models of type {family!r} cannot be trained here; there are {', '.join(sorted(FAMILIES))}."
+        raise InputError(
+            "unsupported_architecture",
+            f"Models of type {family!r} cannot be trained here; there are {', '.join(sorted(FAMILIES))}.",
         )
     layer, tied_unless_said = FAMILIES[family]
     hidden, vocabulary = _hidden(config), config["vocab_size"]

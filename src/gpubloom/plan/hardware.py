@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpubloom.plan import costs
+from gpubloom.traincard.errors import InputError
 
 GIBIBYTE = 2**30
 # A GPU of unknown kind; low on purpose, so that a plan is rarely too hopeful.
@@ -165,9 +166,10 @@ class Hardware(_Described):
             elif match := _GPUS.fullmatch(part):
                 gpus += (_described_gpu(match["name"], match["size"], part),) * int(match["count"] or 1)
         if host is None:
-            raise ValueError(
+            raise InputError(
+                "machine_without_memory",
                 f"The machine {description!r} does not say how much memory it has: "
-                "describe it like 'H200, 1536 GB host' or '2x RTX 3060, 64 GB host, 8 cores'."
+                "describe it like 'H200, 1536 GB host' or '2x RTX 3060, 64 GB host, 8 cores'.",
             )
         # Machines with a GPU usually have at least 16 cores for it.
         return cls(
@@ -189,9 +191,10 @@ def detect_hardware() -> Hardware:
 def _described_gpu(name: str, size: str | None, part: str) -> Gpu:
     kind = kind_of(name)
     if kind is None and size is None:
-        raise ValueError(
+        raise InputError(
+            "unknown_gpu",
             f"{part!r} is not a GPU that is known here ({', '.join(GPU_KINDS)}); "
-            "say its memory, such as 'My GPU 16 GB'."
+            "say its memory, such as 'My GPU 16 GB'.",
         )
     known = assumed_kind(name)
     # What the driver takes from the size on the box.

@@ -19,6 +19,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 StateDevice = Literal["device", "host", "link"]
 WeightDevice = Literal["device", "cast", "stream"]
@@ -47,7 +48,10 @@ class BlockPlacement(_Value):
     @model_validator(mode="after")
     def _cast_weights_have_a_master_and_no_device(self) -> "BlockPlacement":
         if self.weights == "cast" and (self.state != "device" or self.keep):
-            raise ValueError("weights can be cast only from a state on the device, and only without keep")
+            raise PydanticCustomError(
+                "invalid_placement",
+                "weights can be cast only from a state on the device, and only without keep",
+            )
         return self
 
 
@@ -94,7 +98,7 @@ class Placement(_Value):
             block_placement = BlockPlacement.model_validate({k: v for k, v in group.items() if k != "layers"})
             found.update(dict.fromkeys(read_ranges(group["layers"]), block_placement))
         if sorted(found) != list(range(len(found))):
-            raise ValueError("the groups must name each layer once, from 0 on")
+            raise PydanticCustomError("invalid_placement", "the groups must name each layer once, from 0 on")
         return tuple(found[index] for index in range(len(found)))
 
 

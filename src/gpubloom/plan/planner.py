@@ -28,6 +28,7 @@ from gpubloom.plan.sharded import (
 )
 from gpubloom.plan.timing import Lanes, bottleneck, phases
 from gpubloom.plan.workload import Work
+from gpubloom.traincard.errors import InputError
 
 _HELP = {
     "the GPU": "The GPU computes all the time.",
@@ -312,9 +313,10 @@ def processes_on(hardware: Hardware, config: TrainConfig, *, shape: DecoderShape
     gpus = 0 if config.device == "cpu" else len(hardware.gpus)
     if isinstance(config.processes, int):
         if gpus and config.processes > gpus:
-            raise ValueError(
+            raise InputError(
+                "more_processes_than_gpus",
                 f"processes is {config.processes}, but {hardware.name} has {gpus} "
-                f"GPU{'' if gpus == 1 else 's'}: each process needs one of its own."
+                f"GPU{'' if gpus == 1 else 's'}: each process needs one of its own.",
             )
         return config.processes
     if gpus < 2 or ":" in config.device or config.backend != "engine":

@@ -9,6 +9,7 @@ from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import Need, least_need, possible
 from gpubloom.plan.shapes import PRESETS
 from gpubloom.plan.sharded import least_sharded, may_shard, search_sharded
+from gpubloom.traincard.errors import InputError
 
 # Field by its path to its new value.
 Changes = dict[str, Any]
@@ -17,11 +18,11 @@ Changes = dict[str, Any]
 _SHORTEST_ROW = 128
 
 
-class DoesNotFit(ValueError):
+class DoesNotFit(InputError):
     """A run that the machine cannot hold; `nearest` is the same run with the change that makes it fit."""
 
     def __init__(self, sentence: str, nearest: TrainConfig | None) -> None:
-        super().__init__(sentence)
+        super().__init__("does_not_fit", sentence)
         self.nearest = nearest
 
 

@@ -11,6 +11,7 @@ from gpubloom.plan.families import read_decoder
 from gpubloom.plan.hardware import Gpu, Hardware, rates_of
 from gpubloom.plan.search import MemoryLimits
 from gpubloom.plan.workload import Timed, Work
+from gpubloom.traincard.errors import InputError
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
@@ -48,9 +49,10 @@ def shape_of(config: TrainConfig) -> DecoderShape:
     shape = read_decoder(Path(config.model.path))
     positions, wanted = shape.max_positions, config.context_length
     if shape.positions_end and positions is not None and wanted > positions:
-        raise ValueError(
+        raise InputError(
+            "context_too_long",
             f"model.context_length {wanted:,} is beyond the {positions:,} positions of the model "
-            f"in {config.model.path}."
+            f"in {config.model.path}.",
         )
     return shape
 
@@ -88,8 +90,10 @@ def _work(config: TrainConfig, shape: DecoderShape, gpu: Gpu | None, precision: 
     )
     if not work.full and not max(work.trained):
         known = sorted({linear.name for layer in shape.layers for linear in layer.linears})
-        raise ValueError(
-            f"lora.targets names no linear layer of this model; there are {', '.join(known)}, and all-linear."
+        raise InputError(
+            "unknown_lora_target",
+            f"lora.targets names no linear layer of this model; there are {', '.join(known)}, and "
+            "all-linear.",
         )
     return work
 
@@ -116,7 +120,9 @@ def _chosen_gpu(config: TrainConfig, hardware: Hardware) -> Gpu | None:
         return None
     index = int(config.device.partition(":")[2] or 0)
     if index >= len(hardware.gpus):
-        raise ValueError(
-            f"device {config.device} was asked for, but {hardware.name} has {len(hardware.gpus)} usable GPUs."
+        raise InputError(
+            "device_not_found",
+            f"device {config.device} was asked for, but {hardware.name} has {len(hardware.gpus)} usable "
+            "GPUs.",
         )
     return hardware.gpus[index]

@@ -10,6 +10,7 @@ from typing import Any
 from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
 from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.limits import MAX_PARAMETERS
+from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -29,23 +30,27 @@ class ModelShape:
 
     def __post_init__(self) -> None:
         if self.hidden_size % self.heads:
-            raise ValueError(
+            raise InputError(
+                "hidden_size_not_divisible",
                 f"model.hidden_size {self.hidden_size} cannot be split over {self.heads} attention heads: "
-                "choose a multiple of model.heads."
+                "choose a multiple of model.heads.",
             )
         if self.head_size % 2:
-            raise ValueError(
-                f"model.hidden_size / model.heads is {self.head_size}; rotary positions need an even number."
+            raise InputError(
+                "odd_head_size",
+                f"model.hidden_size / model.heads is {self.head_size}; rotary positions need an even number.",
             )
         if self.heads % self.kv_heads:
-            raise ValueError(
+            raise InputError(
+                "kv_heads_not_divisible",
                 f"model.heads {self.heads} cannot share {self.kv_heads} key-value heads: "
-                "choose a multiple of model.kv_heads."
+                "choose a multiple of model.kv_heads.",
             )
         if self.parameters > MAX_PARAMETERS:
-            raise ValueError(
+            raise InputError(
+                "model_too_large",
                 f"The model would have {self.parameters:,} parameters, "
-                f"above the limit of {MAX_PARAMETERS:,} (MAX_PARAMETERS)."
+                f"above the limit of {MAX_PARAMETERS:,} (MAX_PARAMETERS).",
             )
 
     @property
@@ -179,7 +184,7 @@ def named_config(name: str) -> dict[str, Any]:
     for known, config in SHAPES.items():
         if wanted in {known, known.rpartition("-")[2]}:
             return config
-    raise ValueError(f"There is no shape {name!r}; there are {', '.join(SHAPES)}.")
+    raise InputError("unknown_shape", f"There is no shape {name!r}; there are {', '.join(SHAPES)}.")
 
 
 def named_shape(name: str) -> DecoderShape:

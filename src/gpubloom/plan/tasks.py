@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from gpubloom.plan import limits
 from gpubloom.plan.config import TrainConfig, read_json
-from gpubloom.plan.validation import Part, explain
+from gpubloom.plan.validation import InvalidConfig, Part
+from gpubloom.traincard.errors import InputError
 
 TASK_FILE = "task.json"
 TASK_SCRIPT = "task.py"
@@ -92,7 +94,7 @@ class FindLearningRateTask(Part):
     @model_validator(mode="after")
     def _rates_grow(self) -> "FindLearningRateTask":
         if self.highest < 10 * self.lowest:
-            raise ValueError("highest must be at least ten times lowest")
+            raise PydanticCustomError("rates_too_close", "highest must be at least ten times lowest")
         return self
 
 
@@ -242,11 +244,11 @@ def task_from(fields: dict[str, Any]) -> Task:
     """A task from JSON values; ValueError with a sentence that names what is wrong."""
     kind = fields.get("kind")
     if kind not in _KINDS:
-        raise ValueError(f"unknown kind of task {kind!r}; there are {', '.join(_KINDS)}")
+        raise InputError("unknown_task", f"unknown kind of task {kind!r}; there are {', '.join(_KINDS)}")
     try:
         return _KINDS[kind].model_validate(fields)
     except ValidationError as problem:
-        raise ValueError(explain(problem, _KINDS[kind])) from None
+        raise InvalidConfig(problem, _KINDS[kind]) from None
 
 
 def read_task(folder: Path) -> Task:

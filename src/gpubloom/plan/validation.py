@@ -1,14 +1,20 @@
-"""Validation of configs: the base class of all parts, and errors as one sentence a person can act on."""
+"""Validation of configs: the base class of all parts, and errors as sentences a person can act on.
+
+Every problem has a code: the type that pydantic gives it (missing, extra_forbidden, less_than_equal), or that
+of the PydanticCustomError which our own validators raise.
+"""
 
 import difflib
 import typing
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel, to_snake
+from pydantic_core.core_schema import ErrorType
 
 from gpubloom.plan import limits
+from gpubloom.traincard.errors import CodedError, InputError, error_line
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -56,14 +62,51 @@ class Part(BaseModel):
         return renamed
 
 
+class FieldProblem(NamedTuple):
+    """One problem of a config; `field` is its path, empty when several fields contradict each other."""
+
+    code: str
+    field: str
+    sentence: str
+
+
+class InvalidConfig(InputError):
+    """A config with problems. The code is that of the only one, or invalid_config for several."""
+
+    def __init__(self, error: ValidationError, model: type[BaseModel]) -> None:
+        self.problems = problems(error, model)
+        several = len(self.problems) > 1
+        super().__init__("invalid_config" if several else self.problems[0].code, _joined(self.problems))
+
+    @property
+    def lines(self) -> list[str]:
+        return [error_line(problem.code, f"{problem.sentence}.") for problem in self.problems]
+
+
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """All problems of a config in one sentence, field by field."""
-    return (
-        "; ".join(
-            _one(problem, model) for problem in typing.cast(list[dict[str, typing.Any]], error.errors())
-        )
-        + "."
-    )
+    return _joined(problems(error, model))
+
+
+def problems(error: ValidationError, model: type[BaseModel]) -> list[FieldProblem]:
+    """All problems of a config, field by field."""
+    return [
+        FieldProblem(problem_code(found), ".".join(str(part) for part in found["loc"]), _one(found, model))
+        for found in typing.cast(list[dict[str, typing.Any]], error.errors())
+    ]
+
+
+def problem_code(found: Mapping[str, Any]) -> str:
+    """The code of one entry of pydantic's list of errors."""
+    error = found.get("ctx", {}).get("error")
+    return error.code if isinstance(error, CodedError) else str(found["type"])
+
+
+def _joined(found: list[FieldProblem]) -> str:
+    return "; ".join(problem.sentence for problem in found) + "."
+
+
+_PYDANTIC_TYPES = frozenset(typing.get_args(ErrorType))
 
 
 def _one(problem: dict[str, typing.Any], model: type[BaseModel]) -> str:
@@ -82,11 +125,17 @@ def _one(problem: dict[str, typing.Any], model: type[BaseModel]) -> str:
         case "greater_than_equal":
             return f"{field} {given!r} is below the least possible value, {context['ge']:,}"
         case "value_error":
-            message = str(context["error"]).rstrip(".")
-            return f"{field}: {message}" if field else message
+            return _in_field(field, str(context["error"]))
+        case own if own not in _PYDANTIC_TYPES:
+            return _in_field(field, problem["msg"])
         case _:
             message = problem["msg"][0].lower() + problem["msg"][1:]
             return f"{field} {given!r}: {message}"
+
+
+def _in_field(field: str, sentence: str) -> str:
+    sentence = sentence.rstrip(".")
+    return f"{field}: {sentence}" if field else sentence
 
 
 def _fields(model: type[BaseModel], location: tuple[object, ...]) -> list[str]:

@@ -8,10 +8,15 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from gpubloom.agent import ExitRecord, JobSpec
+from gpubloom.traincard.errors import CodedError
 
 
-class ProviderError(Exception):
+class ProviderError(CodedError):
     """A provider cannot do what was asked. The text is a sentence for the person who owns the job."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 class Reservation:

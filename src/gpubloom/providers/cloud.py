@@ -159,7 +159,7 @@ class Fault(ProviderError):
         retry_after_seconds: float | None = None,
         uncertain: bool = False,
     ) -> None:
-        super().__init__(sentence)
+        super().__init__(kind, sentence)
         self.kind = kind
         self.retry_after_seconds = retry_after_seconds
         self.uncertain = uncertain

@@ -49,5 +49,5 @@ def provider_spec(name: str) -> ProviderSpec:
     """ProviderError for a name that nobody knows."""
     if name not in _MODULES:
         known = ", ".join(_MODULES)
-        raise ProviderError(f"There is no provider {name!r}; there are: {known}.")
+        raise ProviderError("unknown_provider", f"There is no provider {name!r}; there are: {known}.")
     return cast(ProviderSpec, import_module(_MODULES[name]).PROVIDER)

@@ -63,12 +63,14 @@ def read_text(path: Path) -> str:
     most = MOST_NOTEBOOK_CHARACTERS if path.suffix == ".ipynb" else MOST_CHARACTERS
     try:
         if path.stat().st_size > 4 * most:
-            raise ScriptProblem(f"{path} has {path.stat().st_size:,} bytes; that is no script.")
+            raise ScriptProblem(
+                "script_too_large", f"{path} has {path.stat().st_size:,} bytes; that is no script."
+            )
         return path.read_text(encoding="utf-8")
     except OSError as problem:
-        raise ScriptProblem(f"{path} cannot be read: {problem.strerror}.") from None
+        raise ScriptProblem("unreadable_file", f"{path} cannot be read: {problem.strerror}.") from None
     except UnicodeDecodeError:
-        raise ScriptProblem(f"{path} is no text in UTF-8.") from None
+        raise ScriptProblem("not_utf8", f"{path} is no text in UTF-8.") from None
 
 
 def _requirements(script: Script) -> Requirements:

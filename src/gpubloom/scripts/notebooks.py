@@ -78,17 +78,19 @@ def to_notebook(script: str, *, before: Sequence[Cell] = (), after: Sequence[Cel
 def _read(text: str) -> tuple[list[Cell], bool]:
     if len(text) > MOST_NOTEBOOK_CHARACTERS:
         raise ScriptProblem(
+            "script_too_large",
             f"The notebook has {len(text):,} characters; up to {MOST_NOTEBOOK_CHARACTERS:,} are read. "
-            "Clear its outputs and save it again."
+            "Clear its outputs and save it again.",
         )
     try:
         notebook = json.loads(text)
     except (ValueError, RecursionError) as problem:
-        raise ScriptProblem(f"The notebook is not valid JSON: {problem}.") from None
+        raise ScriptProblem("not_json", f"The notebook is not valid JSON: {problem}.") from None
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list):
         raise ScriptProblem(
-            "The file is no notebook of version 4: it has no cells. Open it in Jupyter and save it again."
+            "not_a_notebook",
+            "The file is no notebook of version 4: it has no cells. Open it in Jupyter and save it again.",
         )
     metadata = notebook.get("metadata")
     ours = metadata.get(_OURS) if isinstance(metadata, dict) else None
@@ -99,7 +101,7 @@ def _read(text: str) -> tuple[list[Cell], bool]:
 
 def _cell(cell: Any, number: int) -> Cell:
     if not isinstance(cell, dict) or cell.get("cell_type") not in {"code", "markdown", "raw"}:
-        raise ScriptProblem(f"Cell {number} of the notebook is neither code nor text.")
+        raise ScriptProblem("not_a_notebook", f"Cell {number} of the notebook is neither code nor text.")
     source = cell.get("source", "")
     if isinstance(source, list):
         source = "".join(str(part) for part in source)

@@ -4,6 +4,8 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from gpubloom.traincard.errors import InputError
+
 # stated: the script says so. derived: it follows from what the script says. assumed: a rule of thumb, because
 # the script says nothing about it.
 Confidence = Literal["stated", "derived", "assumed"]
@@ -15,11 +17,11 @@ class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class ScriptProblem(ValueError):
+class ScriptProblem(InputError):
     """A script that cannot be read; the message is a sentence, `line` where it stops making sense."""
 
-    def __init__(self, sentence: str, line: int | None = None) -> None:
-        super().__init__(sentence)
+    def __init__(self, code: str, sentence: str, line: int | None = None) -> None:
+        super().__init__(code, sentence)
         self.line = line
 
 

@@ -36,8 +36,9 @@ def parse(text: str, name: str | None = None) -> SourceFile:
     where = name or "The script"
     if len(text) > MOST_CHARACTERS:
         raise ScriptProblem(
+            "script_too_large",
             f"{where} has {len(text):,} characters; scripts of up to {MOST_CHARACTERS:,} are read. "
-            "Move data out of it into a file."
+            "Move data out of it into a file.",
         )
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     comments = tuple(_comments(text, where))
@@ -45,12 +46,14 @@ def parse(text: str, name: str | None = None) -> SourceFile:
         tree = ast.parse(text)
     except SyntaxError as problem:
         line = problem.lineno
-        raise ScriptProblem(f"{where} is no Python in line {line}: {problem.msg}.", line) from None
+        raise ScriptProblem(
+            "not_python", f"{where} is no Python in line {line}: {problem.msg}.", line
+        ) from None
     except (RecursionError, MemoryError):
         # The parser's own limits on nesting.
-        raise ScriptProblem(f"{where} is nested too deeply to be read.") from None
+        raise ScriptProblem("script_too_complex", f"{where} is nested too deeply to be read.") from None
     except ValueError as problem:
-        raise ScriptProblem(f"{where} is no Python: {problem}.") from None
+        raise ScriptProblem("not_python", f"{where} is no Python: {problem}.") from None
     return SourceFile(name, tuple(text.split("\n")), tree, comments)
 
 
@@ -64,6 +67,7 @@ def _comments(text: str, where: str) -> Iterator[tuple[int, str]]:
                 prefix = token.string[:3].casefold().partition("'")[0].partition('"')[0]
                 if prefix in _F_PREFIXES:
                     raise ScriptProblem(
+                        "script_too_complex",
                         f"{where} has an f-string of {len(token.string):,} characters in line "
                         f"{token.start[0]}; up to {_LONGEST_F_STRING:,} are read.",
                         token.start[0],

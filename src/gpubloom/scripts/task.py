@@ -8,9 +8,11 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from gpubloom.agent.environment import is_secret
-from gpubloom.plan.validation import Part, explain
+from gpubloom.plan.validation import InvalidConfig, Part
+from gpubloom.traincard.errors import InputError
 
 WORK_FOLDER = "work"
 # In place of a value in `resume_arguments`: the newest checkpoint, as a path inside the work folder.
@@ -24,24 +26,35 @@ def checked_path(path: str) -> str:
     """A file's path inside the work folder, in one spelling. ValueError with a sentence for any other."""
     parts = PurePosixPath(path).parts
     if not parts or path.endswith("/"):
-        raise ValueError("A file needs a name.")
+        raise InputError("invalid_file_name", "A file needs a name.")
     if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path:
-        raise ValueError(f"{path!r} does not stay inside the folder; name files relative to it.")
+        raise InputError(
+            "path_outside_folder", f"{path!r} does not stay inside the folder; name files relative to it."
+        )
     if hidden := next((part for part in parts if part.startswith(".")), None):
-        raise ValueError(f"{path!r} is hidden ({hidden}); hidden files do not travel with a job.")
+        raise InputError(
+            "hidden_file", f"{path!r} is hidden ({hidden}); hidden files do not travel with a job."
+        )
     if len(path.encode("utf-8", "replace")) > _LONGEST_PATH or not path.isprintable():
-        raise ValueError(f"The name {path[:60]!r}… is too long or holds characters that cannot be shown.")
+        raise InputError(
+            "invalid_file_name",
+            f"The name {path[:60]!r}… is too long or holds characters that cannot be shown.",
+        )
     return str(PurePosixPath(*parts))
 
 
 def _checked_environment(values: dict[str, str]) -> dict[str, str]:
     for name, value in values.items():
         if not _VARIABLE.fullmatch(name) or "\0" in value:
-            raise ValueError(f"{name!r} is no name of an environment variable, or its value holds a NUL.")
+            raise PydanticCustomError(
+                "invalid_variable",
+                f"{name!r} is no name of an environment variable, or its value holds a NUL.",
+            )
         if is_secret(name, value):
-            raise ValueError(
+            raise PydanticCustomError(
+                "secret_variable",
                 f"{name} looks like a secret or a setting of the server. A job's environment is stored in "
-                "plain text, so such variables are not taken."
+                "plain text, so such variables are not taken.",
             )
     return values
 
@@ -72,4 +85,4 @@ def script_task(fields: dict[str, Any]) -> ScriptTask:
     try:
         return ScriptTask.model_validate(fields)
     except ValidationError as problem:
-        raise ValueError(explain(problem, ScriptTask)) from None
+        raise InvalidConfig(problem, ScriptTask) from None

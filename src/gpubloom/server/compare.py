@@ -64,12 +64,16 @@ async def compare(
 ) -> Comparison:
     """Trainings side by side: what was asked of them differently, and what came of it."""
     if len(set(job)) != len(job):
-        raise InvalidInput.for_field("job", "A job cannot be compared with itself: name each once.")
+        raise InvalidInput.for_field(
+            "job", "A job cannot be compared with itself: name each once.", code="same_run_twice"
+        )
     shown = []
     for job_id in job:
         row, project = await get_job(session, principal, job_id)
         if row.kind != "train":
-            raise InvalidInput.for_field("job", f"{row.name} is no training; only trainings can be compared.")
+            raise InvalidInput.for_field(
+                "job", f"{row.name} is no training; only trainings can be compared.", code="not_a_training"
+            )
         shown.append(await job_out(session, settings, row, project))
     return Comparison(
         jobs=shown,

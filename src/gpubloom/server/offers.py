@@ -15,6 +15,7 @@ from gpubloom.server.db.database import ReadSession
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.schema import Flag, Line, Number, Schema, Whole
+from gpubloom.traincard.errors import code_of
 
 _Name = Annotated[Line, Field(min_length=1, max_length=100)]
 _Names = Annotated[list[_Name], Field(max_length=100)]
@@ -275,5 +276,5 @@ def _need(body: AskForOffers) -> Need:
         if body.requirements is not None and body.needs is None:
             return Need.from_requirements(body.requirements)
     except ValueError as problem:
-        raise InvalidInput.for_field(field, str(problem)) from None
-    raise InvalidInput.for_field("needs", "Give either requirements or needs.")
+        raise InvalidInput.for_field(field, str(problem), code=code_of(problem)) from None
+    raise InvalidInput.for_field("needs", "Give either requirements or needs.", code="contradictory_fields")

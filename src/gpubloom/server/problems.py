@@ -11,7 +11,8 @@
     ├── TooLarge             413
     └── TooManyRequests      429  carries Retry-After
 
-`code` is stable and meant for programs; `detail` is a sentence that a person can act on.
+`code` is stable and meant for programs; `detail` is a sentence that a person can act on. Of InvalidInput each
+field has a code as well: pydantic's type of the mistake, or our own. All codes are listed in docs/errors.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gpubloom.plan.validation import problem_code
+
 log = structlog.get_logger("bloom")
 
 MEDIA_TYPE = "application/problem+json"
@@ -35,6 +38,7 @@ class FieldError(BaseModel):
     """What is wrong with one field of the request."""
 
     field: str
+    code: str
     message: str
 
 
@@ -105,9 +109,9 @@ class InvalidInput(Problem):
     status, code = 422, "invalid_input"
 
     @classmethod
-    def for_field(cls, field: str, message: str) -> "InvalidInput":
-        """The usual case: one field, one sentence."""
-        return cls(message, errors=[FieldError(field=field, message=message)])
+    def for_field(cls, field: str, message: str, *, code: str) -> "InvalidInput":
+        """The usual case: one field, one sentence. The code is the field's; the problem keeps its own."""
+        return cls(message, errors=[FieldError(field=field, code=code, message=message)])
 
 
 class TooManyRequests(Problem):
@@ -168,7 +172,7 @@ def invalid_fields(items: Sequence[Mapping[str, Any]], *, inside: str = "") -> I
         if item["type"] == "string_too_short" and item.get("ctx", {}).get("min_length", 1) > 1:
             message = f"This needs at least {item['ctx']['min_length']} characters."
         field = ".".join(part for part in (inside, _field_name(item["loc"])) if part)
-        errors.append(FieldError(field=field, message=message))
+        errors.append(FieldError(field=field, code=problem_code(item), message=message))
     first = errors[0]
     detail = f"{first.field}: {first.message}" if first.field else first.message
     return InvalidInput(detail, errors=errors)

@@ -80,16 +80,16 @@ class Writable(Schema):
 def _storable(text: str) -> str:
     # PostgreSQL cannot hold NUL, and a lone surrogate has no UTF-8 form.
     if "\x00" in text:
-        raise ValueError("This contains a NUL character.")
+        raise PydanticCustomError("invalid_text", "This contains a NUL character.")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("This is not valid Unicode text.")
+        raise PydanticCustomError("invalid_text", "This is not valid Unicode text.")
     return text
 
 
 def _single_line(text: str) -> str:
     # Unicode has more line ends than "\n", and a name may stand in the subject of an email.
     if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in text):
-        raise ValueError("This must be a single line without control characters.")
+        raise PydanticCustomError("not_one_line", "This must be a single line without control characters.")
     return text
 
 

@@ -154,4 +154,4 @@ async def _read(request: Request, field: str, read: Callable[[], Result]) -> Res
     try:
         return await anyio.to_thread.run_sync(read, limiter=request.app.state.script_readers)
     except ScriptProblem as problem:
-        raise InvalidInput.for_field(field, str(problem)) from None
+        raise InvalidInput.for_field(field, str(problem), code=problem.code) from None

@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gpubloom.offers import load_prices
 from gpubloom.storage import StorageSettings
+from gpubloom.traincard.errors import CodedError
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
@@ -22,8 +24,10 @@ _DRIVERS = {
 }
 
 
-class SettingsError(ValueError):
+class SettingsError(CodedError, ValueError):
     """A BLOOM_* variable has a value that cannot be used."""
+
+    code = "invalid_settings"
 
 
 class Settings(BaseSettings):
@@ -79,7 +83,7 @@ class Settings(BaseSettings):
             roots = tuple(Path(root).expanduser() for root in value)
             for root in roots:
                 if not root.is_absolute():
-                    raise ValueError(f"{str(root)!r} is not an absolute path")
+                    raise PydanticCustomError("not_absolute_path", f"{str(root)!r} is not an absolute path")
             return roots
         return value
 
@@ -99,7 +103,9 @@ class Settings(BaseSettings):
         driver = _DRIVERS.get(kind.partition("+")[0])
         if driver is None or not separator:
             # The value may hold a password, so it is not repeated.
-            raise ValueError("use sqlite:////folder/file or postgresql://user:password@host/name")
+            raise PydanticCustomError(
+                "invalid_database_url", "use sqlite:////folder/file or postgresql://user:password@host/name"
+            )
         return f"{driver}://{location}"
 
     @field_validator("public_url", mode="after")
@@ -109,13 +115,18 @@ class Settings(BaseSettings):
             return None
         parts = urlsplit(value)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/"):
-            raise ValueError("give scheme and host only, for example https://bloom.example.org")
+            raise PydanticCustomError(
+                "invalid_address", "give scheme and host only, for example https://bloom.example.org"
+            )
         return f"{parts.scheme}://{parts.netloc}".lower()
 
     @model_validator(mode="after")
     def _bucket_with_key(self) -> Self:
         if self.storage_bucket and not (self.storage_key and self.storage_secret):
-            raise ValueError("its key is missing: set BLOOM_STORAGE_KEY and BLOOM_STORAGE_SECRET as well")
+            raise PydanticCustomError(
+                "storage_key_missing",
+                "its key is missing: set BLOOM_STORAGE_KEY and BLOOM_STORAGE_SECRET as well",
+            )
         return self
 
     @property

@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from gpubloom.traincard.errors import InputError
+
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
@@ -15,7 +17,7 @@ class JobLayout:
 
     def __post_init__(self) -> None:
         if not _JOB_ID.fullmatch(self.job_id):
-            raise ValueError(f"a job's id is letters, digits, - and _; not {self.job_id!r}")
+            raise InputError("invalid_job_id", f"a job's id is letters, digits, - and _; not {self.job_id!r}")
 
     @property
     def folder(self) -> str:

@@ -6,6 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from gpubloom.traincard.errors import CodedError, InputError
+
 _REQUEST_SECONDS = 60
 # The longest life that signatures of this kind can have.
 LONGEST_LIFE_SECONDS = 7 * 24 * 3600.0
@@ -18,8 +20,12 @@ _SAID_IN_ERRORS = {
 }
 
 
-class StorageError(Exception):
+class StorageError(CodedError):
     """The bucket cannot do what was asked; a sentence that says what to change or that it is away."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,8 @@ class Store:
             from obstore.store import S3Store
         except ModuleNotFoundError as missing:
             raise StorageError(
-                "A bucket needs obstore, which is not installed. Run: pip install 'gpubloom[storage]'"
+                "not_installed",
+                "A bucket needs obstore, which is not installed. Run: pip install 'gpubloom[storage]'",
             ) from missing
         self.settings = settings
         self._calls: Any = obstore
@@ -118,7 +125,7 @@ class Store:
     ) -> list[str]:
         """Presigned addresses that work without a key for this method, this object and this time."""
         if not 0 < life_seconds <= LONGEST_LIFE_SECONDS:
-            raise ValueError(f"an address lives up to a week, not {life_seconds} seconds")
+            raise InputError("invalid_argument", f"an address lives up to a week, not {life_seconds} seconds")
         signed = self._calls.sign(self._store, method, list(names), timedelta(seconds=life_seconds))
         return [str(address) for address in signed]
 
@@ -129,4 +136,6 @@ class Store:
             # What the library says may quote a request; its kind tells enough.
             reason = f"it does not answer as expected ({type(problem).__name__})"
         what = f"{name} in the bucket" if name else "The bucket"
-        return StorageError(f"{what} {self.settings.bucket} cannot be {done}: {reason}.")
+        return StorageError(
+            "bucket_unavailable", f"{what} {self.settings.bucket} cannot be {done}: {reason}."
+        )

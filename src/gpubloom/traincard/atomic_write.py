@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from gpubloom.traincard.errors import InputError
+
 
 def replace_file(path: Path, text: str, *, durable: bool = False, modified_ns: int | None = None) -> None:
     """Replaces a file's text in one step; `durable` makes it survive a power cut as well."""
@@ -37,4 +39,4 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
     value = json.loads(text)
     if isinstance(value, dict):
         return value
-    raise ValueError(f"{path.name} should hold a JSON object, not {type(value).__name__}")
+    raise InputError("not_json_object", f"{path.name} should hold a JSON object, not {type(value).__name__}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles
 from gpubloom.traincard.number_encoding import plain, to_json
 
@@ -47,7 +48,9 @@ class ControlFile:
     def want(self, state: Want) -> Command:
         """Asks the run to go on, to pause (save and stop), or to cancel."""
         if state not in get_args(Want):
-            raise ValueError(f"a run can be told to {', '.join(get_args(Want))}; not {state!r}")
+            raise InputError(
+                "invalid_control", f"a run can be told to {', '.join(get_args(Want))}; not {state!r}"
+            )
         return self._change(want=state)
 
     def set(self, settings: Mapping[str, Any]) -> Command:
@@ -141,7 +144,11 @@ def _parse(content: dict[str, Any] | None) -> Command:
     version, want = content.get("version"), content.get("want", "run")
     settings, save = content.get("set", {}), content.get("save", 0)
     if want not in get_args(Want):
-        raise ValueError(f"control.json wants {want!r}; known are {', '.join(get_args(Want))}")
+        raise InputError(
+            "invalid_control", f"control.json wants {want!r}; known are {', '.join(get_args(Want))}"
+        )
     if isinstance(version, int) and isinstance(save, int) and isinstance(settings, dict):
         return Command(version, want, settings, save)
-    raise ValueError("control.json needs whole numbers in version and save, and an object in set")
+    raise InputError(
+        "invalid_control", "control.json needs whole numbers in version and save, and an object in set"
+    )

@@ -3,6 +3,8 @@
 import traceback
 from typing import Any
 
+from gpubloom.traincard.errors import CodedError
+
 _TRACEBACK_CHARACTERS = 32_768
 
 # First match wins. Words are looked for in "<type>: <message>", lower case.
@@ -64,6 +66,8 @@ def error_fields(problem: BaseException, *, loss_is_finite: bool = True) -> dict
         half = _TRACEBACK_CHARACTERS // 2
         trace = f"{trace[:half]}\n… {len(trace) - 2 * half} characters left out …\n{trace[-half:]}"
     fields: dict[str, Any] = {"type": type_name, "message": message, "traceback": trace}
+    if isinstance(problem, CodedError):
+        fields["code"] = problem.code
     if cause := likely_cause(type_name, message, loss_is_finite=loss_is_finite):
         fields["cause"], fields["advice"] = cause
     return fields

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Self
 
+from gpubloom.traincard.errors import CodedError
 from gpubloom.traincard.layout import RunFiles
 
 try:
@@ -26,8 +27,10 @@ _FOLLOWS = "following a script's output"
 _FOLLOWER_SECONDS = 10.0
 
 
-class RunInUseError(RuntimeError):
+class RunInUseError(CodedError, RuntimeError):
     """Another process trains in this run directory."""
+
+    code = "run_in_use"
 
     def __init__(self, run_dir: Path, holder: str) -> None:
         self.run_dir = run_dir

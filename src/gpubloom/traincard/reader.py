@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from gpubloom.traincard.atomic_write import read_json_object
 from gpubloom.traincard.condensed_files import load_condensed
+from gpubloom.traincard.errors import CodedError
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.number_encoding import decode_number
@@ -24,8 +25,10 @@ _CHUNK_BYTES = 1 << 20
 _MOST_STEPS = 1 << 53
 
 
-class NewerProtocolError(ValueError):
+class NewerProtocolError(CodedError, ValueError):
     """The run was written by a newer GPU Bloom than this one."""
+
+    code = "newer_version"
 
 
 @dataclass(frozen=True, slots=True)

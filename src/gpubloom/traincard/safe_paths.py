@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gpubloom.traincard.errors import InputError
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -22,7 +24,7 @@ def parent_beneath(top: Path, name: str, *, make: bool = False) -> Iterator[tupl
     """
     *folders, last = name.split("/")
     if any(part in {"", ".", ".."} or "\0" in part for part in (*folders, last)):
-        raise ValueError(f"{name!r} is not a path inside a folder")
+        raise InputError("path_outside_folder", f"{name!r} is not a path inside a folder")
     folder_fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for folder in folders:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from operator import add
 from typing import Any
 
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.number_encoding import decode_number, encode_number
 from gpubloom.traincard.reader import Reader, RunEvent
@@ -286,7 +287,7 @@ class Curve:
         if any(str in set(map(type, column)) for column in columns):
             columns = [[decode_number(number) for number in column] for column in columns]
         if len({len(column) for column in columns}) != 1:
-            raise ValueError("the columns of a stored curve are not of one length")
+            raise InputError("damaged_series", "the columns of a stored curve are not of one length")
         for name, column in zip(COLUMNS, columns, strict=True):
             getattr(self, name).extend(array(getattr(self, name).typecode, column))
         self._make_room_for(max(self.count, default=1))

@@ -178,7 +178,9 @@ class RunState:
         self.dropped.update(record.get("counts") or {})
 
     def _error(self, record: Mapping[str, Any]) -> None:
-        self.error = {key: record.get(key) for key in ("type", "message", "traceback", "cause", "advice")}
+        self.error = {
+            key: record.get(key) for key in ("type", "message", "code", "traceback", "cause", "advice")
+        }
 
     def _end(self, record: Mapping[str, Any]) -> None:
         self.status = record.get("status", "ended")

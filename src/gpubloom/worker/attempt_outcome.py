@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from gpubloom.agent.spec import ExitRecord
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Kind, Status
+from gpubloom.traincard.errors import UNKNOWN, is_code, read_error_line
 from gpubloom.worker.disk import DiskFault
 
 _LONGEST_MESSAGE = 2_000
@@ -130,12 +131,18 @@ def _failed(ending: Ending, code: str) -> Verdict:
     if ending.error is not None:
         kind, message = ending.error.get("type"), ending.error.get("message")
         advice = ending.error.get("advice")
+        if ending.kind != "script" and is_code(own := ending.error.get("code")):
+            # An error of ours is a sentence by itself.
+            code, kind = own, None
         sentence = " ".join(part for part in (f"{kind}: {message}" if kind else message, advice) if part)
     else:
         how = "The training ended." if ending.exit is None else ending.exit.sentence
         refused = ending.exit is not None and ending.exit.code == _WRONG_INPUT
         if refused and ending.last_line:
             sentence = ending.last_line
+            # Scripts of other people may print anything.
+            if ending.kind != "script" and (problem := read_error_line(sentence)).code != UNKNOWN:
+                code, sentence = problem.code, str(problem)
         else:
             sentence = f"{how} Its last words: {ending.last_line}" if ending.last_line else how
     return Verdict("fail", code=code, message=storable(sentence))

@@ -24,6 +24,7 @@ from gpubloom.providers.cloud import Fault, Instance, Launch
 from gpubloom.providers.skypilot.task import region_of
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.storage import Bundle, SentBundle, StorageError, send_bundle
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.disk import fault_of
 from gpubloom.worker.remote_attempt import PollIntervals, RemoteAttempt
@@ -233,7 +234,10 @@ def package_dependencies(job: TrainingJob, folder: Path) -> PackageDependencies:
         extra = "trl" if backend in {"trl", "unsloth"} else "train"
         own = [name for name in ("bitsandbytes", "unsloth") if _is_needed(name, job)]
         return PackageDependencies(build_package(folder), (*requirements_of(extra), *own))
-    raise ValueError(f"Jobs of the kind {job.kind} run where their files lie; they cannot be sent elsewhere.")
+    raise InputError(
+        "cannot_move",
+        f"Jobs of the kind {job.kind} run where their files lie; they cannot be sent elsewhere.",
+    )
 
 
 def _is_needed(name: str, job: TrainingJob) -> bool:
@@ -248,7 +252,9 @@ def requirements_of(extra: str) -> tuple[str, ...]:
     try:
         declared = requires("gpubloom") or []
     except PackageNotFoundError:
-        raise ValueError("gpubloom is not installed as a package, so nobody knows what it needs.") from None
+        raise InputError(
+            "not_installed", "gpubloom is not installed as a package, so nobody knows what it needs."
+        ) from None
     wanted, seen, found = [extra], set(), []
     while wanted:
         name = wanted.pop(0)

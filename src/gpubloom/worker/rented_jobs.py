@@ -111,7 +111,9 @@ class RentedJobs:
         if self._store is None:
             found = self._settings.storage
             if found is None:
-                raise StorageError("There is no bucket any more: set BLOOM_STORAGE_BUCKET again.")
+                raise StorageError(
+                    "no_bucket", "There is no bucket any more: set BLOOM_STORAGE_BUCKET again."
+                )
             self._store = Store(found)
         return self._store
 

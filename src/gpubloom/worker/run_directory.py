@@ -33,6 +33,7 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.playground.endpoint import SERVE_FILE
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.atomic_write import replace_file
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.sync.apply import has_received
 
@@ -72,7 +73,7 @@ def _bring(run_dir: Path, name: str, path: str) -> str:
     """A file, folder or pattern under `inputs/<name>`; its path from the run directory."""
     files = find_files(path)
     if not files:
-        raise ValueError(f"There are no files in {path}.")
+        raise InputError("data_empty", f"There are no files in {path}.")
     is_file = Path(path).expanduser().is_file()
     top = files[0].parent if is_file else _top_of(files, path)
     link_name = Path(INPUTS, name)
@@ -155,7 +156,10 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
     task = script_task(job.config)
     work = run_dir / WORK_FOLDER
     if not (work / task.entry).is_file():
-        raise ProviderError(f"{task.entry} is not in the job's folder on this machine. Submit the job again.")
+        raise ProviderError(
+            "entry_not_found",
+            f"{task.entry} is not in the job's folder on this machine. Submit the job again.",
+        )
     control = ControlFile(run_dir)
     if control.read().want != "run":
         control.want("run")
@@ -167,7 +171,7 @@ def prepare_script(run_dir: Path, home: Path, job: TrainingJob, reservation: Res
     came_from_remote = has_received(run_dir)
     if job.target == "local" and (task.sandboxed or came_from_remote):
         if reason := why_no_sandbox():
-            raise ProviderError(f"The script cannot run here: {reason}")
+            raise ProviderError("no_sandbox", f"The script cannot run here: {reason}")
         sandbox = Sandbox(
             work=work,
             home=run_dir / _HOME_FOLDER,
@@ -207,7 +211,9 @@ def _bring_datasets(run_dir: Path, home: Path, task: ScriptTask) -> None:
         try:
             prepared = prepare_named(name, folder, home=home)
         except FetchProblem as problem:
-            raise ProviderError(f"The dataset {name} could not be brought: {problem}") from problem
+            raise ProviderError(
+                "dataset_not_fetched", f"The dataset {name} could not be brought: {problem}"
+            ) from problem
         note_brought(run_dir, prepared.files)
 
 
@@ -321,4 +327,6 @@ def _config(run_dir: Path, job: TrainingJob) -> dict[str, Any]:
         return stage_inputs(run_dir, job.config)
     except (ValueError, OSError) as problem:
         # With its cause: a fault of this machine's disk is not the job's.
-        raise ProviderError(f"What the training reads cannot be taken along: {problem}") from problem
+        raise ProviderError(
+            "inputs_not_packaged", f"What the training reads cannot be taken along: {problem}"
+        ) from problem

@@ -19,6 +19,7 @@ from gpubloom.engine.shards.shard_files import (
     write_shards,
 )
 from tests.engine.checkpoint.placements import LAYERS, make_executor, same, state_bytes, state_of, train
+from tests.errors import raises
 
 ADVICE = "delete the folder."
 # A layer has 41 kB, its moments twice that.
@@ -136,40 +137,33 @@ def overlap(header: dict[str, dict[str, object]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "name"),
     [
-        (rename_norm, "holds tensor model.layers.7.input_layernorm.weight, which this model does not have"),
-        (drop_last, r"model-00003-of-00005.safetensors cannot be read: it has [\d,]+ bytes instead of"),
-        (reshape_query, r"tensor model.layers.1.self_attn.q_proj.weight in model-00003-of-00005.safetensors "
-                        r"has shape \(16, 64\) instead of \(32, 32\)"),
-        (halve_precision, r"tensor model.layers.1.self_attn.q_proj.weight is BF16 instead of F32"),
-        (overlap, "its header gives tensor model.layers.1.self_attn.q_proj.weight a place that cannot be"),
+        (rename_norm, "model.layers.7.input_layernorm.weight"),
+        (drop_last, "model-00003-of-00005.safetensors"),
+        (reshape_query, r"model.layers.1.self_attn.q_proj.weight.*\(16, 64\).*\(32, 32\)"),
+        (halve_precision, "model.layers.1.self_attn.q_proj.weight.*BF16.*F32"),
+        (overlap, "model.layers.1.self_attn.q_proj.weight"),
     ],
 )  # fmt: skip
 def test_a_header_that_does_not_fit_is_refused_before_anything_is_read(
-    folder: Path, change: Callable[[dict[str, dict[str, object]]], None], sentence: str
+    folder: Path, change: Callable[[dict[str, dict[str, object]]], None], name: str
 ) -> None:
     change_header(folder / "model-00003-of-00005.safetensors", change)
-    with pytest.raises(ValueError, match=sentence) as refusal:
+    with raises(ValueError, code="damaged_checkpoint", match=name) as refusal:
         read(folder)
     assert str(refusal.value).startswith(f"{folder} is damaged: ")
     assert str(refusal.value).endswith(f"; {ADVICE}")
 
 
-@pytest.mark.parametrize(
-    ("keep", "sentence"),
-    [
-        (0, "ends within its header"),
-        (5, "ends within its header"),
-        (300, "ends within its header"),
-        (-1, r"has [\d,]+ bytes instead of"),
-    ],
-)
-def test_a_file_that_was_cut_off_is_named(folder: Path, keep: int, sentence: str) -> None:
+@pytest.mark.parametrize("keep", [0, 5, 300, -1])
+def test_a_file_that_was_cut_off_is_named(folder: Path, keep: int) -> None:
     file = folder / "optimizer-00002-of-00005.safetensors"
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(
-        ValueError, match=rf"optimizer-00002-of-00005.safetensors cannot be read: .*{sentence}"
+    with raises(
+        ValueError,
+        code="damaged_checkpoint",
+        match="optimizer-00002-of-00005.safetensors",
     ):
         read(folder)
 
@@ -180,13 +174,21 @@ def test_a_flipped_byte_is_found(folder: Path, offset: int) -> None:
     content = bytearray(file.read_bytes())
     content[offset] ^= 1
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"is damaged: (tensor .* in )?model-00001-of-00005.safetensors"):
+    with raises(
+        ValueError,
+        code="damaged_checkpoint",
+        match="model-00001-of-00005.safetensors",
+    ):
         read(folder)
 
 
 def test_a_shard_that_is_missing_is_named(folder: Path) -> None:
     (folder / "model-00004-of-00005.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"model-00004-of-00005.safetensors is missing; delete the folder"):
+    with raises(
+        ValueError,
+        code="damaged_checkpoint",
+        match="model-00004-of-00005.safetensors",
+    ):
         read(folder)
 
 
@@ -195,8 +197,10 @@ def test_a_tensor_in_none_of_the_files_is_named(folder: Path) -> None:
     targets = json.loads(index.read_text())
     del targets["weight_map"]["lm_head.weight"], targets["weight_map"]["model.norm.weight"]
     index.write_text(json.dumps(targets))
-    with pytest.raises(
-        ValueError, match=r"tensor (model.norm|lm_head).weight is not in model-00001-of-00005"
+    with raises(
+        ValueError,
+        code="damaged_checkpoint",
+        match="(model.norm|lm_head).weight.*model-00001-of-00005",
     ):
         read(folder)
 
@@ -204,12 +208,12 @@ def test_a_tensor_in_none_of_the_files_is_named(folder: Path) -> None:
 def test_an_index_that_leads_out_of_the_folder_is_refused(folder: Path) -> None:
     index = folder / "model.safetensors.index.json"
     index.write_text(index.read_text().replace("model-00004", "../../model-00004"))
-    with pytest.raises(ValueError, match="may name only files in its own folder"):
+    with raises(ValueError, code="damaged_checkpoint"):
         read(folder)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
 def test_an_index_that_makes_no_sense_is_named(folder: Path, text: str) -> None:
     (folder / "model.safetensors.index.json").write_text(text)
-    with pytest.raises(ValueError, match=r"model.safetensors.index.json cannot be read"):
+    with raises(ValueError, code="damaged_checkpoint"):
         read(folder)

@@ -11,6 +11,7 @@ from gpubloom.engine import Dataset
 from gpubloom.engine.data import Loader, Tokenizer, Windows
 from gpubloom.engine.data.loader import eval_batches
 from gpubloom.plan import DataConfig, TokenizerConfig
+from tests.errors import raises
 
 TEXT = "größe 你好 🎉 def f(x):\n\treturn  x\n"
 
@@ -91,14 +92,14 @@ def test_a_file_that_cannot_be_trained_on_is_refused_in_one_sentence(
 
 def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "image.png").write_bytes(b"\x89PNG\0\0")
-    with pytest.raises(ValueError, match="holds no text"):
+    with raises(ValueError, code="data_without_text"):
         Dataset.open(DataConfig(train_path=str(tmp_path)), context_length=16)
 
 
 def test_a_missing_path_is_refused() -> None:
-    with pytest.raises(ValueError, match="There is no file or folder nowhere"):
+    with raises(ValueError, code="data_not_found", match="nowhere"):
         Dataset.open(DataConfig(train_path="nowhere"), context_length=16)
-    with pytest.raises(ValueError, match=r"set data\.train_path"):
+    with raises(ValueError, code="no_data"):
         Dataset.open(DataConfig(), context_length=16)
 
 
@@ -165,7 +166,7 @@ def test_a_position_is_refused_by_steps_of_other_rows() -> None:
     rows = windows(403)
     saved = Loader(rows, batch_size=4, accumulation=1, seed=0, processes=2).state()
     Loader(rows, batch_size=8, accumulation=1, seed=0).restore(saved)
-    with pytest.raises(ValueError, match="saved by steps of 8 rows, and this run has steps of 4"):
+    with raises(ValueError, code="checkpoint_mismatch", match="8 .* 4"):
         Loader(rows, batch_size=4, accumulation=1, seed=0).restore(saved)
 
 

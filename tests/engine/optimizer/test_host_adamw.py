@@ -12,6 +12,7 @@ from torch import Tensor
 from gpubloom.engine.optimizer.host import AdamWStep, HostAdamW
 from gpubloom.engine.optimizer.host.adamw import KINDS, Kind, kind_name, split
 from tests.engine.optimizer.arrays import BETA1, BETA2, EPS, LR, State, same_bits, step, torch_kernel
+from tests.errors import raises
 
 F32: Kind = (torch.float32, None)
 BF16: Kind = (torch.bfloat16, torch.bfloat16)
@@ -172,33 +173,33 @@ def test_a_zero_gradient_only_decays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    "broken",
     [
-        ({"gradient": torch.zeros(9)}, "equal lengths"),
-        ({"first": torch.zeros(8).double()}, "FP32"),
-        ({"gradient": torch.zeros(16)[::2]}, "contiguous"),
-        ({"copy": torch.zeros(8, dtype=torch.int16)}, "no kernel for float32_int16"),
-        ({"master": torch.zeros(2, 4)}, "flat"),
+        {"gradient": torch.zeros(9)},
+        {"first": torch.zeros(8).double()},
+        {"gradient": torch.zeros(16)[::2]},
+        {"copy": torch.zeros(8, dtype=torch.int16)},
+        {"master": torch.zeros(2, 4)},
     ],
 )
-def test_arrays_that_do_not_fit_together_are_refused(broken: dict[str, torch.Tensor], said: str) -> None:
+def test_arrays_that_do_not_fit_together_are_refused(broken: dict[str, torch.Tensor]) -> None:
     fine = {name: torch.zeros(8) for name in ("master", "first", "second", "gradient")}
-    with pytest.raises(ValueError, match=said):
+    with raises(ValueError, code="invalid_argument"):
         HostAdamW(1).update(**({"copy": None} | fine | broken), step=step(1), scale=1.0)
 
 
 def test_a_master_is_not_copied_onto_itself() -> None:
     state = State.draw(8, F32)
-    with pytest.raises(ValueError, match="same memory"):
+    with raises(ValueError, code="invalid_argument"):
         HostAdamW(1).update(
             state.master, state.first, state.second, torch.zeros(8), state.master, step(1), 1.0
         )
 
 
 def test_updates_are_counted_from_one_and_threads_too() -> None:
-    with pytest.raises(ValueError, match="from 1"):
+    with raises(ValueError, code="invalid_argument"):
         HostAdamW(1).update(*(torch.zeros(8) for _ in range(4)), None, step(0), 1.0)
-    with pytest.raises(ValueError, match="at least one thread"):
+    with raises(ValueError, code="invalid_argument"):
         HostAdamW(0)
 
 

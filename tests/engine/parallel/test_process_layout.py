@@ -9,6 +9,7 @@ from gpubloom.engine.parallel.process_layout import choose_layout
 from gpubloom.plan import Hardware, TrainConfig
 from tests.engine.parallel.rig import finish, started, train, write_text_run
 from tests.engine.runs import read_events, read_losses
+from tests.errors import raises
 
 FOUR = Hardware.parse("4x A100 80GB, 512 GB host, 32 cores")
 
@@ -33,7 +34,7 @@ def test_every_gpu_that_may_be_used_has_a_process_and_the_log_says_so() -> None:
 
 @pytest.mark.usefixtures("two_of_four")
 def test_more_processes_than_visible_gpus_are_refused() -> None:
-    with pytest.raises(ValueError, match="has 2 GPUs: each process needs one of its own"):
+    with raises(ValueError, code="more_processes_than_gpus", match="2 GPUs"):
         process_layout.choose_layout(TrainConfig(processes=4))
 
 

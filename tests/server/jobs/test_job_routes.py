@@ -156,29 +156,40 @@ def test_a_plan_without_a_remedy_offers_none(ada: Browser) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "field"),
+    ("config", "field", "code"),
     [
-        ({"no_such_field": 1}, "config.no_such_field"),
-        ({"data": {"train_path": "/etc/passwd"}}, "config.data.train_path"),
-        ({"data": {"train_path": "../../secrets"}}, "config.data.train_path"),
-        ({"data": {"train_path": "s3://bucket/x"}}, "config.data.train_path"),
-        ({"data": {"train_path": "missing.txt"}}, "config.data.train_path"),
-        ({"data": {"train_path": "corpus.txt", "eval_path": "/etc/passwd"}}, "config.data.eval_path"),
-        ({"data": {"train_path": "corpus.txt"}, "model": {"path": "/etc"}}, "config.model.path"),
-        ({"checkpoint": {"directory": "/tmp/elsewhere"}}, "config.checkpoint.directory"),
+        ({"no_such_field": 1}, "config.no_such_field", "extra_forbidden"),
+        ({"model": {"preset": "huge"}}, "config.model.preset", "unknown_preset"),
+        ({"data": {"train_path": "/etc/passwd"}}, "config.data.train_path", "path_not_allowed"),
+        ({"data": {"train_path": "../../secrets"}}, "config.data.train_path", "path_outside_folder"),
+        ({"data": {"train_path": "s3://bucket/x"}}, "config.data.train_path", "path_not_local"),
+        ({"data": {"train_path": "missing.txt"}}, "config.data.train_path", "data_not_found"),
+        (
+            {"data": {"train_path": "corpus.txt", "eval_path": "/etc/passwd"}},
+            "config.data.eval_path",
+            "path_not_allowed",
+        ),
+        (
+            {"data": {"train_path": "corpus.txt"}, "model": {"path": "/etc"}},
+            "config.model.path",
+            "path_not_allowed",
+        ),
+        ({"checkpoint": {"directory": "/tmp/elsewhere"}}, "config.checkpoint.directory", "not_on_a_server"),
         (
             {"data": {"train_path": "corpus.txt", "tokenizer": {"kind": "file", "path": "/etc/passwd"}}},
             "config.data.tokenizer.path",
+            "path_not_allowed",
         ),
-        ({"data": "text"}, "config.data"),
+        ({"data": "text"}, "config.data", "model_type"),
     ],
 )
-def test_a_config_that_cannot_be_trained_says_which_field(
-    ada: Browser, text: Path, config: dict[str, Any], field: str
+def test_a_config_that_cannot_be_trained_says_which_field_and_why(
+    ada: Browser, text: Path, config: dict[str, Any], field: str, code: str
 ) -> None:
     answer = ada.post("/api/jobs", json={"project": NEW_PROJECT, "config": config})
-    assert answer.status_code == 422, answer.text
-    assert answer.json()["errors"][0]["field"] == field
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
+    first = answer.json()["errors"][0]
+    assert (first["field"], first["code"]) == (field, code)
 
 
 def test_links_inside_a_folder_do_not_lead_out_of_it(

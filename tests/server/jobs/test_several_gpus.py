@@ -10,6 +10,7 @@ from gpubloom.plan import Hardware, TrainConfig
 from gpubloom.server.jobs.launch import CannotRun, Launch, decide, read_config
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.settings import Settings
+from tests.errors import raises
 
 TWO = Hardware.parse("2x A100 80GB, 256 GB host, 16 cores")
 
@@ -40,7 +41,7 @@ def test_one_gpu_where_one_process_is_asked_for_and_none_on_a_cpu(text: Path) ->
 
 
 def test_more_processes_than_gpus_cannot_run_here(text: Path) -> None:
-    with pytest.raises(CannotRun, match="each process needs one of its own"):
+    with raises(CannotRun, code="more_processes_than_gpus"):
         decided(text, processes=3)
 
 

@@ -193,38 +193,43 @@ def test_jobs_of_others_are_not_found(server: Server, ada: Browser, admin: User)
 
 @on_sqlite
 @pytest.mark.parametrize(
-    ("body", "field", "words"),
+    ("body", "field", "code"),
     [
-        ({}, "files", "one of the two"),
-        ({"code": "x = 1", "files": [{"path": "a.py", "text": ""}]}, "files", "one of the two"),
-        ({"files": [{"path": "../a.py", "text": ""}]}, "files.0.path", "inside the folder"),
-        ({"files": [{"path": "/etc/a.py", "text": ""}]}, "files.0.path", "inside the folder"),
-        ({"files": [{"path": ".git/config", "text": ""}]}, "files.0.path", "hidden"),
-        ({"files": [{"path": "a.py"}]}, "files.0", "text or base64"),
-        ({"files": [{"path": "a.py", "base64": "%%"}]}, "files.0", "decoded"),
-        ({"files": [{"path": "a.py", "text": ""}, {"path": "a.py", "text": ""}]}, "files.1.path", "twice"),
-        ({"files": [{"path": "a", "text": ""}, {"path": "a/b.py", "text": ""}]}, "files", "at once"),
+        ({}, "files", "contradictory_fields"),
+        ({"code": "x = 1", "files": [{"path": "a.py", "text": ""}]}, "files", "contradictory_fields"),
+        ({"files": [{"path": "../a.py", "text": ""}]}, "files.0.path", "path_outside_folder"),
+        ({"files": [{"path": "/etc/a.py", "text": ""}]}, "files.0.path", "path_outside_folder"),
+        ({"files": [{"path": ".git/config", "text": ""}]}, "files.0.path", "hidden_file"),
+        ({"files": [{"path": "a.py"}]}, "files.0", "contradictory_fields"),
+        ({"files": [{"path": "a.py", "base64": "%%"}]}, "files.0", "not_base64"),
+        (
+            {"files": [{"path": "a.py", "text": ""}, {"path": "a.py", "text": ""}]},
+            "files.1.path",
+            "duplicate_file",
+        ),
+        ({"files": [{"path": "a", "text": ""}, {"path": "a/b.py", "text": ""}]}, "files", "duplicate_file"),
         (
             {"files": [{"path": "a.py", "text": ""}, {"path": "b.py", "text": ""}]},
             "entry",
-            "which file to run",
+            "entry_missing",
         ),
-        ({"files": [{"path": "a.py", "text": ""}], "entry": "b.py"}, "entry", "no b.py"),
-        ({"code": "x = (1,"}, "entry", "line"),
-        ({"code": "x = 1", "datasets": ["no-such"]}, "datasets", "no-such"),
-        ({"code": "x = 1", "environment": {"HF_TOKEN": "x"}}, None, "secret"),
-        ({"code": "x = 1", "provider": "nobody"}, "provider", "no provider"),
-        ({"code": "x = 1", "colour": "red"}, "colour", "not known"),
-        ({"code": "x = 1", "budget": -1}, "budget", "greater"),
+        ({"files": [{"path": "a.py", "text": ""}], "entry": "b.py"}, "entry", "entry_not_found"),
+        ({"code": "x = (1,"}, "entry", "not_python"),
+        ({"code": "x = 1", "datasets": ["no-such"]}, "datasets", "not_found"),
+        ({"code": "x = 1", "environment": {"HF_TOKEN": "x"}}, None, "secret_variable"),
+        ({"code": "x = 1", "provider": "nobody"}, "provider", "unknown_provider"),
+        ({"code": "x = 1", "colour": "red"}, "colour", "extra_forbidden"),
+        ({"code": "x = 1", "budget": -1}, "budget", "greater_than_equal"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_field_and_leaves_nothing(
-    installation: Installation, ada: Browser, body: dict[str, Any], field: str | None, words: str
+    installation: Installation, ada: Browser, body: dict[str, Any], field: str | None, code: str
 ) -> None:
     problem = refused(ada, **body)
-    assert words in problem["detail"]
-    if field is not None:
-        assert problem["errors"][0]["field"] == field
+    if field is None:
+        assert problem["code"] == code
+    else:
+        assert (problem["errors"][0]["field"], problem["errors"][0]["code"]) == (field, code)
     assert installation.all(TrainingJob) == []
     assert not list((installation.home / "runs").glob("*"))
 

@@ -67,7 +67,15 @@ class _Handler(BaseHTTPRequestHandler):
             return
         text = json.dumps(body)
         if "refuse" in text:
-            self._answer(400, {"error": {"message": "The prompt is too long by 7 tokens."}})
+            self._answer(
+                400,
+                {
+                    "error": {
+                        "message": "The prompt is too long by 7 tokens.",
+                        "code": "context_length_exceeded",
+                    }
+                },
+            )
         elif body.get("stream"):
             self._stream(text)
         else:

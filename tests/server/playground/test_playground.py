@@ -139,7 +139,7 @@ def test_a_refusal_and_a_dead_process_are_told_in_a_sentence(
     process.announce(installation.home, job.id)
     chat = f"/api/playground/{job.id}/v1/chat/completions"
     refused = ada.post(chat, json={"messages": ["refuse"]})
-    assert (refused.status_code, refused.json()["detail"]) == (400, "The prompt is too long by 7 tokens.")
+    assert (refused.status_code, refused.json()["code"]) == (400, "context_length_exceeded")
     broken = ada.post(chat, json={"messages": ["die"], "stream": True})
     assert "unloaded in the middle of its answer" in broken.text
     process.shutdown()

@@ -9,6 +9,7 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.rentals.tables import ProviderCredential
 from gpubloom.server.settings import SettingsError, load_settings
 from gpubloom.storage import StorageSettings
+from tests.errors import raises
 from tests.server.installation import Browser, Installation, Server
 from tests.worker.remote.toy_provider import KEY, ToyService
 
@@ -81,7 +82,7 @@ def test_a_token_cannot_replace_credentials(renting: Server, member: User) -> No
 def test_a_bucket_without_its_key_is_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings(_env_file=None).storage is None
     monkeypatch.setenv("BLOOM_STORAGE_BUCKET", "runs")
-    with pytest.raises(SettingsError, match=r"BLOOM_STORAGE_BUCKET: .*set BLOOM_STORAGE_KEY"):
+    with raises(SettingsError, code="invalid_settings", match="BLOOM_STORAGE_BUCKET.*BLOOM_STORAGE_KEY"):
         load_settings(_env_file=None)
     monkeypatch.setenv("BLOOM_STORAGE_KEY", "k")
     monkeypatch.setenv("BLOOM_STORAGE_SECRET", "hidden")

@@ -3996,6 +3996,8 @@ export interface components {
         FieldError: {
             /** Field */
             field: string;
+            /** Code */
+            code: string;
             /** Message */
             message: string;
         };
@@ -5977,6 +5979,8 @@ export interface components {
         PlanAnswer: {
             /** Fits */
             fits: boolean;
+            /** Code */
+            code?: string | null;
             /** Reason */
             reason: string | null;
             plan: components["schemas"]["Plan"] | null;

@@ -14,6 +14,7 @@ from gpubloom.agent.files import AgentFiles
 from gpubloom.agent.remote.link import DamagedError, Link, Unavailable
 from gpubloom.agent.spec import JobSpec
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.retry import RetryPolicy, retry
 from gpubloom.traincard.sync.files import is_inside
 
@@ -66,9 +67,13 @@ class Start:
         try:
             found = cls(**{**content, "files": [StoredFile(**file) for file in content["files"]]})
         except (KeyError, TypeError) as problem:
-            raise ValueError(f"start.json is not the start of a job: {problem}.") from problem
+            raise InputError(
+                "invalid_start_file", f"start.json is not the start of a job: {problem}."
+            ) from problem
         if found.v > VERSION:
-            raise ValueError(f"start.json is of version {found.v}, this agent reads up to {VERSION}.")
+            raise InputError(
+                "newer_version", f"start.json is of version {found.v}, this agent reads up to {VERSION}."
+            )
         return found
 
 
@@ -122,7 +127,7 @@ def prepare(
                 wheel.extractall(folders.site)
             environment["PYTHONPATH"] = str(folders.site)
     if job is None:
-        raise ValueError("The bundle has no job.json. Submit the job again.")
+        raise InputError("job_not_found", "The bundle has no job.json. Submit the job again.")
     spec = JobSpec.from_json({**job, "run_dir": str(folders.run.absolute())})
     if before := spec.environment.get("PYTHONPATH"):
         environment["PYTHONPATH"] = os.pathsep.join([*environment.values(), before])
@@ -156,5 +161,7 @@ def _fetch(link: Link, file: StoredFile, target: Path, sleep: Callable[[float], 
 
 def _inside(folder: Path, name: str) -> Path:
     if not is_inside(name):
-        raise ValueError(f"The bundle names {name!r}, which would lie outside of the run directory.")
+        raise InputError(
+            "path_outside_folder", f"The bundle names {name!r}, which would lie outside of the run directory."
+        )
     return folder / name

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from gpubloom.traincard.errors import InputError
+
 VERSION = 1
 # A header of many small files is some hundred kilobytes.
 _LONGEST_HEADER = 16 << 20
@@ -53,14 +55,15 @@ class UploadBatch:
         line, newline, body = content.partition(b"\n")
         digest, _, text = line.partition(b" ")
         if not newline or len(line) > _LONGEST_HEADER or hashlib.sha256(text).hexdigest().encode() != digest:
-            raise ValueError("its header is damaged")
+            raise InputError("damaged_batch", "its header is damaged")
         header = json.loads(text)
         if header["v"] > VERSION:
-            raise ValueError(
-                f"it is of version {header['v']}, this one reads up to {VERSION}; update gpubloom"
+            raise InputError(
+                "newer_version",
+                f"it is of version {header['v']}, this one reads up to {VERSION}; update gpubloom",
             )
         if hashlib.sha256(body).hexdigest() != header["sha256"]:
-            raise ValueError("its content is damaged")
+            raise InputError("damaged_batch", "its content is damaged")
         return cls(
             job_id=str(header["job"]),
             attempt=int(header["attempt"]),

@@ -23,6 +23,7 @@ from gpubloom.agent.remote.outbox import NoSlot, Outbox
 from gpubloom.agent.remote.start import Folders, Start, prepare
 from gpubloom.agent.remote.upload_batch import UploadBatch
 from gpubloom.traincard.atomic_write import read_json_object
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.retry import RetryPolicy
 from gpubloom.traincard.sync.delta import DeltaBuilder
 
@@ -193,7 +194,7 @@ def main(arguments: list[str]) -> int:
     try:
         content = read_json_object(base / "start.json")
         if content is None:
-            raise ValueError(f"There is no start.json in {base}.")
+            raise InputError("invalid_start_file", f"There is no start.json in {base}.")
         start = Start.from_json(content)
         held = hold(base / "courier.lock")
         if held is None:

@@ -22,6 +22,7 @@ from gpubloom.engine.llama_folder import CONFIG_FILE
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.shards.atomic_folder import sha256_of
 from gpubloom.engine.shards.shard_files import ShardFolder, Stretch, moment_stretches
+from gpubloom.traincard.errors import InputError
 
 _ADVICE = "delete the folder to resume from the checkpoint before it."
 
@@ -63,18 +64,23 @@ def read_checkpoint(path: Path, expected: ModelFolder) -> Checkpoint:
     checksums = _checksums(path)
     for name, checksum in checksums.items():
         if not (path / name).is_file():
-            raise ValueError(f"{path} is damaged: {name} is missing; {_ADVICE}")
+            raise InputError("damaged_checkpoint", f"{path} is damaged: {name} is missing; {_ADVICE}")
         # What holds tensors is compared when it is read.
         if not name.endswith((".safetensors", ".distcp")) or name in {RANDOM_FILE, CONTENTS_FILE}:
             _compare(path, name, checksum)
     settings = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
     if differences := _differences(settings, expected.model.settings):
-        raise ValueError(f"{path} is a checkpoint of another architecture: {', '.join(differences)}.")
+        raise InputError(
+            "checkpoint_mismatch",
+            f"{path} is a checkpoint of another architecture: {', '.join(differences)}.",
+        )
     progress = json.loads((path / PROGRESS_FILE).read_text(encoding="utf-8"))
     try:
         found = Progress(**progress)
     except TypeError as problem:
-        raise ValueError(f"{path} was saved by another version of GPU Bloom: {problem}.") from None
+        raise InputError(
+            "checkpoint_other_version", f"{path} was saved by another version of GPU Bloom: {problem}."
+        ) from None
     random = safetensors.torch.load_file(path / RANDOM_FILE)
     return Checkpoint(path, found, random, expected, checksums)
 
@@ -83,16 +89,19 @@ def _checksums(path: Path) -> dict[str, str]:
     try:
         recorded: dict[str, str] = json.loads((path / CHECKSUMS_FILE).read_text(encoding="utf-8"))["sha256"]
     except (OSError, ValueError, KeyError) as problem:
-        raise ValueError(f"{path} is no complete checkpoint: no {CHECKSUMS_FILE} ({problem}).") from None
+        raise InputError(
+            "incomplete_checkpoint", f"{path} is no complete checkpoint: no {CHECKSUMS_FILE} ({problem})."
+        ) from None
     return recorded
 
 
 def _compare(path: Path, name: str, expected: str) -> None:
     actual = sha256_of(path / name)
     if actual != expected:
-        raise ValueError(
+        raise InputError(
+            "damaged_checkpoint",
             f"{path} is damaged: {name} has the sha256 checksum {actual[:16]}…, "
-            f"but {CHECKSUMS_FILE} says {expected[:16]}…; {_ADVICE}"
+            f"but {CHECKSUMS_FILE} says {expected[:16]}…; {_ADVICE}",
         )
 
 

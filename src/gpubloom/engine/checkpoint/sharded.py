@@ -51,6 +51,7 @@ from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.engine.shards.atomic_folder import TEMPORARY, complete_or_absent, sha256_of, sync_files
 from gpubloom.engine.shards.shard_files import ShardFolder
+from gpubloom.traincard.errors import InputError, code_of
 
 _METADATA = "torch.distributed.checkpoint.metadata"
 _KNOWN = {
@@ -124,9 +125,9 @@ class PartReader(FileSystemReader):
                 warnings.simplefilter("ignore", UserWarning)
                 load(dict(targets), storage_reader=self, process_group=processes, no_dist=processes is None)
         except CheckpointException as problem:
-            raise ValueError(first_cause(problem)) from problem
+            raise InputError("damaged_checkpoint", first_cause(problem)) from problem
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, AssertionError, KeyError) as problem:
-            raise ValueError(_in_words(problem)) from problem
+            raise InputError("damaged_checkpoint", _in_words(problem)) from problem
 
 
 def first_cause(problem: CheckpointException) -> str:
@@ -157,9 +158,9 @@ def _read_contents(folder: Path) -> Metadata:
         with file.open("rb") as stream:
             found = _load(stream)
     except FileNotFoundError:
-        raise ValueError(f"{CONTENTS_FILE} is missing") from None
+        raise InputError("damaged_checkpoint", f"{CONTENTS_FILE} is missing") from None
     except Exception as problem:  # noqa: BLE001 - a damaged pickle may raise anything
-        raise ValueError(f"{file.name} cannot be read: {_in_words(problem)}") from None
+        raise InputError("damaged_checkpoint", f"{file.name} cannot be read: {_in_words(problem)}") from None
     return found
 
 
@@ -374,7 +375,7 @@ class _Folder:
                 raise self._damaged(f"tensor {name} is not in it")
 
     def _damaged(self, what: str) -> ValueError:
-        return ValueError(f"{self._path} is damaged: {what}; {self._advice}")
+        return InputError("damaged_checkpoint", f"{self._path} is damaged: {what}; {self._advice}")
 
 
 @contextmanager
@@ -386,10 +387,9 @@ def _in_agreement(executor: ShardedExecutor) -> Iterator[None]:
     except ValueError as found:
         problem = found
     said: list[Any] = [None] * executor.group.size
-    dist.all_gather_object(
-        said, None if problem is None else str(problem), group=executor.checkpoint_processes
-    )
+    told = None if problem is None else (code_of(problem), str(problem))
+    dist.all_gather_object(said, told, group=executor.checkpoint_processes)
     if problem is not None:
         raise problem
-    if (other := next((sentence for sentence in said if sentence is not None), None)) is not None:
-        raise ValueError(other)
+    if (other := next((each for each in said if each is not None), None)) is not None:
+        raise InputError(*other)

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gpubloom.engine.converting import FORMS, convert
+from gpubloom.traincard.errors import code_of, error_line
 
 
 def main() -> None:
@@ -21,7 +22,7 @@ def main() -> None:
     try:
         written = convert(options.source, options.target, options.to)
     except (ValueError, OSError) as problem:
-        sys.stderr.write(f"{problem}\n")
+        sys.stderr.write(f"{error_line(code_of(problem), str(problem))}\n")
         sys.exit(2)
     sys.stdout.write(json.dumps(asdict(written), default=str) + "\n")
 

@@ -37,6 +37,7 @@ from gpubloom.engine.shards.atomic_folder import complete_or_absent, sha256_of, 
 from gpubloom.engine.shards.shard_files import is_moment
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.config import read_json
+from gpubloom.traincard.errors import InputError
 
 STATE_FILES = (PROGRESS_FILE, RANDOM_FILE)
 _STEMS = (WEIGHTS_STEM, adapter_folder.WEIGHTS_STEM)
@@ -77,7 +78,9 @@ def open_source(path: Path) -> Source:
     folder = _folder(path)
     _must_be_undamaged(folder)
     if not (folder / CONFIG_FILE).is_file():
-        raise ValueError(f"{folder} has no {CONFIG_FILE}, which says what the tensors in it are.")
+        raise InputError(
+            "not_a_model_folder", f"{folder} has no {CONFIG_FILE}, which says what the tensors in it are."
+        )
     form = _form(folder)
     assert form is not None
     stem = _STEMS[1] if (folder / adapter_folder.CONFIG_FILE).is_file() else _STEMS[0]
@@ -95,7 +98,7 @@ def _tensors(folder: Path, form: str, stem: str, *, saved: bool) -> tuple[NamedT
             try:
                 names = list(reader.shapes())
             except ValueError as problem:
-                raise ValueError(f"{folder} is damaged: {problem}.") from None
+                raise InputError("damaged_checkpoint", f"{folder} is damaged: {problem}.") from None
             weights = PartFiles(folder, reader, [name for name in names if not is_moment(name)])
             moments = [name for name in names if is_moment(name)]
             return weights, PartFiles(folder, reader, moments) if saved and moments else None
@@ -113,7 +116,7 @@ def _folder(path: Path) -> Path:
     if path.is_file():
         path = path.parent
     if not path.is_dir():
-        raise ValueError(f"There is no folder {path}.")
+        raise InputError("folder_not_found", f"There is no folder {path}.")
     for folder in (path, path / "model"):
         if _form(folder) is not None:
             return folder
@@ -122,10 +125,12 @@ def _folder(path: Path) -> Path:
     except ValidationError:
         config = None
     if config is None:
-        raise ValueError(f"{path} is neither a model, nor a checkpoint, nor a run directory.")
+        raise InputError(
+            "not_a_model_folder", f"{path} is neither a model, nor a checkpoint, nor a run directory."
+        )
     saved = list_checkpoints(checkpoint_folder(config, path.resolve()))
     if not saved:
-        raise ValueError(f"{path} has no checkpoint yet; wait for the first one.")
+        raise InputError("no_checkpoint", f"{path} has no checkpoint yet; wait for the first one.")
     return saved[-1]
 
 
@@ -165,20 +170,25 @@ def _must_be_undamaged(folder: Path) -> None:
     """Where checksums were written down, every file must be what it was."""
     if not (folder / CHECKSUMS_FILE).is_file():
         if (folder / PROGRESS_FILE).is_file():
-            raise ValueError(f"{folder} is no complete checkpoint: {CHECKSUMS_FILE} is missing.")
+            raise InputError(
+                "incomplete_checkpoint", f"{folder} is no complete checkpoint: {CHECKSUMS_FILE} is missing."
+            )
         return
     try:
         recorded = read_json(folder / CHECKSUMS_FILE)["sha256"]
         files = {Path(name).name: str(checksum) for name, checksum in recorded.items()}
     except (ValueError, KeyError, AttributeError, json.JSONDecodeError) as problem:
-        raise ValueError(f"{folder} is damaged: {CHECKSUMS_FILE} cannot be read ({problem}).") from None
+        raise InputError(
+            "damaged_checkpoint", f"{folder} is damaged: {CHECKSUMS_FILE} cannot be read ({problem})."
+        ) from None
     for name, checksum in files.items():
         if not (folder / name).is_file():
-            raise ValueError(f"{folder} is damaged: {name} is missing.")
+            raise InputError("damaged_checkpoint", f"{folder} is damaged: {name} is missing.")
         if (actual := sha256_of(folder / name)) != checksum:
-            raise ValueError(
+            raise InputError(
+                "damaged_checkpoint",
                 f"{folder} is damaged: {name} has the sha256 checksum {actual[:16]}…, "
-                f"but {CHECKSUMS_FILE} says {checksum[:16]}…."
+                f"but {CHECKSUMS_FILE} says {checksum[:16]}….",
             )
 
 
@@ -200,12 +210,13 @@ class Converted:
 def convert(source: Path, target: Path, form: Form) -> Converted:
     """Writes `target` anew; ValueError in one sentence when the source is wrong or damaged."""
     if target.exists():
-        raise ValueError(f"{target} exists already: choose a new folder.")
+        raise InputError("folder_exists", f"{target} exists already: choose a new folder.")
     found = open_source(source)
     if form in {"block", "sharded"} and not found.is_checkpoint:
-        raise ValueError(
+        raise InputError(
+            "no_training_state",
             f"{found.folder} holds a model without the state of a training run, which a {form} checkpoint "
-            "needs: choose safetensors, torch or json."
+            "needs: choose safetensors, torch or json.",
         )
     if form in {"block", "sharded"}:
         _must_be_fp32(found)
@@ -260,6 +271,7 @@ def _must_be_fp32(found: Source) -> None:
     for tensors in filter(None, (found.weights, found.moments)):
         for name, tensor in each(tensors):
             if tensor.dtype != torch.float32:
-                raise ValueError(
-                    f"{found.folder}: tensor {name} is {tensor.dtype}; what a run continues from is float32."
+                raise InputError(
+                    "unsupported_dtype",
+                    f"{found.folder}: tensor {name} is {tensor.dtype}; what a run continues from is float32.",
                 )

@@ -22,6 +22,7 @@ from gpubloom.engine.checkpoint.sharded import PartReader, show_contents
 from gpubloom.engine.shards.safetensors_file import TensorFileWriter, bytes_of, entries
 from gpubloom.engine.shards.shard_files import SHARD_BYTES
 from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
+from gpubloom.traincard.errors import InputError
 
 JSON_FORMAT = "gpubloom tensors"
 # Numbers as text take many times their memory while they are read.
@@ -71,7 +72,7 @@ class SafetensorsFiles:
                         self._files_by_name[name] = file
                         self._shapes[name] = tuple(opened.get_slice(name).get_shape())
             except (OSError, safetensors.SafetensorError) as problem:
-                raise ValueError(f"{file} cannot be read: {problem}.") from None
+                raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return self._shapes
@@ -89,11 +90,14 @@ class TorchFile:
         try:
             held = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as problem:
-            raise ValueError(
-                f"{file} cannot be read as a torch file of tensors: {str(problem).splitlines()[0]}"
+            raise InputError(
+                "unreadable_file",
+                f"{file} cannot be read as a torch file of tensors: {str(problem).splitlines()[0]}",
             ) from None
         if not isinstance(held, dict) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
-            raise ValueError(f"{file} holds something else than tensors by name, such as a whole module.")
+            raise InputError(
+                "not_tensors", f"{file} holds something else than tensors by name, such as a whole module."
+            )
         self._tensors: dict[str, Tensor] = held
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -110,15 +114,17 @@ class JsonFile:
         self._file = file
         try:
             if file.stat().st_size > _LARGEST_JSON_BYTES:
-                raise ValueError(f"it is larger than {_LARGEST_JSON_BYTES / 1e9:.0f} GB")
+                raise InputError("unreadable_file", f"it is larger than {_LARGEST_JSON_BYTES / 1e9:.0f} GB")
             held = json.loads(file.read_text(encoding="utf-8"))
             if not isinstance(held, dict) or held.get("format") != JSON_FORMAT:
-                raise ValueError(f"its format is not {JSON_FORMAT!r}")
+                raise InputError("unreadable_file", f"its format is not {JSON_FORMAT!r}")
             self._tensors = {each["name"]: _tensor(each) for each in held["tensors"]}
         except KeyError as missing:
-            raise ValueError(f"{file} cannot be read: a tensor in it has no {missing}.") from None
+            raise InputError(
+                "unreadable_file", f"{file} cannot be read: a tensor in it has no {missing}."
+            ) from None
         except (OSError, ValueError, TypeError, RecursionError) as problem:
-            raise ValueError(f"{file} cannot be read: {problem}.") from None
+            raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
@@ -145,7 +151,9 @@ class PartFiles:
         try:
             self._reader.read_into({name: target})
         except ValueError as problem:
-            raise ValueError(f"{self._folder}: tensor {name} cannot be read: {problem}.") from None
+            raise InputError(
+                "unreadable_file", f"{self._folder}: tensor {name} cannot be read: {problem}."
+            ) from None
         return target
 
 
@@ -158,16 +166,16 @@ def _safetensors_files(folder: Path, stem: str) -> list[Path]:
     except UnsafeModelError:
         raise
     except (OSError, ValueError, RecursionError) as problem:
-        raise ValueError(f"{index} cannot be read: {problem!r}.") from None
+        raise InputError("unreadable_file", f"{index} cannot be read: {problem!r}.") from None
 
 
 def _tensor(described: Mapping[str, Any]) -> Tensor:
     name, shape, values = described["name"], described["shape"], described["values"]
     dtype = DTYPES.get(described["dtype"])
     if dtype is None:
-        raise ValueError(f"tensor {name} has the unknown type {described['dtype']}")
+        raise InputError("unreadable_file", f"tensor {name} has the unknown type {described['dtype']}")
     if not isinstance(values, list) or math.prod(shape) != len(values):
-        raise ValueError(f"tensor {name} has not as many values as its shape {shape} says")
+        raise InputError("unreadable_file", f"tensor {name} has not as many values as its shape {shape} says")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return torch.tensor(values, dtype=dtype).reshape(shape)
@@ -219,9 +227,10 @@ def write_json(file: Path, tensors: NamedTensors) -> None:
 def must_be_small(tensors: NamedTensors) -> None:
     count = sum(math.prod(shape) for shape in tensors.shapes().values())
     if count > LARGEST_JSON_WEIGHTS:
-        raise ValueError(
+        raise InputError(
+            "model_too_large",
             f"JSON is for models of at most {LARGEST_JSON_WEIGHTS:,} weights, and this one has {count:,}: "
-            "choose safetensors or torch."
+            "choose safetensors or torch.",
         )
 
 
@@ -239,7 +248,7 @@ def _grouped(tensors: NamedTensors, limit: int) -> Iterator[tuple[torch.dtype, l
     filled, dtype = 0, torch.float32
     for name, tensor in each(tensors):
         if tensor.dtype not in _SAFETENSORS_TYPES:
-            raise ValueError(f"Tensor {name} is {tensor.dtype}, which is not converted.")
+            raise InputError("unsupported_dtype", f"Tensor {name} is {tensor.dtype}, which is not converted.")
         if group and (tensor.dtype != dtype or filled + tensor.nbytes > limit):
             yield dtype, group
             group, filled = [], 0
@@ -256,11 +265,14 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 def _values(name: str, tensor: Tensor) -> str:
     if tensor.dtype not in _NAMES:
-        raise ValueError(f"Tensor {name} is {tensor.dtype}, which is not converted.")
+        raise InputError("unsupported_dtype", f"Tensor {name} is {tensor.dtype}, which is not converted.")
     if not tensor.is_floating_point():
         return json.dumps(tensor.flatten().tolist())
     if not bool(torch.isfinite(tensor).all()):
-        raise ValueError(f"Tensor {name} holds values that are not finite, for which JSON has no word.")
+        raise InputError(
+            "weights_not_finite",
+            f"Tensor {name} holds values that are not finite, for which JSON has no word.",
+        )
     wide = tensor.flatten().to(torch.float64 if tensor.dtype == torch.float64 else torch.float32)
     # numpy writes the shortest text of a number in its own precision, Python that of a double.
     return f"[{', '.join(map(str, wide.numpy().astype(str)))}]"

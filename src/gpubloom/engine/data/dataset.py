@@ -15,6 +15,7 @@ from gpubloom.engine.data.rows import Rows, Tokens, Windows
 from gpubloom.engine.data.tokenizer import Tokenizer
 from gpubloom.plan import DataConfig, find_files
 from gpubloom.traincard import Reporter
+from gpubloom.traincard.errors import InputError
 
 _SNIFFED_BYTES = 8_192
 
@@ -46,9 +47,10 @@ def read_texts(path: str, files: Sequence[Path]) -> Texts:
                 documents.append(document)
     if not documents:
         if named:
-            raise ValueError(f"{path} is empty: there is nothing to train on.")
-        raise ValueError(
-            f"{path} holds no text: of its {len(files)} files none is UTF-8 text with something in it."
+            raise InputError("data_empty", f"{path} is empty: there is nothing to train on.")
+        raise InputError(
+            "data_without_text",
+            f"{path} holds no text: of its {len(files)} files none is UTF-8 text with something in it.",
         )
     return Texts(tuple(documents), tuple(skipped))
 
@@ -67,15 +69,16 @@ def _read(file: Path) -> str:
     try:
         content = file.read_bytes()
     except OSError as problem:
-        raise ValueError(f"{file} cannot be read: {problem.strerror}.") from None
+        raise InputError("unreadable_file", f"{file} cannot be read: {problem.strerror}.") from None
     if b"\0" in content[:_SNIFFED_BYTES]:
-        raise ValueError(f"{file} is a binary file, not text; token files must be named .bin.")
+        raise InputError("binary_file", f"{file} is a binary file, not text; token files must be named .bin.")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as problem:
-        raise ValueError(
+        raise InputError(
+            "not_utf8",
             f"{file} is not UTF-8 text (byte {problem.start:,} is 0x{content[problem.start]:02x}); "
-            "convert it first, for example with iconv."
+            "convert it first, for example with iconv.",
         ) from None
 
 
@@ -100,7 +103,9 @@ class Dataset:
         Tokenized examples are kept in `cache`, a folder of their own, so that a resume finds them there.
         """
         if config.train_path is None:
-            raise ValueError("There is no training data: set data.train_path to a file, a folder or a glob.")
+            raise InputError(
+                "no_data", "There is no training data: set data.train_path to a file, a folder or a glob."
+            )
         if config.kind == "examples":
             return cls._of_examples(config, context_length, cache)
         train, tokenizer, notes = _tokens(config.train_path, config, None)
@@ -173,9 +178,10 @@ def _tokens(
 
 def _tokenizer_of_token_files(config: DataConfig) -> Tokenizer:
     if config.tokenizer.kind == "bpe":
-        raise ValueError(
+        raise InputError(
+            "tokenizer_needed",
             "A BPE cannot be trained on .bin token files: set data.tokenizer.kind to file and "
-            "data.tokenizer.path to the tokenizer.json that made them."
+            "data.tokenizer.path to the tokenizer.json that made them.",
         )
     return Tokenizer.create(config.tokenizer, ())
 
@@ -185,14 +191,18 @@ def _read_token_files(files: Sequence[Path], dtype: str, vocab_size: int) -> Tok
     for file in files:
         size, width = file.stat().st_size, np.dtype(dtype).itemsize
         if size == 0:
-            raise ValueError(f"{file} is empty: there is nothing to train on.")
+            raise InputError("data_empty", f"{file} is empty: there is nothing to train on.")
         if size % width:
-            raise ValueError(f"{file} holds {size:,} bytes, which is not a whole number of {dtype} tokens.")
+            raise InputError(
+                "invalid_token_file",
+                f"{file} holds {size:,} bytes, which is not a whole number of {dtype} tokens.",
+            )
         array = np.memmap(file, dtype=np.dtype(dtype).newbyteorder("<"), mode="r")
         if (largest := int(array.max())) >= vocab_size:
-            raise ValueError(
+            raise InputError(
+                "token_out_of_range",
                 f"{file} holds token {largest}, but the tokenizer has only {vocab_size} tokens: "
-                "set data.tokenizer.kind=file and data.tokenizer.path, or check data.token_dtype."
+                "set data.tokenizer.kind=file and data.tokenizer.path, or check data.token_dtype.",
             )
         arrays.append(array)
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
@@ -215,18 +225,20 @@ def _split(tokens: Tokens, config: DataConfig, context_length: int) -> tuple[Tok
         return tokens, tokens[:0]
     kept = max(int(len(tokens) * config.eval_fraction), context_length + 1)
     if len(tokens) < kept + context_length + 1:
-        raise ValueError(
+        raise InputError(
+            "data_too_short",
             f"{config.train_path} is too short: {len(tokens):,} tokens, but training and evaluation need "
-            f"{context_length + 1:,} each; use more text or a smaller model.context_length."
+            f"{context_length + 1:,} each; use more text or a smaller model.context_length.",
         )
     return tokens[:-kept], tokens[-kept:]
 
 
 def _must_hold(tokens: Tokens, context_length: int, path: str) -> None:
     if len(tokens) < context_length + 1:
-        raise ValueError(
+        raise InputError(
+            "data_too_short",
             f"{path} is too short: {len(tokens):,} tokens, but one window needs {context_length + 1:,}; "
-            "use more text or a smaller model.context_length."
+            "use more text or a smaller model.context_length.",
         )
 
 

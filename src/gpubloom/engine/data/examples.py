@@ -42,6 +42,7 @@ from gpubloom.datasets import (
 from gpubloom.engine.data.packing import Examples, PackedRows, pack
 from gpubloom.engine.shards.atomic_folder import complete_or_absent
 from gpubloom.plan import DataConfig
+from gpubloom.traincard.errors import InputError
 
 _INDEX = "examples.json"
 _TOKENS, _TRAINED, _LENGTHS = np.dtype("<u4"), np.dtype(np.bool_), np.dtype("<u4")
@@ -183,9 +184,10 @@ def mapping_of(source: Source, config: DataConfig) -> Mapping:
     if config.format is None:
         found = detect(rows)
         if found.mapping is None or not found.is_sure:
-            raise ValueError(
+            raise InputError(
+                "format_uncertain",
                 f"What the rows of {source.path.name} mean is not certain. {found.reason} "
-                "Set data.columns, such as prompt: question and completion: answer."
+                "Set data.columns, such as prompt: question and completion: answer.",
             )
         return found.mapping
     needed, optional = FIELDS[config.format]
@@ -197,16 +199,20 @@ def mapping_of(source: Source, config: DataConfig) -> Mapping:
         present = {name for row in rows for name in row}
         columns = {name: name for name in (*needed, *optional) if name in present or name in needed}
         if missing := [name for name in needed if name not in present]:
-            raise ValueError(
+            raise InputError(
+                "missing_column",
                 f"{source.path.name} has no column {', '.join(missing)}, which the format {config.format} "
-                "needs: set data.columns to say which column is what."
+                "needs: set data.columns to say which column is what.",
             )
     if unknown := set(columns) - {*needed, *optional}:
-        raise ValueError(
-            f"data.columns: the format {config.format} has no field {', '.join(sorted(unknown))}."
+        raise InputError(
+            "incomplete_mapping",
+            f"data.columns: the format {config.format} has no field {', '.join(sorted(unknown))}.",
         )
     if missing := [name for name in needed if name not in columns]:
-        raise ValueError(f"data.columns: the format {config.format} also needs {', '.join(missing)}.")
+        raise InputError(
+            "incomplete_mapping", f"data.columns: the format {config.format} also needs {', '.join(missing)}."
+        )
     return Mapping(config.format, columns)
 
 
@@ -251,9 +257,10 @@ class _Reading:
         counts = {side: writer.count for side, writer in writers.items()}
         name = sources["train"].path.name
         if not counts["train"] and counts["eval"] and alone:
-            raise ValueError(
+            raise InputError(
+                "all_held_out",
                 f"All {counts['eval']} examples of {name} were held out for evaluation: "
-                "set data.eval_fraction to 0, or bring more that differ."
+                "set data.eval_fraction to 0, or bring more that differ.",
             )
         if alone and self._config.eval_fraction > 0 and not counts["eval"]:
             self._notes.append(
@@ -280,7 +287,9 @@ class _Reading:
         used = sum(writer.count for writer in writers.values()) - before
         self._rows[side] = used, counts.rows
         if not used:
-            raise ValueError(f"{source.path} holds no example that can be trained on. {self._why(counts)}")
+            raise InputError(
+                "no_examples", f"{source.path} holds no example that can be trained on. {self._why(counts)}"
+            )
 
     def _why(self, counts: _Counts) -> str:
         refused = [problem for problem in counts.problems.first if problem.fatal]
@@ -298,7 +307,7 @@ class _Reading:
             counts.rows += 1
             try:
                 if row.values is None:
-                    raise RowProblem(row.problem or "cannot be read")
+                    raise RowProblem("row_unreadable", row.problem or "cannot be read")
                 example = to_example(row.values, mapping)
                 chosen = side if split is None else split.of(example.digest())
                 rendered = render(example, self._model.template)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.data.rows import IGNORED, NO_ROW, Numbers, RowArrays, Rows
+from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,10 @@ class Loader:
         # Checkpoints of earlier versions do not say it.
         rows = state.get("rows", self.rows_per_step)
         if rows != self.rows_per_step:
-            raise ValueError(
+            raise InputError(
+                "checkpoint_mismatch",
                 f"The checkpoint was saved by steps of {rows} rows, and this run has steps of "
-                f"{self.rows_per_step}: use as many processes as before, or a batch_size that fits them."
+                f"{self.rows_per_step}: use as many processes as before, or a batch_size that fits them.",
             )
         self.epoch, self.position = state["epoch"], state["position"]
 

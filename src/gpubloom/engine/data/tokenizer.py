@@ -13,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from gpubloom.engine.data.rows import Tokens
 from gpubloom.plan import TokenizerConfig
+from gpubloom.traincard.errors import InputError
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -64,11 +65,11 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
         if not path.is_file():
-            raise ValueError(f"There is no tokenizer file {path}.")
+            raise InputError("tokenizer_not_found", f"There is no tokenizer file {path}.")
         try:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as problem:  # noqa: BLE001 - the library raises bare Exception for a bad file
-            raise ValueError(f"{path} is not a tokenizer.json: {problem}.") from None
+            raise InputError("tokenizer_invalid", f"{path} is not a tokenizer.json: {problem}.") from None
         auxiliary_files = {
             name: file.read_bytes() for name in _AUXILIARY_FILES if (file := path.with_name(name)).is_file()
         } | {"tokenizer.json": path.read_bytes()}

@@ -14,6 +14,7 @@ from gpubloom.engine.generate import TextModel
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text, tuned
 from gpubloom.engine.serving.model_registry import ModelRegistry
 from gpubloom.engine.serving.resolved_model import ResolvedModel
+from gpubloom.traincard.errors import InputError
 
 OWN_TASKS = "BLOOM_LM_EVAL_TASKS"
 _NAME = re.compile(r"[\w-][\w.-]*")
@@ -23,16 +24,18 @@ def must_be_possible(tasks: Sequence[str]) -> None:
     """Says what is missing before a model is loaded."""
     for name in tasks:
         if not _NAME.fullmatch(name) or name.endswith((".yaml", ".yml")):
-            raise ValueError(
+            raise InputError(
+                "unknown_benchmark",
                 f"{name!r} is no name of an lm-eval task; put files with tasks of your own into a folder and "
-                f"name it in {OWN_TASKS}."
+                f"name it in {OWN_TASKS}.",
             )
     try:
         import lm_eval  # noqa: F401
     except ImportError:
-        raise ValueError(
+        raise InputError(
+            "not_installed",
             "lm-eval tasks need the library lm-eval, which is not installed. "
-            "Run: pip install 'gpubloom[eval]'"
+            "Run: pip install 'gpubloom[eval]'",
         ) from None
 
 
@@ -45,7 +48,7 @@ def benchmark(registry: ModelRegistry, model: TextModel, tasks: Sequence[str]) -
 
     known = TaskManager(include_path=os.environ.get(OWN_TASKS) or None)
     if unknown := [name for name in tasks if name not in known.all_tasks]:
-        raise ValueError(f"lm-eval knows no task {', '.join(unknown)}.")
+        raise InputError("unknown_benchmark", f"lm-eval knows no task {', '.join(unknown)}.")
     text = _of_transformers(registry, model)
     tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(registry.found), local_files_only=True)
     with tuned(text.is_tuned):

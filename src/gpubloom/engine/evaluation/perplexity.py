@@ -24,6 +24,7 @@ from gpubloom.engine.loss import summed_cross_entropy
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.plan import DataConfig, TokenizerConfig
 from gpubloom.plan.config import TrainConfig, read_json
+from gpubloom.traincard.errors import InputError
 
 _EXAMPLE_SUFFIXES = {".jsonl", ".json", ".csv", ".tsv", ".parquet"}
 _BATCH_SIZE = 8
@@ -92,7 +93,9 @@ def _with_own_tokenizer(found: ResolvedModel, data: DataConfig) -> DataConfig:
         return data
     own = found.file(TOKENIZER_FILE)
     if own is None:
-        raise ValueError(f"{found.folder} has no {TOKENIZER_FILE}: nothing can be evaluated on it.")
+        raise InputError(
+            "no_tokenizer", f"{found.folder} has no {TOKENIZER_FILE}: nothing can be evaluated on it."
+        )
     return data.model_copy(update={"tokenizer": TokenizerConfig(kind="file", path=str(own))})
 
 
@@ -138,7 +141,7 @@ def perplexity(
             tokens += sum(int((document.targets != IGNORED).sum()) for document in group)
         between()
     if not tokens:
-        raise ValueError("There is no trained token in the data to evaluate on.")
+        raise InputError("nothing_to_evaluate", "There is no trained token in the data to evaluate on.")
     mean = loss / tokens
     # exp overflows long before a loss stops being comparable.
     return Perplexity(mean, math.exp(mean) if mean < 700 else math.inf, tokens)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gpubloom.engine.exporting.layouts import DTYPES, TEXT_FILES, ExportWeights, Precision, merged_config
 from gpubloom.engine.serving.resolved_model import ResolvedModel
+from gpubloom.traincard.errors import CodedError, InputError
 
 # Kinds of tokens in a GGUF file.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -40,8 +41,10 @@ _DIVISORS = "rope_freqs.weight"
 _KNOWN_SCALING = ("default", "linear", "yarn", "llama3")
 
 
-class UnknownTokenizer(ValueError):
+class UnknownTokenizer(CodedError, ValueError):
     """llama.cpp would split texts by other rules than this tokenizer does."""
+
+    code = "unknown_tokenizer"
 
 
 @dataclass(frozen=True)
@@ -268,7 +271,10 @@ def gguf_tensors(weights: ExportWeights, config: dict[str, Any]) -> list[GgufTen
     for name, shape in weights.shapes:
         there = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if there is None:
-            raise ValueError(f"llama.cpp knows no tensor {name} in models of type {config['model_type']}.")
+            raise InputError(
+                "unsupported_by_gguf",
+                f"llama.cpp knows no tensor {name} in models of type {config['model_type']}.",
+            )
         turned = {"q_proj": heads, "k_proj": kv_heads} if architecture == "llama" else {}
         found.append(GgufTensor(name, there, shape, turned.get(name.split(".")[-2])))
     return found
@@ -320,7 +326,7 @@ def _kind(tensor: GgufTensor, precision: Precision) -> tuple[Any, int]:
 def _tokenizer(found: ResolvedModel, rows: int) -> GgufTokenizer:
     files = {name: file for name in TEXT_FILES if (file := found.file(name)) is not None}
     if "tokenizer.json" not in files:
-        raise ValueError(f"{found.folder} has no tokenizer.json, which a GGUF file needs.")
+        raise InputError("no_tokenizer", f"{found.folder} has no tokenizer.json, which a GGUF file needs.")
     return GgufTokenizer.read(files["tokenizer.json"], rows, files)
 
 

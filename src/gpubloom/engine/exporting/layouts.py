@@ -26,6 +26,7 @@ from gpubloom.engine.models.weight_sources import PretrainedWeights
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.engine.shards.safetensors_file import TensorFileWriter, entries
 from gpubloom.engine.shards.shard_files import SHARD_BYTES
+from gpubloom.traincard.errors import InputError
 
 Precision = Literal["fp32", "bf16", "fp16"]
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -115,7 +116,9 @@ def write_merged(
 def write_adapter_form(folder: Path, found: ResolvedModel, precision: Precision) -> tuple[str, ...]:
     """Writes an adapter's folder as PEFT reads it; what somebody should know about it."""
     if not found.is_adapter:
-        raise ValueError(f"{found.folder} holds all weights and no adapter: export it merged, or as gguf.")
+        raise InputError(
+            "no_adapter", f"{found.folder} holds all weights and no adapter: export it merged, or as gguf."
+        )
     adapter = adapter_folder.read_adapter(found.folder)
     tensors = {
         f"{adapter_folder.PREFIX}{name}": tensor.to(DTYPES[precision]).contiguous()
@@ -224,7 +227,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
-        raise ValueError(f"{file} cannot be read: {problem}.") from None
+        raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{file} is no JSON object.")  # noqa: TRY004 - a file, not an argument
+        raise InputError("not_json_object", f"{file} is no JSON object.")
     return content

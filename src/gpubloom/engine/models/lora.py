@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, Tables, TensorSpec, Weights, WeightSource
 from gpubloom.engine.models.dropout import Dropout, leave_out, salt_of
 from gpubloom.engine.models.weight_sources import generator_for
+from gpubloom.traincard.errors import InputError
 
 _A, _B = "lora_A.weight", "lora_B.weight"
 _DRAW = "lora_draw"
@@ -39,9 +40,9 @@ class LoraSettings:
 
     def __post_init__(self) -> None:
         if self.rank < 1:
-            raise ValueError(f"A LoRA rank is at least 1, not {self.rank}.")
+            raise InputError("invalid_lora", f"A LoRA rank is at least 1, not {self.rank}.")
         if self.targets != "all-linear" and not self.targets:
-            raise ValueError("LoRA needs at least one target, such as q_proj, or all-linear.")
+            raise InputError("invalid_lora", "LoRA needs at least one target, such as q_proj, or all-linear.")
 
     @property
     def scale(self) -> float:
@@ -133,7 +134,10 @@ class LoraBlocks:
         for target in targets:
             if not any(path == target or path.endswith(f".{target}") for path in linear):
                 choices = ", ".join(sorted({path.rpartition(".")[2] for path in linear}))
-                raise ValueError(f"LoRA target {target} is no linear module of this model; it has {choices}.")
+                raise InputError(
+                    "unknown_lora_target",
+                    f"LoRA target {target} is no linear module of this model; it has {choices}.",
+                )
 
 
 class LoraWeights:
@@ -229,7 +233,12 @@ def _refuse_other_adapters(model: LoraBlocks, adapters: Mapping[str, Tensor]) ->
         for spec in block.trained:
             name = model.parameter_name(block, spec)
             if name not in adapters:
-                raise ValueError(f"The adapter has no tensor {name}, which this model needs.")
+                raise InputError(
+                    "adapter_mismatch", f"The adapter has no tensor {name}, which this model needs."
+                )
             if tuple(adapters[name].shape) != spec.shape:
                 found = tuple(adapters[name].shape)
-                raise ValueError(f"The adapter's tensor {name} has size {found} instead of {spec.shape}.")
+                raise InputError(
+                    "adapter_mismatch",
+                    f"The adapter's tensor {name} has size {found} instead of {spec.shape}.",
+                )

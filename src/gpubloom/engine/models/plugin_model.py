@@ -18,6 +18,7 @@ from gpubloom.engine.models.blocks import BlockSpec, Tables, TensorSpec, Weights
 from gpubloom.engine.models.dropout import Dropout
 from gpubloom.plan import DecoderShape, ModelShape
 from gpubloom.plan.decoder import Linear
+from gpubloom.traincard.errors import InputError
 
 _GROUP: plugins.Group = "architectures"
 
@@ -69,9 +70,10 @@ class PluggedBlocks:
 
     def tables(self, tokens_BT: Tensor, documents_BT: Tensor | None) -> Tables:
         if documents_BT is not None:
-            raise ValueError(
+            raise InputError(
+                "packing_not_supported",
                 f"{plugins.title(_GROUP, self.name)} cannot keep examples in one row apart: "
-                "set data.packing to false."
+                "set data.packing to false.",
             )
         return ()
 
@@ -148,7 +150,7 @@ class PluggedBlocks:
             raise plugins.failed(_GROUP, self.name, what, problem) from problem
 
     def _refused(self, what: str) -> plugins.PluginProblem:
-        return plugins.PluginProblem(f"{plugins.title(_GROUP, self.name)} {what}.")
+        return plugins.PluginProblem("plugin_invalid", f"{plugins.title(_GROUP, self.name)} {what}.")
 
 
 def _lengths(block: BlockSpec) -> tuple[int, ...]:

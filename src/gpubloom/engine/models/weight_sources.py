@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, Weights
 from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
+from gpubloom.traincard.errors import InputError
 
 _SINGLE_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
@@ -99,16 +100,21 @@ class PretrainedWeights:
             return self._origins[name].names
         if name in self._files:
             return (name,)
-        raise ValueError(f"{self._folder}: tensor {name} is missing from the model's weights.")
+        raise InputError(
+            "weights_mismatch", f"{self._folder}: tensor {name} is missing from the model's weights."
+        )
 
     def _read(self, name: str) -> Tensor:
         try:
             tensor: Tensor = self._open(name).get_tensor(name)
         except (OSError, RuntimeError, safetensors.SafetensorError) as problem:
-            raise ValueError(f"{self._files[name]}: tensor {name} cannot be read: {problem}.") from None
+            raise InputError(
+                "unreadable_file", f"{self._files[name]}: tensor {name} cannot be read: {problem}."
+            ) from None
         if not tensor.is_floating_point():
-            raise ValueError(
-                f"{self._files[name]}: tensor {name} is {tensor.dtype}; start from unquantized weights."
+            raise InputError(
+                "quantized_model",
+                f"{self._files[name]}: tensor {name} is {tensor.dtype}; start from unquantized weights.",
             )
         return tensor
 
@@ -118,12 +124,18 @@ class PretrainedWeights:
             self._open_file = (path, _opened(path))
         file = self._open_file[1]
         if name not in file.keys():  # noqa: SIM118 - the file is no mapping
-            raise ValueError(f"{path}: tensor {name} is missing, although the index says that it is there.")
+            raise InputError(
+                "weights_mismatch",
+                f"{path}: tensor {name} is missing, although the index says that it is there.",
+            )
         return file
 
     def _refuse_other_shape(self, name: str, found: tuple[int, ...], spec: TensorSpec) -> None:
         if found != spec.shape:
-            raise ValueError(f"{self._files[name]}: tensor {name} has size {found} instead of {spec.shape}.")
+            raise InputError(
+                "weights_mismatch",
+                f"{self._files[name]}: tensor {name} has size {found} instead of {spec.shape}.",
+            )
 
     def _find_files(self) -> dict[str, Path]:
         single, index = self._folder / _SINGLE_FILE, self._folder / _INDEX_FILE
@@ -133,8 +145,10 @@ class PretrainedWeights:
             return dict.fromkeys(_opened(single).keys(), single)
         others = [name for name in _OTHER_FORMATS if (self._folder / name).is_file()]
         if others:
-            raise ValueError(f"{self._folder} holds {others[0]}; save the model as safetensors first.")
-        raise ValueError(f"{self._folder} holds no {_SINGLE_FILE} and no {_INDEX_FILE}.")
+            raise InputError(
+                "no_safetensors", f"{self._folder} holds {others[0]}; save the model as safetensors first."
+            )
+        raise InputError("no_safetensors", f"{self._folder} holds no {_SINGLE_FILE} and no {_INDEX_FILE}.")
 
     def _files_of_index(self, index: Path) -> dict[str, Path]:
         try:
@@ -142,10 +156,12 @@ class PretrainedWeights:
         except UnsafeModelError:
             raise
         except (OSError, ValueError, RecursionError) as problem:
-            raise ValueError(f"{index} cannot be read as an index of shards: {problem!r}.") from None
+            raise InputError(
+                "unreadable_file", f"{index} cannot be read as an index of shards: {problem!r}."
+            ) from None
         for path in sorted(set(files.values())):
             if not path.is_file():
-                raise ValueError(f"{path} is missing, although {index.name} names it.")
+                raise InputError("weights_mismatch", f"{path} is missing, although {index.name} names it.")
         return files
 
 
@@ -153,6 +169,6 @@ def _opened(path: Path) -> Any:
     try:
         return safetensors.safe_open(path, framework="pt", device="cpu")
     except (OSError, safetensors.SafetensorError) as problem:
-        raise ValueError(
-            f"{path} cannot be read as safetensors; the file may be incomplete: {problem}."
+        raise InputError(
+            "unreadable_file", f"{path} cannot be read as safetensors; the file may be incomplete: {problem}."
         ) from None

@@ -14,18 +14,24 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
+from gpubloom.traincard.errors import CodedError
+
 Value = TypeVar("Value")
 
 # A step may take long: the first process may be evaluating or saving meanwhile.
 STEP_SECONDS = 1_800.0
 
 
-class GroupLost(RuntimeError):
+class GroupLost(CodedError, RuntimeError):
     """Another process of the group is gone, or silent: starting all again from a checkpoint helps."""
 
+    code = "rank_lost"
 
-class PeerFailed(RuntimeError):
+
+class PeerFailed(CodedError, RuntimeError):
     """Another process of the group ended by an error of its own, which would only come again."""
+
+    code = "rank_failed"
 
 
 class Group:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from gpubloom.engine.parallel.rank_env import LOST, read_exit_message
+from gpubloom.traincard.errors import InputError
 
 MOST_RESTARTS = 3
 # When one is gone the others notice, save what was on its way, and end by themselves.
@@ -214,7 +215,9 @@ def local_members(script: Sequence[str], processes: int, threads: int | None, re
 def ray_members(script: Sequence[str], restarts: int) -> list[Member]:
     """One process that has the others started on the nodes of a Ray cluster."""
     if find_spec("ray") is None:
-        raise ValueError("Training on a Ray cluster needs ray. Run: pip install 'gpubloom[ray]'.")
+        raise InputError(
+            "not_installed", "Training on a Ray cluster needs ray. Run: pip install 'gpubloom[ray]'."
+        )
     command = ["-m", "gpubloom.engine.parallel.ray_driver", *_resuming(script, restarts)]
     # Ray ends a process that loses its head without asking it for last words.
     return [Member("The connection to the Ray cluster", command, {}, silence_is_loss=True)]

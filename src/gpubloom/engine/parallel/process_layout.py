@@ -22,6 +22,7 @@ from gpubloom.engine.calibrate import cache_folder, write_whole
 from gpubloom.engine.hardware import uses_gpu
 from gpubloom.engine.parallel.launcher import local_members
 from gpubloom.plan import TrainConfig, detect_hardware, processes_on, shape_of
+from gpubloom.traincard.errors import InputError
 
 # Another way of measuring makes old figures worthless.
 _VERSION = 1
@@ -114,10 +115,10 @@ def _try(file: Path, processes: int, threads: int) -> float:
     try:
         words, _ = started[0].communicate(timeout=_LONGEST_SECONDS)
         if started[0].returncode != 0:
-            raise ValueError(f"the process ended with code {started[0].returncode}")
+            raise InputError("measuring_failed", f"the process ended with code {started[0].returncode}")
         return float(json.loads(words)["tokens_per_second"])
     except subprocess.TimeoutExpired:
-        raise ValueError(f"it took longer than {_LONGEST_SECONDS:.0f} s") from None
+        raise InputError("measuring_failed", f"it took longer than {_LONGEST_SECONDS:.0f} s") from None
     finally:
         for process in started:
             process.kill()
@@ -177,20 +178,23 @@ def shared_out(config: TrainConfig, processes: int) -> TrainConfig:
     ValueError where the config asks for another number of them.
     """
     if isinstance(config.processes, int) and config.processes != processes:
-        raise ValueError(
+        raise InputError(
+            "world_size_mismatch",
             f"The config asks for {config.processes} process{'' if config.processes == 1 else 'es'}, but "
-            f"WORLD_SIZE is {processes}: start that many, or set processes to {processes} or to null."
+            f"WORLD_SIZE is {processes}: start that many, or set processes to {processes} or to null.",
         )
     if processes > 1 and config.backend != "engine":
-        raise ValueError(
-            f"WORLD_SIZE is {processes}, but backend {config.backend} trains in one process here."
+        raise InputError(
+            "world_size_mismatch",
+            f"WORLD_SIZE is {processes}, but backend {config.backend} trains in one process here.",
         )
     batch = config.batch_size
     if config.processes == "auto" and not uses_gpu(config.device):
         if batch % processes:
-            raise ValueError(
+            raise InputError(
+                "batch_not_divisible",
                 f"processes is auto, so {processes} processes share the {batch} rows of batch_size, which "
-                f"cannot be divided by {processes}: choose another batch_size, or set processes."
+                f"cannot be divided by {processes}: choose another batch_size, or set processes.",
             )
         batch //= processes
     return config.model_copy(update={"processes": processes, "batch_size": batch})

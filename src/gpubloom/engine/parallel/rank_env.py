@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpubloom.traincard.errors import InputError
+
 # Of a process that should be started again, with the others, from the newest checkpoint.
 LOST = 75
 _PARENT_DEATH_SIGNAL = 1
@@ -44,24 +46,30 @@ class RankEnv:
             return cls(restarts=restarts, restarts_left=left)
         missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not environment.get(name)]
         if missing:
-            raise ValueError(
+            raise InputError(
+                "invalid_rank_env",
                 f"WORLD_SIZE is {size}, but {' and '.join(missing)} {_are(missing)} not set: "
-                "start the processes with torchrun or with --processes."
+                "start the processes with torchrun or with --processes.",
             )
         rank = _number(environment, "RANK", 0)
         if rank >= size:
-            raise ValueError(f"RANK is {rank}, but WORLD_SIZE is {size}: ranks count from 0 to {size - 1}.")
+            raise InputError(
+                "invalid_rank_env",
+                f"RANK is {rank}, but WORLD_SIZE is {size}: ranks count from 0 to {size - 1}.",
+            )
         local_size = _number(environment, "LOCAL_WORLD_SIZE", size, at_least=1)
         if local_size > size:
-            raise ValueError(
+            raise InputError(
+                "invalid_rank_env",
                 f"LOCAL_WORLD_SIZE is {local_size}, but WORLD_SIZE is {size}: a machine cannot have more "
-                "processes than there are."
+                "processes than there are.",
             )
         local_rank = _number(environment, "LOCAL_RANK", rank if local_size == size else 0)
         if local_rank >= local_size:
-            raise ValueError(
+            raise InputError(
+                "invalid_rank_env",
                 f"LOCAL_RANK is {local_rank}, but LOCAL_WORLD_SIZE is {local_size}: "
-                f"local ranks count from 0 to {local_size - 1}."
+                f"local ranks count from 0 to {local_size - 1}.",
             )
         return cls(
             rank=rank,
@@ -114,7 +122,7 @@ def _number(environment: Mapping[str, str], name: str, default: int, *, at_least
     if not text:
         return default
     if not text.isdecimal() or int(text) < at_least:
-        raise ValueError(f"{name} is {text!r}, not a number from {at_least} on.")
+        raise InputError("invalid_rank_env", f"{name} is {text!r}, not a number from {at_least} on.")
     return int(text)
 
 

@@ -30,6 +30,7 @@ from gpubloom.engine.parallel.ray_worker import REFUSED, ProcessEnded, ProcessSp
 from gpubloom.engine.parallel.rendezvous import join_seconds
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import ControlFile
+from gpubloom.traincard.errors import InputError, code_of, error_line
 
 # A head that is started again takes its time; so does a cluster that grows.
 _HEAD_SECONDS = 600.0
@@ -87,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         connect(os.environ, seconds=seconds)
         on_gpu = find_room(config, seconds=seconds)
     except ValueError as problem:
-        return _end(str(problem), 1 if restarted else REFUSED)
+        return _end(error_line(code_of(problem), str(problem)), 1 if restarted else REFUSED)
     if restarted and (home / "model").exists():
         return 0
     order = ProcessSpec(options.script, tuple(options.arguments), passed_on(os.environ))
@@ -98,18 +99,20 @@ def connect(environment: Mapping[str, str], *, seconds: float) -> None:
     """Joins the cluster at RAY_ADDRESS; ValueError when none answers for so long."""
     address = environment.get("RAY_ADDRESS") or "auto"
     if address.startswith("http"):
-        raise ValueError(
+        raise InputError(
+            "invalid_address",
             f"RAY_ADDRESS is {address}, which is the dashboard's: training needs the cluster's own address, "
-            "such as head:6379."
+            "such as head:6379.",
         )
     deadline = time.monotonic() + seconds
     while (problem := _why_not_connected(address)) is not None:
         # Nobody's cluster will appear by itself where none was named.
         if time.monotonic() > deadline or address == "auto":
             waited = "" if address == "auto" else f" within {seconds:.0f} s"
-            raise ValueError(
+            raise InputError(
+                "ray_unavailable",
                 f"No Ray cluster answers at {address}{waited}: start one (ray start --head) or set "
-                f"RAY_ADDRESS. {problem}"
+                f"RAY_ADDRESS. {problem}",
             )
         time.sleep(_PAUSE_SECONDS)
 
@@ -139,9 +142,10 @@ def find_room(config: TrainConfig, *, seconds: float) -> bool:
             return False
         if time.monotonic() > deadline:
             kind, room = ("GPU", gpus) if config.device.startswith("cuda") or gpus else ("CPU core", cpus)
-            raise ValueError(
+            raise InputError(
+                "ray_without_room",
                 f"The Ray cluster has {room} {kind}{'' if room == 1 else 's'} for {wanted} processes, and no "
-                f"more came within {seconds:.0f} s: add nodes, or ask for fewer processes."
+                f"more came within {seconds:.0f} s: add nodes, or ask for fewer processes.",
             )
         time.sleep(_PAUSE_SECONDS)
 
@@ -181,7 +185,8 @@ def judge(problem: BaseException) -> int:
     """A process that refused, or failed by an error of its own, ends the run; all else is tried again."""
     ended = [found for found in _causes(problem) if isinstance(found, ProcessEnded)]
     for refused in (found for found in ended if found.code == REFUSED):
-        return _end(refused.words or f"Rank {refused.rank} refused its input.", REFUSED)
+        unsaid = error_line("rank_failed", f"Rank {refused.rank} refused its input.")
+        return _end(refused.words or unsaid, REFUSED)
     for failed in (found for found in ended if found.code > 0 and found.code != LOST):
         words = failed.words or f"what it said is in logs/rank-{failed.rank}.log."
         return _end(f"Rank {failed.rank} failed: {words}", 1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpubloom.engine.parallel.rank_env import read_exit_message
+from gpubloom.traincard.errors import error_line
 
 REFUSED = 2
 
@@ -44,8 +45,11 @@ def work(order: ProcessSpec) -> None:
         raise ProcessEnded(
             rank,
             REFUSED,
-            f"The node {node} of the Ray cluster does not see {order.script.parent}: keep runs and data "
-            "on a disk that all nodes share (--run-dir).",
+            error_line(
+                "run_not_shared",
+                f"The node {node} of the Ray cluster does not see {order.script.parent}: keep runs and data "
+                "on a disk that all nodes share (--run-dir).",
+            ),
         )
     log = order.script.parent / "logs" / f"rank-{rank}.log"
     log.parent.mkdir(exist_ok=True)

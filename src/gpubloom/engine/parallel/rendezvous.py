@@ -23,6 +23,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from gpubloom import __version__
 from gpubloom.engine.parallel.group import ALONE, STEP_SECONDS, Group
 from gpubloom.engine.parallel.rank_env import RankEnv
+from gpubloom.traincard.errors import CodedError, InputError
 
 JOIN_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
@@ -36,8 +37,10 @@ _NAME_BYTES = 15
 _SIOCGIFADDR = 0x8915
 
 
-class PortInUse(ValueError):
+class PortInUse(CodedError, ValueError):
     """Another program listens where the processes were to meet."""
+
+    code = "port_in_use"
 
 
 def join(
@@ -58,9 +61,10 @@ def join(
         return ALONE
     if on_gpu:
         if rank_env.local_rank >= torch.cuda.device_count():
-            raise ValueError(
+            raise InputError(
+                "more_processes_than_gpus",
                 f"{rank_env.local_size} processes were asked for, but this machine has "
-                f"{torch.cuda.device_count()} GPUs: each process needs one of its own."
+                f"{torch.cuda.device_count()} GPUs: each process needs one of its own.",
             )
         torch.cuda.set_device(rank_env.local_rank)
     limit = join_seconds(environment) if seconds is None else seconds
@@ -77,9 +81,10 @@ def join(
             timeout=timedelta(seconds=STEP_SECONDS),
         )
     except RuntimeError as problem:
-        raise ValueError(
+        raise InputError(
+            "rendezvous_failed",
             f"Rank {rank_env.rank} lost the other processes at {rank_env.address} while they were joining: "
-            f"{_first_line(problem)}"
+            f"{_first_line(problem)}",
         ) from None
     store.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
     return Group(rank_env.rank, rank_env.size, rank_env.local_rank, rank_env.local_size, store)
@@ -101,10 +106,11 @@ def _rendezvous_store(rank_env: RankEnv, limit: float) -> Store:
             raise PortInUse(
                 f"Port {rank_env.port} is in use by another program: set MASTER_PORT to a free one."
             ) from None
-        raise ValueError(
+        raise InputError(
+            "rendezvous_timeout",
             f"Rank {rank_env.rank} did not find the first of the {rank_env.size} processes at "
             f"{rank_env.address} within {limit:.0f} s: start all with the same WORLD_SIZE, MASTER_ADDR and "
-            f"MASTER_PORT. {_first_line(problem)}"
+            f"MASTER_PORT. {_first_line(problem)}",
         ) from None
     # A group that is started again must not read what the one before left.
     return PrefixStore(f"bloom/{rank_env.restarts}", store)
@@ -121,17 +127,18 @@ def _greet(store: Store, rank_env: RankEnv, deadline: float, limit: float, about
         for rank, other in there.items():
             if (difference := _difference(there[0], other, rank)) is not None:
                 _say_farewell(store, rank_env)
-                raise ValueError(difference)
+                raise InputError("ranks_differ", difference)
 
 
 def _wait_for(store: Store, rank_env: RankEnv, ranks: list[int], deadline: float, limit: float) -> None:
     while not store.check([_hello(rank) for rank in ranks]):
         if time.monotonic() > deadline:
             missing = [rank for rank in ranks if not store.check([_hello(rank)])]
-            raise ValueError(
+            raise InputError(
+                "rendezvous_timeout",
                 f"Rank {_listed(missing)} of the {rank_env.size} processes did not come to "
                 f"{rank_env.address} within {limit:.0f} s (this is rank {rank_env.rank}): see what became of "
-                "it, and start all with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT."
+                "it, and start all with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
             )
         time.sleep(_LOOK_SECONDS)
 
@@ -170,7 +177,7 @@ def join_seconds(environment: Mapping[str, str]) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise ValueError(f"BLOOM_JOIN_SECONDS is {text!r}, not a number of seconds.")
+        raise InputError("invalid_variable", f"BLOOM_JOIN_SECONDS is {text!r}, not a number of seconds.")
     return seconds
 
 

@@ -164,7 +164,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> Any:
         if not self.headers.get("Content-Length", "").isdecimal():
             self.close_connection = True
-            raise Rejected("A request needs a body and its Content-Length.", status=411)
+            raise Rejected(
+                "A request needs a body and its Content-Length.", status=411, code="length_required"
+            )
         if self._unread > _LARGEST_BODY:
             sentence = f"The body has {self._unread:,} bytes; at most {_LARGEST_BODY:,} are read."
             raise Rejected(sentence, status=413, code="too_large")
@@ -173,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as problem:
-            raise Rejected(f"The body is not JSON: {problem}.") from None
+            raise Rejected(f"The body is not JSON: {problem}.", code="malformed_json") from None
 
     def _discard_body(self) -> None:
         """What was not read would be taken for the next request."""
@@ -226,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
         """What the library itself refuses, in the same form as all other errors."""
         self.close_connection = True
         sentence = message or HTTPStatus(code).phrase
-        self._send(code, Rejected(f"{sentence}.", status=code).body)
+        self._send(code, Rejected(f"{sentence}.", status=code, code=HTTPStatus(code).name.lower()).body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
         """Nothing: what was asked is counted, what was said is nobody's business."""

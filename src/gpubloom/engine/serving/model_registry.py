@@ -18,6 +18,7 @@ from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.llama_folder import load_model
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
+from gpubloom.traincard.errors import CodedError
 
 BASE, TUNED, ONLY = "base", "tuned", "model"
 
@@ -26,8 +27,10 @@ _BESIDES_BYTES = 300_000_000
 _NF4_BYTES = 0.55
 
 
-class NotEnoughMemory(Exception):
+class NotEnoughMemory(CodedError):
     """A model does not fit into the memory that is free now."""
+
+    code = "not_enough_memory"
 
 
 class ModelRegistry:

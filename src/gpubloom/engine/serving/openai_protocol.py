@@ -5,9 +5,11 @@ import time
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from gpubloom.engine.generate import Sampling
-from gpubloom.plan.validation import explain
+from gpubloom.plan.validation import InvalidConfig
+from gpubloom.traincard.errors import CodedError
 
 _MOST_STOPS = 16
 _MOST_MESSAGES = 10_000
@@ -31,7 +33,7 @@ _UNKNOWN: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Rejected(Exception):
+class Rejected(CodedError):
     """A request that is answered with an error: the sentence, and what OpenAI's clients look at."""
 
     def __init__(
@@ -39,11 +41,12 @@ class Rejected(Exception):
         sentence: str,
         *,
         status: int = 400,
-        code: str | None = None,
+        code: str,
         param: str | None = None,
         kind: str = "invalid_request_error",
     ) -> None:
         super().__init__(sentence)
+        self.code = code
         self.status = status
         self.body = {"error": {"message": sentence, "type": kind, "param": param, "code": code}}
 
@@ -79,7 +82,11 @@ class GenerationRequest(BaseModel):
     def stops(self) -> tuple[str, ...]:
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if len(stops) > _MOST_STOPS:
-            raise Rejected(f"At most {_MOST_STOPS} stop texts can be given, not {len(stops)}.", param="stop")
+            raise Rejected(
+                f"At most {_MOST_STOPS} stop texts can be given, not {len(stops)}.",
+                param="stop",
+                code="too_many_stops",
+            )
         return tuple(stop for stop in stops if stop)
 
     def room(self, prompt_tokens: int, context_length: int) -> int:
@@ -89,6 +96,7 @@ class GenerationRequest(BaseModel):
             raise Rejected(
                 f"max_tokens is {wanted:,}, but the model's context holds only {context_length:,} tokens.",
                 param="max_tokens",
+                code="context_length_exceeded",
             )
         if prompt_tokens >= context_length:
             raise Rejected(
@@ -113,7 +121,9 @@ class _Message(BaseModel):
         for part in content:
             is_text = isinstance(part, dict) and part.get("type") == "text"
             if not is_text or not isinstance(part.get("text"), str):
-                raise ValueError("a part of a message is a text; images and sounds are not understood here")
+                raise PydanticCustomError(
+                    "not_text", "a part of a message is a text; images and sounds are not understood here"
+                )
         return "".join(part["text"] for part in content)
 
     def fields(self) -> dict[str, Any]:
@@ -134,14 +144,18 @@ class CompletionRequest(GenerationRequest):
     def text(self) -> str:
         prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
         if len(prompts) != 1:
-            raise Rejected(f"One prompt can be completed at a time, not {len(prompts)}.", param="prompt")
+            raise Rejected(
+                f"One prompt can be completed at a time, not {len(prompts)}.",
+                param="prompt",
+                code="too_many_prompts",
+            )
         return prompts[0]
 
 
 def parse(kind: type[Kind], body: Any) -> Kind:
     """Refused with a sentence that names each field that cannot be used."""
     if not isinstance(body, dict):
-        raise Rejected("The body of a request is a JSON object.")
+        raise Rejected("The body of a request is a JSON object.", code="not_json_object")
     for name, harmless in _UNKNOWN.items():
         if body.get(name) is not None and body[name] not in harmless:
             raise Rejected(f"{name} is not supported here: leave it out.", param=name, code="unsupported")
@@ -149,7 +163,8 @@ def parse(kind: type[Kind], body: Any) -> Kind:
         return kind.model_validate(body)
     except ValidationError as problem:
         where = problem.errors()[0]["loc"]
-        raise Rejected(explain(problem, kind), param=str(where[0]) if where else None) from None
+        found = InvalidConfig(problem, kind)
+        raise Rejected(str(found), code=found.code, param=str(where[0]) if where else None) from None
 
 
 class Shape:

@@ -16,6 +16,7 @@ from gpubloom.datasets.template import PLAIN
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.serving.resolved_model import ResolvedModel
+from gpubloom.traincard.errors import InputError
 
 _WORD = f"answer{secrets.token_hex(8)}"
 
@@ -39,7 +40,10 @@ class PromptFormatter:
     def of(cls, found: ResolvedModel) -> "PromptFormatter":
         file = found.file(TOKENIZER_FILE)
         if file is None:
-            raise ValueError(f"{found.folder} has no {TOKENIZER_FILE}, without which nobody can talk to it.")
+            raise InputError(
+                "no_tokenizer",
+                f"{found.folder} has no {TOKENIZER_FILE}, without which nobody can talk to it.",
+            )
         tokenizer = Tokenizer.load(file)
         template = _template(found)
         rows = RowTokenizer.load(file, template.eos)
@@ -65,14 +69,15 @@ class PromptFormatter:
     def chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
         """The tokens that ask for the next answer; ValueError when there is no way to ask."""
         if self.template is None:
-            raise ValueError(
+            raise InputError(
+                "no_chat_template",
                 "This model has no chat template and was not trained on conversations: ask it to complete a "
-                "text instead (/v1/completions)."
+                "text instead (/v1/completions).",
             )
         try:
             text = self.template.render(messages, add_generation_prompt=True)
         except RowProblem as problem:
-            raise ValueError(f"The conversation {problem}.") from None
+            raise InputError("invalid_conversation", f"The conversation {problem}.") from None
         return _tokens(text.removesuffix(self.lead), self._rows)
 
     def completion(self, text: str) -> list[int]:

@@ -10,6 +10,7 @@ from gpubloom.engine.checkpoint import checkpoint_folder, is_sharded, list_check
 from gpubloom.engine.llama_folder import CONFIG_FILE, has_weights, is_own
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.config import read_json
+from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ def find_model(path: Path, base: Path | None = None) -> ResolvedModel:
     found = ResolvedModel(folder, run_dir=run_dir, config=config)
     if base is not None:
         if not base.is_dir():
-            raise ValueError(f"There is no model folder {base}, which was named as the base.")
+            raise InputError(
+                "model_not_found", f"There is no model folder {base}, which was named as the base."
+            )
         return ResolvedModel(folder, base, run_dir, config)
     if found.is_adapter:
         return ResolvedModel(folder, _base_of_adapter(folder, config), run_dir, config)
@@ -80,10 +83,10 @@ def _folder(path: Path, run_dir: Path | None, config: TrainConfig | None) -> Pat
             return folder
         _must_be_safetensors(folder)
     if not is_run or config is None:
-        raise ValueError(f"{path} is neither a run directory nor a model folder.")
+        raise InputError("not_a_model_folder", f"{path} is neither a run directory nor a model folder.")
     checkpoints = list_checkpoints(checkpoint_folder(config, path.resolve()))
     if not checkpoints:
-        raise ValueError(f"{path} has no checkpoint yet; wait for the first one.")
+        raise InputError("no_checkpoint", f"{path} has no checkpoint yet; wait for the first one.")
     _must_be_safetensors(checkpoints[-1])
     return checkpoints[-1]
 
@@ -96,9 +99,10 @@ def _must_be_safetensors(folder: Path) -> None:
     """Other forms of a model are known, but only one is loaded."""
     names = (f"{stem}.{ending}" for stem in ("model", "adapter_model") for ending in ("pt", "json"))
     if is_sharded(folder) or any((folder / name).is_file() for name in names):
-        raise ValueError(
+        raise InputError(
+            "needs_conversion",
             f"{folder} is in a form that is not loaded as it is: "
-            f"`bloom convert {folder} NEW --to safetensors` makes a model folder of it."
+            f"`bloom convert {folder} NEW --to safetensors` makes a model folder of it.",
         )
 
 
@@ -142,8 +146,9 @@ def _base_of_adapter(folder: Path, config: TrainConfig | None) -> Path:
     if started_from is None:
         raise adapter_folder.BaseNeeded(adapter_folder.read_adapter(folder).base_model)
     if not started_from.is_dir():
-        raise ValueError(
+        raise InputError(
+            "model_not_found",
             f"There is no model folder {started_from}: put it back to use what was trained on it, or name "
-            "another place of it as the base."
+            "another place of it as the base.",
         )
     return started_from

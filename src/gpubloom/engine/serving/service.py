@@ -17,6 +17,7 @@ from gpubloom.engine.serving.answers import Answer, Wanted
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory
 from gpubloom.engine.serving.openai_protocol import ChatRequest, CompletionRequest, Rejected, parse
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
+from gpubloom.traincard.errors import code_of
 
 _MOST_AT_ONCE = 32
 
@@ -158,7 +159,7 @@ class Service:
         try:
             return self.formatter.chat([message.fields() for message in request.messages])
         except ValueError as problem:
-            raise Rejected(str(problem), param="messages") from None
+            raise Rejected(str(problem), param="messages", code=code_of(problem)) from None
 
     @contextmanager
     def _slot(self) -> Iterator[None]:

@@ -16,6 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
+from gpubloom.traincard.errors import InputError
+
 _LENGTH_BYTES = 8
 _FLOAT_BYTES = 4
 _TYPE = "F32"
@@ -108,7 +110,7 @@ class TensorFileReader:
         while position < len(room):
             count = self._file.readinto(room[position:])
             if not count:
-                raise ValueError("it ends too early")
+                raise InputError("invalid_safetensors", "it ends too early")
             position += count
         self._wait_for_hash()
         self._hashed = self._hasher.submit(self._sha256.update, room)
@@ -129,7 +131,7 @@ class TensorFileReader:
         first = self._file.read(_LENGTH_BYTES)
         length = int.from_bytes(first, "little")
         if len(first) < _LENGTH_BYTES or length > min(_LONGEST_HEADER, file_bytes - _LENGTH_BYTES):
-            raise ValueError("it ends within its header")
+            raise InputError("invalid_safetensors", "it ends within its header")
         header = self._file.read(length)
         self._sha256.update(first + header)
         try:
@@ -137,14 +139,19 @@ class TensorFileReader:
             described.pop("__metadata__", None)
             found = sorted(_parsed(described), key=lambda entry: entry.begin)
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
-            raise ValueError(f"its header cannot be read ({problem})") from None
+            raise InputError("invalid_safetensors", f"its header cannot be read ({problem})") from None
         end = 0
         for entry in found:
             if entry.begin != end or entry.end - entry.begin != _FLOAT_BYTES * math.prod(entry.shape):
-                raise ValueError(f"its header gives tensor {entry.name} a place that cannot be")
+                raise InputError(
+                    "invalid_safetensors", f"its header gives tensor {entry.name} a place that cannot be"
+                )
             end = entry.end
         if _LENGTH_BYTES + length + end != file_bytes:
-            raise ValueError(f"it has {file_bytes:,} bytes instead of {_LENGTH_BYTES + length + end:,}")
+            raise InputError(
+                "invalid_safetensors",
+                f"it has {file_bytes:,} bytes instead of {_LENGTH_BYTES + length + end:,}",
+            )
         return found
 
 
@@ -165,6 +172,6 @@ def _header(contents: Sequence[Entry], type_name: str) -> bytes:
 def _parsed(described: dict[str, Any]) -> Iterator[Entry]:
     for name, tensor in described.items():
         if tensor["dtype"] != _TYPE:
-            raise ValueError(f"tensor {name} is {tensor['dtype']} instead of {_TYPE}")
+            raise InputError("invalid_safetensors", f"tensor {name} is {tensor['dtype']} instead of {_TYPE}")
         begin, end = tensor["data_offsets"]
         yield Entry(name, tuple(int(size) for size in tensor["shape"]), int(begin), int(end))

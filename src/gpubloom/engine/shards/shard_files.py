@@ -33,6 +33,7 @@ from gpubloom.engine.shards.safetensors_file import (
     entries,
 )
 from gpubloom.hub.weight_index import read_weight_index
+from gpubloom.traincard.errors import InputError
 
 SHARD_BYTES = 4_000_000_000
 _FLOAT_BYTES = 4
@@ -310,7 +311,7 @@ class ShardFolder:
             )
 
     def _damaged(self, what: str) -> ValueError:
-        return ValueError(f"{self._path} is damaged: {what}; {self._advice}")
+        return InputError("damaged_checkpoint", f"{self._path} is damaged: {what}; {self._advice}")
 
 
 class _ReadBuffers:

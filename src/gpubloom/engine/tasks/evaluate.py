@@ -16,12 +16,15 @@ from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.engine.tasks.session import TaskSession
 from gpubloom.plan.tasks import EvaluateTask
+from gpubloom.traincard.errors import CodedError, InputError
 
 _HEARTBEAT_SECONDS = 600.0
 
 
-class NoRoom(ValueError):
+class NoRoom(CodedError, ValueError):
     """A prompt that fills the model's context."""
+
+    code = "context_length_exceeded"
 
 
 def replay(
@@ -70,7 +73,7 @@ class _Evaluation:
         try:
             self._registry = ModelRegistry(found, choose_compute(task.device, "auto"))
         except NotEnoughMemory as problem:
-            raise ValueError(str(problem)) from None
+            raise InputError(problem.code, str(problem)) from None
         session.reporter.describe({"model": str(found.folder), **self._registry.facts()})
         self._held_out = self._open_held_out(found)
         self._done = 0

@@ -42,6 +42,7 @@ from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sync_files
 from gpubloom.engine.tasks.session import TaskSession
 from gpubloom.plan.tasks import ExportTask, Task
+from gpubloom.traincard.errors import InputError
 
 VARIABLE = "BLOOM_GGUF_CONVERTER"
 _NAME = "convert_hf_to_gguf.py"
@@ -62,7 +63,7 @@ def find_converter() -> Path | None:
     named = os.environ.get(VARIABLE)
     if named:
         if not Path(named).is_file():
-            raise ValueError(f"{VARIABLE} names {named}, which is no file.")
+            raise InputError("converter_not_found", f"{VARIABLE} names {named}, which is no file.")
         return Path(named)
     found = shutil.which(_NAME)
     return None if found is None else Path(found)
@@ -92,7 +93,9 @@ def convert(
     said = log.read_text(encoding="utf-8", errors="replace").strip()[-_LAST_WORDS:]
     log.unlink()
     if process.returncode != 0 or not target.is_file():
-        raise ValueError(f"{converter} failed: {said or f'it ended with {process.returncode}'}")
+        raise InputError(
+            "converter_failed", f"{converter} failed: {said or f'it ended with {process.returncode}'}"
+        )
 
 
 def run(task: Task, session: TaskSession) -> dict[str, Any]:
@@ -100,7 +103,9 @@ def run(task: Task, session: TaskSession) -> dict[str, Any]:
     task = cast(ExportTask, task)
     token = take_token(session.home)
     if task.hub is not None and token is None:
-        raise ValueError(f"Pushing to {task.hub.repository} needs a token that may write: set HF_TOKEN.")
+        raise InputError(
+            "no_hub_token", f"Pushing to {task.hub.repository} needs a token that may write: set HF_TOKEN."
+        )
     found = find_model(Path(task.model), None if task.base is None else Path(task.base))
     compute = choose_compute(task.device, "auto")
     target = session.home / "model"
@@ -163,9 +168,10 @@ def _write_gguf(folder: Path, task: ExportTask, found: ResolvedModel, session: T
     converter = find_converter()
     if converter is None:
         reason = reason or f"Models of type {family} are not written as GGUF here."
-        raise ValueError(
+        raise InputError(
+            "unsupported_by_gguf",
             f"{reason} Written are {', '.join(ARCHITECTURES)} with usual tokenizers; for others set "
-            f"{VARIABLE} to llama.cpp's convert_hf_to_gguf.py, or put it on the PATH."
+            f"{VARIABLE} to llama.cpp's convert_hf_to_gguf.py, or put it on the PATH.",
         )
     merged = folder / "merged"
     merged.mkdir()
@@ -208,6 +214,7 @@ def _must_have_gguf() -> None:
     import importlib.util
 
     if importlib.util.find_spec("gguf") is None:
-        raise ValueError(
-            "GGUF needs the package gguf, which is not installed. Run: pip install 'gpubloom[gguf]'."
+        raise InputError(
+            "not_installed",
+            "GGUF needs the package gguf, which is not installed. Run: pip install 'gpubloom[gguf]'.",
         )

@@ -19,6 +19,7 @@ from gpubloom.engine.serving.resolved_model import find_model
 from gpubloom.engine.serving.service import Counts, Service
 from gpubloom.engine.tasks.session import Stopped, TaskSession
 from gpubloom.plan.tasks import ServeTask
+from gpubloom.traincard.errors import InputError
 
 SERVE_FILE = "serve.json"
 
@@ -53,7 +54,7 @@ def _load(task: ServeTask, session: TaskSession) -> Service:
     try:
         registry = ModelRegistry(found, choose_compute(task.device, "auto"))
     except NotEnoughMemory as problem:
-        raise ValueError(str(problem)) from None
+        raise InputError(problem.code, str(problem)) from None
     session.reporter.describe({"model": str(found.folder), **registry.facts()})
     for note in (*found.notes, *([formatter.note] if formatter.note else [])):
         session.reporter.log(note, level="warning")

@@ -12,6 +12,7 @@ from gpubloom.engine.session import Signals
 from gpubloom.plan.tasks import RESULT_FILE, Task, read_task
 from gpubloom.traincard import Reporter, RunInUseError, RunLock
 from gpubloom.traincard.atomic_write import replace_file
+from gpubloom.traincard.errors import code_of, error_line
 from gpubloom.traincard.lines import PrintingReporter
 
 
@@ -63,9 +64,9 @@ def task_session(home: Path) -> Iterator[TaskSession]:
             except Stopped:
                 reporter.finish("cancelled")
     except (ValueError, RunInUseError) as problem:
-        _refuse(str(problem))
+        _refuse(problem)
 
 
-def _refuse(sentence: str) -> None:
-    sys.stderr.write(f"{sentence}\n")
+def _refuse(problem: Exception) -> None:
+    sys.stderr.write(f"{error_line(code_of(problem), str(problem))}\n")
     sys.exit(2)

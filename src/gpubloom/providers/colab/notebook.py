@@ -138,16 +138,19 @@ def colab_notebook(
 
 def _check(files: Mapping[str, str | bytes], entry: str) -> None:
     if entry not in files:
-        raise ScriptProblem(f"There is no {entry} among the files: {', '.join(sorted(files)) or 'none'}.")
+        raise ScriptProblem(
+            "entry_not_found", f"There is no {entry} among the files: {', '.join(sorted(files)) or 'none'}."
+        )
     for path in files:
         parts = PurePosixPath(path).parts
         if not parts or path.startswith("/") or ".." in parts or "\n" in path or "\\" in path:
-            raise ScriptProblem(f"{path!r} is no path inside the job's folder.")
+            raise ScriptProblem("path_outside_folder", f"{path!r} is no path inside the job's folder.")
     size = sum(len(content) for content in files.values())
     if size > _MOST_BYTES:
         raise ScriptProblem(
+            "files_too_large",
             f"The files have {size:,} bytes; up to {_MOST_BYTES:,} go into a notebook. Put data into Drive, "
-            "into the folder that the notebook names."
+            "into the folder that the notebook names.",
         )
 
 
@@ -157,7 +160,7 @@ def _text(content: str | bytes, path: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
-        raise ScriptProblem(f"{path} is no text.") from None
+        raise ScriptProblem("not_utf8", f"{path} is no text.") from None
 
 
 def _introduction(title: str) -> str:
@@ -196,5 +199,5 @@ def _command_line(words: Sequence[str], found: Detected[Checkpoints] | None) -> 
 def _quoted(packages: Sequence[str]) -> list[str]:
     for package in packages:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._\[\],<>=!~ -]*", package):
-            raise ScriptProblem(f"{package!r} is no package that pip installs by name.")
+            raise ScriptProblem("invalid_package", f"{package!r} is no package that pip installs by name.")
     return [f'"{package}"' if re.search(r"[<>=!~\[ ]", package) else package for package in packages]

@@ -59,7 +59,7 @@ def start_plainly(run_dir: Path, reservation: Reservation, folder: Path, reason:
     try:
         if started.returncode != 0:
             words = started.stderr.decode(errors="replace").strip() or f"exit code {started.returncode}"
-            raise ProviderError(f"The agent could not be started: {words}")
+            raise ProviderError("agent_not_started", f"The agent could not be started: {words}")
         return hear_from(reader)
     finally:
         os.close(reader)
@@ -79,10 +79,14 @@ def hear_from(reader: int, seconds: float = _ANNOUNCE_SECONDS) -> dict[str, Any]
     words = b""
     while not words.endswith(b"\n"):
         if not is_readable(reader, deadline - time.monotonic()):
-            raise ProviderError(f"The agent was started and said nothing for {seconds:g} seconds.")
+            raise ProviderError(
+                "agent_not_started", f"The agent was started and said nothing for {seconds:g} seconds."
+            )
         part = os.read(reader, 65536)
         if not part:
-            raise ProviderError("The agent ended before the attempt began; agent/agent.log may say why.")
+            raise ProviderError(
+                "agent_not_started", "The agent ended before the attempt began; agent/agent.log may say why."
+            )
         words += part
     news: dict[str, Any] = json.loads(words)
     return news

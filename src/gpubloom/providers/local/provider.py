@@ -46,7 +46,9 @@ class LocalProvider:
         devices: Devices | None = None,
     ) -> None:
         if not sys.platform.startswith("linux"):
-            raise ProviderError("Jobs run in the background on Linux only; use `bloom train` here.")
+            raise ProviderError(
+                "platform_not_supported", "Jobs run in the background on Linux only; use `bloom train` here."
+            )
         self.grace_period = GracePeriod()
         self._folder = home / "agents"
         self._devices = devices or Devices(home)
@@ -93,16 +95,20 @@ class LocalProvider:
             spec = replace(spec, environment={**spec.environment, **reservation.environment})
             files.write_job(spec)
         except FileNotFoundError as problem:
-            raise ProviderError(f"The run directory {spec.run_dir} is gone.") from problem
+            raise ProviderError("directory_gone", f"The run directory {spec.run_dir} is gone.") from problem
         except OSError as problem:
-            raise ProviderError(f"The job cannot be written to {files.job}: {problem.strerror}.") from problem
+            raise ProviderError(
+                "cannot_write", f"The job cannot be written to {files.job}: {problem.strerror}."
+            ) from problem
         news = self._start(spec, reservation)
         if "problem" in news:
             number = news.get("errno")
             cause = None if number is None else OSError(number, os.strerror(number))
-            raise ProviderError(str(news["problem"])) from cause
+            raise ProviderError("agent_not_started", str(news["problem"])) from cause
         if "in_use" in news and not _runs_here(files, spec):
-            raise ProviderError(f"{spec.run_dir} was in use until a moment ago. Submit the job again.")
+            raise ProviderError(
+                "run_in_use", f"{spec.run_dir} was in use until a moment ago. Submit the job again."
+            )
 
     def _start(self, spec: JobSpec, reservation: Reservation) -> dict[str, Any]:
         try:
@@ -120,7 +126,10 @@ def _needs_no_start(files: AgentFiles, spec: JobSpec) -> bool:
     """Whether this attempt already runs or ran."""
     started = files.last_attempt()
     if started > spec.attempt:
-        raise ProviderError(f"Attempt {started} was started already; attempt {spec.attempt} comes too late.")
+        raise ProviderError(
+            "attempt_out_of_order",
+            f"Attempt {started} was started already; attempt {spec.attempt} comes too late.",
+        )
     return started == spec.attempt or (is_held(files.lock) and _runs_here(files, spec))
 
 
@@ -132,7 +141,8 @@ def _runs_here(files: AgentFiles, spec: JobSpec) -> bool:
             return False
         if time.monotonic() > deadline:
             raise ProviderError(
-                f"Attempt {started} still lives; attempt {spec.attempt} has to wait for its end."
+                "attempt_out_of_order",
+                f"Attempt {started} still lives; attempt {spec.attempt} has to wait for its end.",
             )
         time.sleep(_LOOK_SECONDS)
     return True
@@ -170,7 +180,9 @@ def _living(run_dir: Path) -> tuple[AgentFiles, AgentRecord] | None:
         return None
     record = _record(files)
     if record is None:
-        raise ProviderError(f"Something holds {files.lock}, and {files.agent} does not say what.")
+        raise ProviderError(
+            "run_in_use", f"Something holds {files.lock}, and {files.agent} does not say what."
+        )
     return files, record
 
 
@@ -195,7 +207,8 @@ def _end(run_dir: Path) -> None:
     _signal_group(files, record, signal.SIGKILL)
     if not _wait_until_free(files, _GONE_SECONDS):
         raise ProviderError(
-            f"Process group {record.group} was killed and is still there; {run_dir} stays in use."
+            "run_in_use",
+            f"Process group {record.group} was killed and is still there; {run_dir} stays in use.",
         )
 
 

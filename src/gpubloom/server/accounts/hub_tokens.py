@@ -7,6 +7,7 @@ from uuid import UUID
 import anyio.to_thread
 from fastapi import APIRouter
 from pydantic import Field, SecretStr, field_validator
+from pydantic_core import PydanticCustomError
 from sqlalchemy import ForeignKey, delete, exists, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, mapped_column
@@ -45,7 +46,9 @@ class NewHubToken(Schema):
         # It goes into a header.
         text = token.get_secret_value().strip()
         if not text.isascii() or not text.isprintable() or " " in text or len(text) < 8:
-            raise ValueError("This is no token of a hub: it has characters that tokens do not have.")
+            raise PydanticCustomError(
+                "invalid_hub_token", "This is no token of a hub: it has characters that tokens do not have."
+            )
         return SecretStr(text)
 
 

@@ -202,12 +202,16 @@ async def create_api_token(
 ) -> tuple[str, ApiToken]:
     """A new token and its row; the token itself is not stored."""
     if "admin" in scopes and principal.user.role != "admin":
-        raise InvalidInput.for_field("scopes", "Only an admin's token can have the scope 'admin'.")
+        raise InvalidInput.for_field(
+            "scopes", "Only an admin's token can have the scope 'admin'.", code="scope_not_allowed"
+        )
     count = await session.scalar(
         select(func.count()).select_from(ApiToken).where(ApiToken.user_id == principal.id)
     )
     if (count or 0) >= MOST_TOKENS:
-        raise Conflict(f"You have {MOST_TOKENS} API tokens. Revoke one that you no longer need.")
+        raise Conflict(
+            f"You have {MOST_TOKENS} API tokens. Revoke one that you no longer need.", code="too_many_tokens"
+        )
     token = new_api_token()
     moment = now()
     row = ApiToken(

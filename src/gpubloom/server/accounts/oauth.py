@@ -175,7 +175,7 @@ def _read_profile(provider: Provider, profile: Mapping[str, Any], emails: Any) -
 def _provider(request: Request, name: str) -> Provider:
     provider: Provider | None = request.app.state.oauth.get(name)
     if provider is None:
-        raise NotFound("Signing in through this provider is not set up here.")
+        raise NotFound("Signing in through this provider is not set up here.", code="provider_not_set_up")
     return provider
 
 

@@ -100,10 +100,12 @@ async def change_password(
     await _CHANGE.count(database, str(user.id))
     right, _ = await check_password(current, user.password_hash)
     if not right:
-        raise InvalidInput.for_field("current_password", "This is not your current password.")
+        raise InvalidInput.for_field(
+            "current_password", "This is not your current password.", code="wrong_password"
+        )
     sentence = weakness(new, email=user.email, name=user.name)
     if sentence is not None:
-        raise InvalidInput.for_field("new_password", sentence)
+        raise InvalidInput.for_field("new_password", sentence, code="weak_password")
     password_hash = await hash_password(new)
     async with database.write() as session:
         row = await session.scalar(select(User).where(User.id == user.id))

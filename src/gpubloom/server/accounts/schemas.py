@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from uuid import UUID
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic_core import PydanticCustomError
 
 from gpubloom.server.accounts.tables import Role
 from gpubloom.server.problems import InvalidInput
@@ -23,7 +24,7 @@ EMAIL_PATTERN = re.compile(rf"[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]+@{_LABEL}(?:\.{_
 
 def _email(text: str) -> str:
     if EMAIL_PATTERN.fullmatch(text) is None:
-        raise ValueError("This is not an email address.")
+        raise PydanticCustomError("invalid_email", "This is not an email address.")
     return text.lower()
 
 
@@ -38,7 +39,7 @@ def _refuse_weak(field: str, password: SecretStr, *, email: str = "", name: str 
     # Raised as what it becomes: a validator of several fields could not say which one is meant.
     sentence = weakness(password.get_secret_value(), email=email, name=name)
     if sentence is not None:
-        raise InvalidInput.for_field(field, sentence)
+        raise InvalidInput.for_field(field, sentence, code="weak_password")
 
 
 class NewPassword(Schema):

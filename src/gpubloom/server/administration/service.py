@@ -72,7 +72,9 @@ async def invite(
 ) -> tuple[Email, OneTimeLink]:
     """A link with which one person can create an account, even while sign-up is closed."""
     if await find_by_email(session, email) is not None:
-        raise InvalidInput.for_field("email", "This address already has an account.")
+        raise InvalidInput.for_field(
+            "email", "This address already has an account.", code="already_registered"
+        )
     secret, link = await issue_link(session, "invite", email, role=role)
     record(
         session,

@@ -9,6 +9,7 @@ from gpubloom.datasets import readable_suffixes
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.uploads import Arriving
+from gpubloom.traincard.errors import InputError
 
 _LONGEST_NAME = 200
 
@@ -41,8 +42,9 @@ def suffix_of(filename: str) -> str:
     for suffix in readable_suffixes():
         if filename.lower().endswith(suffix):
             return suffix
-    raise ValueError(
-        f"{shown_name(filename)} is not read: a dataset is one of {' '.join(readable_suffixes())}."
+    raise InputError(
+        "wrong_suffix",
+        f"{shown_name(filename)} is not read: a dataset is one of {' '.join(readable_suffixes())}.",
     )
 
 

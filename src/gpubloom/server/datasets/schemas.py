@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import Field, JsonValue, model_validator
+from pydantic_core import PydanticCustomError
 
 from gpubloom.datasets import FIELDS, Format, Mapping
 from gpubloom.server.datasets.tables import Source, Status
@@ -125,9 +126,13 @@ class ReadAs(Schema):
         missing = set(needed) - set(self.columns)
         unknown = set(self.columns) - {*needed, *optional}
         if missing:
-            raise ValueError(f"{self.format} also needs a column for {', '.join(sorted(missing))}.")
+            raise PydanticCustomError(
+                "incomplete_mapping", f"{self.format} also needs a column for {', '.join(sorted(missing))}."
+            )
         if unknown:
-            raise ValueError(f"{self.format} has no field {', '.join(sorted(unknown))}.")
+            raise PydanticCustomError(
+                "incomplete_mapping", f"{self.format} has no field {', '.join(sorted(unknown))}."
+            )
         return self
 
 

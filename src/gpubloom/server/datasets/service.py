@@ -15,6 +15,7 @@ from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.service import FindUse, require_room, require_unused
+from gpubloom.traincard.errors import code_of
 
 
 def visible_to(principal: Principal) -> Select[Dataset]:
@@ -66,10 +67,10 @@ async def create_dataset(
     try:
         suffix_of(body.filename)
     except ValueError as problem:
-        raise InvalidInput.for_field("filename", str(problem)) from problem
+        raise InvalidInput.for_field("filename", str(problem), code=code_of(problem)) from problem
     filename = shown_name(body.filename)
     if body.size == 0:
-        raise InvalidInput.for_field("size", f"{filename} is empty.")
+        raise InvalidInput.for_field("size", f"{filename} is empty.", code="data_empty")
     await require_room(session, principal, settings, body.size)
     dataset = Dataset(
         id=uuid4(),

@@ -19,6 +19,8 @@ from sqlalchemy import event, make_url
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
+from gpubloom.traincard.errors import InputError
+
 # How long a writer waits for the one before it. Transactions take milliseconds: no network call and no
 # password hashing happens inside one.
 SQLITE_BUSY_SECONDS = 15
@@ -44,9 +46,10 @@ class Database:
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
         else:
-            raise ValueError(
+            raise InputError(
+                "invalid_database_url",
                 f"BLOOM_DATABASE_URL names {self.kind!r}. "
-                "Use sqlite+aiosqlite:///file or postgresql+psycopg://host/name."
+                "Use sqlite+aiosqlite:///file or postgresql+psycopg://host/name.",
             )
         self._write_sessions = async_sessionmaker(self._writer, expire_on_commit=False)
         self._read_sessions = async_sessionmaker(self._reader, expire_on_commit=False)

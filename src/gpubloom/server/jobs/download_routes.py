@@ -113,14 +113,14 @@ async def download_file(
     """One file of the model, by the name that the list gives."""
     file = _named(await _model_files(settings, job_id), path)
     if file is None:
-        raise NotFound("The model has no such file.")
+        raise NotFound("The model has no such file.", code="file_not_found")
     return _whole_or_part(file, range_)
 
 
 async def _model_files(settings: Settings, job_id: UUID) -> list[FoundFile]:
     found = await anyio.to_thread.run_sync(model_files, settings, job_id)
     if not found:
-        raise NotFound("This job has no finished model.")
+        raise NotFound("This job has no finished model.", code="no_model_yet")
     return found
 
 
@@ -137,7 +137,7 @@ async def download_artifacts(
     """All of them as one tar archive; a broken download continues with a Range header."""
     files = await _artifact_files(settings, job_id)
     if not files:
-        raise NotFound("This job has made no files.")
+        raise NotFound("This job has made no files.", code="no_files")
     return _archive(files, _archive_name("artifacts", job_id), range_)
 
 
@@ -148,7 +148,7 @@ async def download_artifact(
     """One of them, by the name that the list gives."""
     file = _named(await _artifact_files(settings, job_id), path)
     if file is None:
-        raise NotFound("The job has made no such file.")
+        raise NotFound("The job has made no such file.", code="file_not_found")
     return _whole_or_part(file, range_)
 
 

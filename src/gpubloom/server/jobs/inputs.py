@@ -75,7 +75,9 @@ def _with_path(part: Any, name: str, field: str, path: str | None) -> Any:
         return part
     if part.get(field):
         raise InvalidInput.for_field(
-            f"config.{name}.{field}", f"Leave {name}.{field} out: {name}_id or the path, one of the two."
+            f"config.{name}.{field}",
+            f"Leave {name}.{field} out: {name}_id or the path, one of the two.",
+            code="contradictory_fields",
         )
     return {**part, field: path}
 
@@ -107,7 +109,7 @@ def _as_field(field: str) -> Iterator[None]:
     try:
         yield
     except Conflict as conflict:
-        raise InvalidInput.for_field(field, conflict.detail) from conflict
+        raise InvalidInput.for_field(field, conflict.detail, code=conflict.code) from conflict
 
 
 async def find_use(session: AsyncSession, kind: StoredKind, row_id: UUID) -> str | None:

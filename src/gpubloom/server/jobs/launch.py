@@ -41,6 +41,7 @@ from gpubloom.server.jobs.tables import Worker
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.data_paths import DataPathRefused, check_data_files, check_data_path
 from gpubloom.server.settings import Settings
+from gpubloom.traincard.errors import code_of
 
 WORKER_SEEN_WITHIN = timedelta(seconds=60)
 _GIGABYTE = 1_000_000_000
@@ -89,13 +90,16 @@ def read_config(
     config = _validated(wanted)
     if config.checkpoint.directory is not None:
         raise InvalidInput.for_field(
-            "config.checkpoint.directory", "A server keeps checkpoints in the run's own directory."
+            "config.checkpoint.directory",
+            "A server keeps checkpoints in the run's own directory.",
+            code="not_on_a_server",
         )
 
     if config.cluster is not None:
         raise InvalidInput.for_field(
             "config.cluster",
             "Jobs run on this server's machines and on connected providers; bloom train --ray uses clusters.",
+            code="not_on_a_server",
         )
 
     def readable(field: str, path: str | None) -> str | None:
@@ -167,7 +171,7 @@ async def check_files(config: TrainConfig, settings: Settings, inputs: Inputs = 
         try:
             check_data_files(find_files(path), settings)
         except (ValueError, OSError) as error:
-            raise InvalidInput.for_field(f"config.{field}", str(error)) from error
+            raise InvalidInput.for_field(f"config.{field}", str(error), code=code_of(error)) from error
 
     await anyio.to_thread.run_sync(check, "data.train_path", config.data.train_path)
     await anyio.to_thread.run_sync(check, "data.eval_path", config.data.eval_path)
@@ -178,7 +182,9 @@ async def check_backend(config: TrainConfig) -> None:
     """Refuses a trainer that cannot run on this machine, with what to do about it."""
     for backend in await anyio.to_thread.run_sync(available_backends):
         if backend.name == config.backend and not backend.available:
-            raise CannotRun.for_field("config.backend", backend.reason or "It cannot run here.")
+            raise CannotRun.for_field(
+                "config.backend", backend.reason or "It cannot run here.", code="backend_unavailable"
+            )
 
 
 def _validated(fields: dict[str, Any]) -> TrainConfig:
@@ -191,11 +197,13 @@ def _validated(fields: dict[str, Any]) -> TrainConfig:
 def _readable(field: str, path: str, settings: Settings) -> str:
     """An absolute path that this server may read."""
     if "://" in path:
-        raise InvalidInput.for_field(field, "Jobs on this machine read local files. Upload the data first.")
+        raise InvalidInput.for_field(
+            field, "Jobs on this machine read local files. Upload the data first.", code="path_not_local"
+        )
     try:
         checked = check_data_path(path, settings)
     except DataPathRefused as refusal:
-        raise InvalidInput.for_field(field, str(refusal)) from refusal
+        raise InvalidInput.for_field(field, str(refusal), code=refusal.code) from refusal
     return checked if checked.startswith("/") else str(settings.uploads / checked)
 
 
@@ -228,18 +236,19 @@ async def decide(
                 "host_memory",
                 f"No machine of this server has {host_memory} GB of memory; "
                 f"the largest has {largest / _GIGABYTE:.0f} GB.",
+                code="not_enough_host_memory",
             )
     try:
         tokens = await anyio.to_thread.run_sync(estimate_tokens, config.data)
     except (ValueError, OSError) as error:
-        raise InvalidInput.for_field("config.data.train_path", str(error)) from error
+        raise InvalidInput.for_field("config.data.train_path", str(error), code=code_of(error)) from error
     refusals: list[CannotRun] = []
     for machine in candidates:
         chosen = _data_file(config, machine, gpu_type)
         try:
             return _launch(chosen, machine, tokens)
         except ValueError as refusal:
-            refused = CannotRun(str(refusal))
+            refused = CannotRun(str(refusal), code=code_of(refusal))
             if isinstance(refusal, DoesNotFit) and refusal.nearest is not None:
                 configs = [each.model_dump(mode="json") for each in (chosen, refusal.nearest)]
                 changes = {each.path: each.values[1] for each in field_differences(configs)}
@@ -269,7 +278,7 @@ def _with_gpu(machines: list[Hardware], gpu_type: str) -> list[Hardware]:
         has = (
             f"It has {', '.join(present)}." if present else "It has no GPU; leave GPU type empty for the CPU."
         )
-        raise CannotRun.for_field("gpu_type", f"This server has no {gpu_type}. {has}")
+        raise CannotRun.for_field("gpu_type", f"This server has no {gpu_type}. {has}", code="gpu_not_found")
     return found
 
 

@@ -97,6 +97,7 @@ async def plan_job(
     except InvalidInput as refusal:
         return PlanAnswer(
             fits=False,
+            code=refusal.errors[0].code if refusal.errors else refusal.code,
             reason=refusal.detail,
             plan=None,
             machine=None,
@@ -196,9 +197,15 @@ async def create_job(
 ) -> QueuedJob:
     """Queue a job for a project, or for a new project that is created in the same transaction."""
     if (body.project_id is None) == (body.project is None):
-        raise InvalidInput.for_field("project_id", "Name a project, or describe a new one: one of the two.")
+        raise InvalidInput.for_field(
+            "project_id",
+            "Name a project, or describe a new one: one of the two.",
+            code="contradictory_fields",
+        )
     if body.finder is not None and body.kind != "find_learning_rate":
-        raise InvalidInput.for_field("finder", "Only kind find_learning_rate has a finder.")
+        raise InvalidInput.for_field(
+            "finder", "Only kind find_learning_rate has a finder.", code="contradictory_fields"
+        )
     data_path = (
         body.project.training_data_path if body.project else await _project_data(body, principal, database)
     )
@@ -246,10 +253,14 @@ async def _take(
     if body.offer is None:
         return None
     if body.kind != "train":
-        raise InvalidInput.for_field("offer", "A learning rate is found on a machine of this server.")
+        raise InvalidInput.for_field(
+            "offer", "A learning rate is found on a machine of this server.", code="not_for_this_kind"
+        )
     if body.gpu_type is not None or body.host_memory is not None:
         raise InvalidInput.for_field(
-            "offer", "The offer says which GPU: leave gpu_type and host_memory empty."
+            "offer",
+            "The offer says which GPU: leave gpu_type and host_memory empty.",
+            code="contradictory_fields",
         )
     async with database.read() as session:
         return await offer_service.take(session, principal, body.offer)

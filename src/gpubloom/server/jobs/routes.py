@@ -139,7 +139,9 @@ def _own_script(run_dir: Path, config: dict[str, Any]) -> Script:
     try:
         text = read_text(run_dir, task.entry, _MOST_SHOWN)
     except OSError as problem:
-        raise NotFound(f"{task.entry} is not in the job's folder any more.") from problem
+        raise NotFound(
+            f"{task.entry} is not in the job's folder any more.", code="entry_not_found"
+        ) from problem
     packages = "".join(f"{name}\n" for name in task.packages)
     return Script(script=text, requirements=packages, config=task.model_dump_json(indent=2))
 
@@ -216,7 +218,7 @@ async def change_settings(
     """Change settings while the job trains."""
     changes = body.model_dump(exclude_none=True)
     if not changes:
-        raise InvalidInput("Name at least one setting to change.")
+        raise InvalidInput("Name at least one setting to change.", code="nothing_to_change")
     job, project = await service.change_settings(session, principal, job_id, changes)
     return await job_out(session, settings, job, project)
 

@@ -84,6 +84,7 @@ class PlanAnswer(Schema):
     """Whether it fits, and what to expect; `reason` says why not, `nearest` what would."""
 
     fits: bool
+    code: str | None = None
     reason: str | None
     plan: Plan | None
     machine: str | None

@@ -175,19 +175,27 @@ async def extend(
     status = after("extend", job.status)
     config = dict(job.config)
     if epochs is None and max_steps is None:
-        raise InvalidInput.for_field("epochs", "Say how many epochs or steps there should be in all.")
+        raise InvalidInput.for_field(
+            "epochs", "Say how many epochs or steps there should be in all.", code="length_missing"
+        )
     if epochs is not None:
         if epochs < config["epochs"]:
-            raise InvalidInput.for_field("epochs", f"It already has {config['epochs']} epochs: ask for more.")
+            raise InvalidInput.for_field(
+                "epochs", f"It already has {config['epochs']} epochs: ask for more.", code="already_trained"
+            )
         config["epochs"] = epochs
         config["max_steps"] = None
     if max_steps is not None:
         taken = read_summary(job.summary).step or 0
         if max_steps <= taken:
-            raise InvalidInput.for_field("max_steps", f"It already took {taken} steps.")
+            raise InvalidInput.for_field(
+                "max_steps", f"It already took {taken} steps.", code="already_trained"
+            )
         config["max_steps"] = max_steps
     if config == job.config:
-        raise InvalidInput.for_field("epochs", "It was already trained for that long: ask for more.")
+        raise InvalidInput.for_field(
+            "epochs", "It was already trained for that long: ask for more.", code="already_trained"
+        )
     job.config = config
     if job.requested_config is not None:
         asked = {"epochs": epochs, "max_steps": max_steps}

@@ -85,7 +85,7 @@ async def _shared_job(
             )
         ).one_or_none()
     if row is None:
-        raise NotFound("This link is not valid, or was revoked.")
+        raise NotFound("This link is not valid, or was revoked.", code="link_invalid")
     return row[0], row[1]
 
 

@@ -30,6 +30,7 @@ from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.schema import Flag, Line, Schema, Storable
 from gpubloom.server.settings import Settings
+from gpubloom.traincard.errors import code_of
 from gpubloom.traincard.safe_paths import is_folder_beneath
 
 Prompt = Annotated[str, Field(min_length=1, max_length=20_000), Storable]
@@ -118,7 +119,7 @@ async def subject_of(
         select(Checkpoint).where(Checkpoint.id == checkpoint_id, Checkpoint.job_id == job.id)
     )
     if checkpoint is None:
-        raise NotFound("This job has no such checkpoint.")
+        raise NotFound("This job has no such checkpoint.", code="checkpoint_not_found")
     # By its name in the run's own folder: what a run says about paths is not believed.
     folder = Path(checkpoint.path).name
     if checkpoint.removed or not is_folder_beneath(run_dir, f"checkpoints/{folder}"):
@@ -161,7 +162,7 @@ def read_task(fields: dict[str, Any]) -> Task:
     try:
         return task_from(fields)
     except ValueError as problem:
-        raise InvalidInput(str(problem)) from problem
+        raise InvalidInput(str(problem), code=code_of(problem)) from problem
 
 
 async def _gpus_for(session: AsyncSession, subject: Subject) -> int:

@@ -9,6 +9,7 @@ from gpubloom.scripts import Requirements, ScriptProblem, detect, from_notebook,
 from gpubloom.scripts.task import checked_path
 from gpubloom.server.ml_jobs.schemas import NewMlJob
 from gpubloom.server.problems import InvalidInput
+from gpubloom.traincard.errors import code_of
 
 _USUAL_NAMES = ("train.py", "main.py", "run.py")
 _READ_ENDINGS = (".py", ".json", ".toml", ".yaml", ".yml")
@@ -28,14 +29,16 @@ class Folder:
 def read_folder(body: NewMlJob) -> Folder:
     """InvalidInput: which file is wrong, and why."""
     if (body.code is None) == (not body.files):
-        raise InvalidInput.for_field("files", "Send code, or files: one of the two.")
+        raise InvalidInput.for_field(
+            "files", "Send code, or files: one of the two.", code="contradictory_fields"
+        )
     if body.code is not None:
         files = {_checked("entry", body.entry or "train.py"): body.code.encode()}
     else:
         files = _decoded(body)
     entry = _checked("entry", body.entry) if body.entry else _found_entry(files)
     if entry not in files:
-        raise InvalidInput.for_field("entry", f"There is no {entry} among the files.")
+        raise InvalidInput.for_field("entry", f"There is no {entry} among the files.", code="entry_not_found")
     text = _text(files[entry])
     if entry.endswith(".ipynb") or (not entry.endswith(".py") and text is not None and is_notebook(text)):
         return _from_notebook(files, entry)
@@ -45,7 +48,7 @@ def read_folder(body: NewMlJob) -> Folder:
                 {**files, entry: from_notebook(text).encode()}, entry, ("The notebook became a script.",)
             )
         except ScriptProblem as problem:
-            raise InvalidInput.for_field("code", str(problem)) from None
+            raise InvalidInput.for_field("code", str(problem), code=problem.code) from None
     return Folder(files, entry)
 
 
@@ -53,7 +56,7 @@ def read_requirements(folder: Folder, arguments: list[str]) -> Requirements:
     """What the script needs. Takes a moment of computing."""
     text = _text(folder.files[folder.entry])
     if text is None:
-        raise InvalidInput.for_field("entry", f"{folder.entry} is no text in UTF-8.")
+        raise InvalidInput.for_field("entry", f"{folder.entry} is no text in UTF-8.", code="not_utf8")
     siblings: dict[str, str] = {}
     for name, content in folder.files.items():
         is_read = name.endswith(_READ_ENDINGS) or name.rpartition("/")[2].startswith("requirements")
@@ -64,7 +67,7 @@ def read_requirements(folder: Folder, arguments: list[str]) -> Requirements:
     try:
         return detect(text, files=siblings, arguments=arguments)
     except ScriptProblem as problem:
-        raise InvalidInput.for_field("entry", str(problem)) from None
+        raise InvalidInput.for_field("entry", str(problem), code=problem.code) from None
 
 
 def _decoded(body: NewMlJob) -> dict[str, bytes]:
@@ -73,9 +76,11 @@ def _decoded(body: NewMlJob) -> dict[str, bytes]:
         field = f"files.{number}"
         path = _checked(f"{field}.path", file.path)
         if path in files:
-            raise InvalidInput.for_field(f"{field}.path", f"{path} is there twice.")
+            raise InvalidInput.for_field(f"{field}.path", f"{path} is there twice.", code="duplicate_file")
         if (file.text is None) == (file.base64 is None):
-            raise InvalidInput.for_field(field, f"{path} needs text or base64: one of the two.")
+            raise InvalidInput.for_field(
+                field, f"{path} needs text or base64: one of the two.", code="contradictory_fields"
+            )
         try:
             files[path] = (
                 base64.b64decode(file.base64, validate=True)
@@ -83,11 +88,15 @@ def _decoded(body: NewMlJob) -> dict[str, bytes]:
                 else (file.text or "").encode()
             )
         except (binascii.Error, UnicodeEncodeError):
-            raise InvalidInput.for_field(field, f"The content of {path} cannot be decoded.") from None
+            raise InvalidInput.for_field(
+                field, f"The content of {path} cannot be decoded.", code="not_base64"
+            ) from None
     for path in files:
         parent = path.rpartition("/")[0]
         if parent in files:
-            raise InvalidInput.for_field("files", f"{parent} is a file and a folder at once.")
+            raise InvalidInput.for_field(
+                "files", f"{parent} is a file and a folder at once.", code="duplicate_file"
+            )
     return files
 
 
@@ -97,7 +106,9 @@ def _found_entry(files: Mapping[str, bytes]) -> str:
             return name
     scripts = [name for name in files if name.endswith((".py", ".ipynb")) and "/" not in name]
     if len(scripts) != 1:
-        raise InvalidInput.for_field("entry", "Say which file to run: there is no train.py.")
+        raise InvalidInput.for_field(
+            "entry", "Say which file to run: there is no train.py.", code="entry_missing"
+        )
     return scripts[0]
 
 
@@ -106,10 +117,12 @@ def _from_notebook(files: Mapping[str, bytes], entry: str) -> Folder:
     try:
         script = from_notebook(text or "")
     except ScriptProblem as problem:
-        raise InvalidInput.for_field("entry", str(problem)) from None
+        raise InvalidInput.for_field("entry", str(problem), code=problem.code) from None
     name = f"{entry.rpartition('.')[0] or entry}.py"
     if name in files:
-        raise InvalidInput.for_field("entry", f"{entry} would become {name}, which is there already.")
+        raise InvalidInput.for_field(
+            "entry", f"{entry} would become {name}, which is there already.", code="duplicate_file"
+        )
     note = f"{entry} became the script {name}."
     return Folder({**files, name: script.encode()}, name, (note,))
 
@@ -118,7 +131,7 @@ def _checked(field: str, path: str) -> str:
     try:
         return checked_path(path)
     except ValueError as problem:
-        raise InvalidInput.for_field(field, str(problem)) from None
+        raise InvalidInput.for_field(field, str(problem), code=code_of(problem)) from None
 
 
 def _text(content: bytes) -> str | None:

@@ -19,6 +19,7 @@ from gpubloom.server.jobs.launch import TakesOffers
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.ml_jobs.schemas import NewMlJob, Overrides
 from gpubloom.server.problems import InvalidInput
+from gpubloom.traincard.errors import code_of
 
 _FREE = Span.of(0.0)
 _MOST_TRIED = 12
@@ -78,7 +79,9 @@ async def decide(session: AsyncSession, request: PlacementRequest) -> Placement:
     if body.provider is not None and body.provider not in request.prices.providers:
         known = ", ".join(sorted(request.prices.providers))
         raise InvalidInput.for_field(
-            "provider", f"There is no provider {body.provider!r}; there are: {known}."
+            "provider",
+            f"There is no provider {body.provider!r}; there are: {known}.",
+            code="unknown_provider",
         )
     if body.provider is None and (request.found.gpus.value == 0 or _machine_for(request) is not None):
         here = _here(request)
@@ -142,7 +145,9 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
     if not able:
         where = f"{request.body.provider} has" if request.body.provider else "There is"
         raise InvalidInput.for_field(
-            "provider", f"{where} nothing that can run this unattended. Look at the offers for the reasons."
+            "provider",
+            f"{where} nothing that can run this unattended. Look at the offers for the reasons.",
+            code="no_offer",
         )
     refusals: dict[str, InvalidInput] = {}
     for offer in able:
@@ -162,6 +167,7 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
     raise InvalidInput.for_field(
         "provider",
         f"{first.detail} Connect a service under Providers, or choose provider local.",
+        code=first.errors[0].code if first.errors else first.code,
     )
 
 
@@ -201,5 +207,5 @@ def _offers(request: PlacementRequest, provider: str | None) -> Sequence[Offer]:
     try:
         need = Need.from_requirements(request.found)
     except ValueError as problem:
-        raise InvalidInput.for_field("requirements", str(problem)) from None
+        raise InvalidInput.for_field("requirements", str(problem), code=code_of(problem)) from None
     return offers(need, prices=request.prices, now=now(), constraints=asked).offers

@@ -24,6 +24,7 @@ from gpubloom.server.problems import Forbidden, InvalidInput
 from gpubloom.server.projects.service import get_project, visible_to
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
+from gpubloom.traincard.errors import code_of
 
 _PROJECT = "Scripts"
 
@@ -66,7 +67,7 @@ def task_of(body: NewMlJob, folder: Folder, found: Requirements, sandbox_choice:
         try:
             known(name)
         except FetchProblem as problem:
-            raise InvalidInput.for_field("datasets", str(problem)) from None
+            raise InvalidInput.for_field("datasets", str(problem), code=problem.code) from None
     saves = found.checkpoints.value if found.checkpoints is not None else None
     packages = [each.value for each in found.packages] if body.packages is None else body.packages
     fields = {
@@ -85,7 +86,7 @@ def task_of(body: NewMlJob, folder: Folder, found: Requirements, sandbox_choice:
     try:
         return script_task(fields)
     except ValueError as problem:
-        raise InvalidInput(str(problem)) from None
+        raise InvalidInput(str(problem), code=code_of(problem)) from None
 
 
 def _steps(found: Requirements) -> int | None:

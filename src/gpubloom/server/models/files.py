@@ -29,11 +29,13 @@ def model_folder(settings: Settings, model: Model) -> Path:
 def allowed_folder(path: str, settings: Settings) -> Path:
     """A folder that the operator allowed; DataPathRefused says why another is not."""
     if "://" in path:
-        raise DataPathRefused("This is an address, not a folder. Models of a hub are added by their id.")
+        raise DataPathRefused(
+            "path_not_local", "This is an address, not a folder. Models of a hub are added by their id."
+        )
     checked = check_data_path(path, settings)
     folder = Path(checked).expanduser() if checked.startswith("/") else settings.uploads / checked
     if not folder.is_dir():
-        raise DataPathRefused("There is no such folder on this server.")
+        raise DataPathRefused("folder_not_found", "There is no such folder on this server.")
     # A link inside may lead elsewhere, and would be loaded as well.
     check_data_files(folder.iterdir(), settings)
     return folder.resolve()

@@ -153,7 +153,7 @@ async def check_model(
 def _announced(settings: Settings, model: Model, path: str) -> Arriving:
     # Looked up in the list, never joined to a folder: no name can lead elsewhere.
     if path not in model.files:
-        raise NotFound("The model was announced without such a file.")
+        raise NotFound("The model was announced without such a file.", code="file_not_found")
     return arriving_file(settings, model, path)
 
 

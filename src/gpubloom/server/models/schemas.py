@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from gpubloom.server.models.tables import Source, Status
 from gpubloom.server.schema import Line, Schema, Whole
@@ -41,9 +42,12 @@ class NewModel(Schema):
     @model_validator(mode="after")
     def _says_where_it_is(self) -> "NewModel":
         if self.source == "hub" and self.repository is None:
-            raise ValueError("A model of a hub needs its id in 'repository', such as Qwen/Qwen3-0.6B.")
+            raise PydanticCustomError(
+                "repository_missing",
+                "A model of a hub needs its id in 'repository', such as Qwen/Qwen3-0.6B.",
+            )
         if self.source == "folder" and self.path is None:
-            raise ValueError("A model in a folder needs the folder in 'path'.")
+            raise PydanticCustomError("path_missing", "A model in a folder needs the folder in 'path'.")
         if self.source == "upload":
             _check_files([file.path for file in self.files])
         return self
@@ -52,16 +56,21 @@ class NewModel(Schema):
 def _check_files(names: list[str]) -> None:
     for name in names:
         if not FILE_NAME.fullmatch(name):
-            raise ValueError(
+            raise PydanticCustomError(
+                "wrong_suffix",
                 f"{name[:100]!r} is no file of a model that is read here. Upload .safetensors, .json, "
-                ".jinja, .txt and .model files, without folders."
+                ".jinja, .txt and .model files, without folders.",
             )
     if len({name.lower() for name in names}) < len(names):
-        raise ValueError("Two files have the same name.")
+        raise PydanticCustomError("duplicate_file", "Two files have the same name.")
     if "config.json" not in names:
-        raise ValueError("There is no config.json among the files: a model's folder has one.")
+        raise PydanticCustomError(
+            "not_a_model_folder", "There is no config.json among the files: a model's folder has one."
+        )
     if not any(name.endswith(".safetensors") for name in names):
-        raise ValueError("There are no weights among the files: they end with .safetensors.")
+        raise PydanticCustomError(
+            "no_safetensors", "There are no weights among the files: they end with .safetensors."
+        )
 
 
 class FindingOut(Schema):

@@ -149,7 +149,7 @@ async def delete_model(
 
 def require_allowed(refusal: DataPathRefused) -> InvalidInput:
     """A folder that may not be used, as an error of the field that named it."""
-    return InvalidInput.for_field("path", str(refusal))
+    return InvalidInput.for_field("path", str(refusal), code=refusal.code)
 
 
 def _record(session: AsyncSession, principal: Principal, action: str, model: Model, **details: str) -> None:

@@ -178,7 +178,9 @@ async def _find(session: AsyncSession, principal: Principal, model: object) -> t
     """A playground or a training, and what stands behind the colon."""
     if not isinstance(model, str) or not model or len(model) > 200 or not model.isprintable():
         raise InvalidInput.for_field(
-            "model", "Name a model: the id or the name of a playground or a training."
+            "model",
+            "Name a model: the id or the name of a playground or a training.",
+            code="missing",
         )
     name, _, suffix = model.rpartition(":")
     name, which = (name, suffix) if suffix in _WHICH and name else (model, None)

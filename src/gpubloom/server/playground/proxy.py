@@ -27,6 +27,7 @@ from gpubloom.server.problems import (
     TooLarge,
     TooManyRequests,
 )
+from gpubloom.traincard.errors import is_code
 
 # Reading a long prompt on a CPU takes its time; between two tokens it never takes that long.
 _TIMEOUT = httpx2.Timeout(connect=5, read=600, write=30, pool=30)
@@ -116,13 +117,15 @@ async def _refusal(answer: httpx2.Response) -> Problem:
     finally:
         await answer.aclose()
     try:
-        sentence = str(json.loads(content)["error"]["message"])[:2_000]
+        error = json.loads(content)["error"]
+        sentence, code = str(error["message"])[:2_000], error.get("code")
     except (ValueError, KeyError, TypeError):
         sentence = f"The process that holds the model answered {answer.status_code} without saying why."
+        code = None
     if answer.status_code == 429:
         return TooManyRequests(sentence, retry_after=1)
     kind = _REFUSALS.get(answer.status_code)
-    return NotReady(sentence) if kind is None else kind(sentence)
+    return NotReady(sentence) if kind is None else kind(sentence, code=code if is_code(code) else None)
 
 
 class _Relay(StreamingResponse):

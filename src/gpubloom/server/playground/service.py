@@ -101,7 +101,9 @@ async def _subject(
     if wanted.job_id is not None and wanted.model_id is None:
         await jobs.lock_own_job(session, principal, wanted.job_id)
         return await subject_of(session, principal, settings, wanted.job_id, wanted.checkpoint_id)
-    raise InvalidInput.for_field("job_id", "Name a training or a model: one of the two.")
+    raise InvalidInput.for_field(
+        "job_id", "Name a training or a model: one of the two.", code="contradictory_fields"
+    )
 
 
 async def _project(session: AsyncSession, principal: Principal, settings: Settings) -> Project:

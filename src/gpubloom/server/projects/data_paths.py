@@ -11,18 +11,19 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gpubloom.server.settings import Settings
+from gpubloom.traincard.errors import InputError
 
 REMOTE_SCHEMES = frozenset({"s3", "gs", "az", "hf", "https"})
 
 
-class DataPathRefused(ValueError):
+class DataPathRefused(InputError):
     """A path that a project may not name; says why."""
 
 
 def check_data_path(path: str, settings: Settings) -> str:
     """The path as it is stored; raises when it may not be used."""
     if ".." in _decoded(path).replace("\\", "/").split("/"):
-        raise DataPathRefused("A data path cannot contain '..'.")
+        raise DataPathRefused("path_outside_folder", "A data path cannot contain '..'.")
     if "://" in path:
         return _check_remote(path)
     candidate = Path(path).expanduser() if path.startswith("/") else settings.uploads / path
@@ -39,14 +40,15 @@ def check_data_files(files: Iterable[Path], settings: Settings) -> None:
             # Symbolic links are followed: what counts is where the data lies in the end.
             resolved = file.resolve()
         except (OSError, RuntimeError, ValueError) as error:
-            raise DataPathRefused("This path cannot be read.") from error
+            raise DataPathRefused("unreadable_file", "This path cannot be read.") from error
         # The home folder holds emails, runs and the database; an allowed root around it does not open it.
         private = resolved.is_relative_to(home) and not resolved.is_relative_to(uploads)
         if private or not any(resolved.is_relative_to(root) for root in roots):
             raise DataPathRefused(
+                "path_not_allowed",
                 "This path is outside the folders that this server may read. Use a path in the uploads "
                 "folder, a remote address such as s3://bucket/folder/, or ask the operator to add the folder "
-                "to BLOOM_DATA_ROOTS."
+                "to BLOOM_DATA_ROOTS.",
             )
 
 
@@ -61,12 +63,16 @@ def _check_remote(path: str) -> str:
     try:
         parts = urlsplit(path)
     except ValueError as error:
-        raise DataPathRefused("This is not a valid address.") from error
+        raise DataPathRefused("invalid_address", "This is not a valid address.") from error
     if parts.scheme not in REMOTE_SCHEMES:
         allowed = ", ".join(f"{scheme}://" for scheme in sorted(REMOTE_SCHEMES))
-        raise DataPathRefused(f"Addresses of this kind are not allowed. Use one of {allowed} or a path.")
+        raise DataPathRefused(
+            "scheme_not_allowed", f"Addresses of this kind are not allowed. Use one of {allowed} or a path."
+        )
     if not parts.netloc:
-        raise DataPathRefused("The address names no bucket or host.")
+        raise DataPathRefused("invalid_address", "The address names no bucket or host.")
     if parts.username or parts.password:
-        raise DataPathRefused("Leave user name and password out of the address: it is stored as it is.")
+        raise DataPathRefused(
+            "password_in_address", "Leave user name and password out of the address: it is stored as it is."
+        )
     return path

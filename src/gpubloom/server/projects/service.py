@@ -45,7 +45,7 @@ def _fields(body: ProjectIn, settings: Settings) -> dict[str, object]:
         try:
             fields["training_data_path"] = check_data_path(body.training_data_path, settings)
         except DataPathRefused as refusal:
-            raise InvalidInput.for_field("trainingDataPath", str(refusal)) from refusal
+            raise InvalidInput.for_field("trainingDataPath", str(refusal), code=refusal.code) from refusal
     return fields
 
 

@@ -42,7 +42,7 @@ def find_kind(name: str) -> ProviderSpec:
     try:
         return registry.provider_spec(name)
     except ProviderError as unknown:
-        raise NotFound(str(unknown)) from None
+        raise NotFound(str(unknown), code=unknown.code) from None
 
 
 def storage_state(settings: Settings) -> StorageReady:

@@ -30,17 +30,23 @@ def usable(kind: ProviderSpec, values: Mapping[str, str]) -> dict[str, str]:
     known = {field.name: field for field in kind.fields}
     entered = {name: value.strip() for name, value in values.items() if value.strip()}
     errors = [
-        FieldError(field=f"values.{name}", message=f"{kind.title} asks for no {name}.")
+        FieldError(
+            field=f"values.{name}", code="extra_forbidden", message=f"{kind.title} asks for no {name}."
+        )
         for name in sorted(entered.keys() - known.keys())
     ]
     errors += [
-        FieldError(field=f"values.{name}", message=f"{kind.title} needs the {field.title}.")
+        FieldError(field=f"values.{name}", code="missing", message=f"{kind.title} needs the {field.title}.")
         for name, field in known.items()
         if field.required and name not in entered
     ]
     errors += [
         # They go into headers and tokens.
-        FieldError(field=f"values.{name}", message="It has characters that credentials do not have.")
+        FieldError(
+            field=f"values.{name}",
+            code="invalid_credentials",
+            message="It has characters that credentials do not have.",
+        )
         for name, value in entered.items()
         if not value.isascii() or not value.isprintable()
     ]

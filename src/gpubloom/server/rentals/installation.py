@@ -21,6 +21,7 @@ from gpubloom.server.jobs.states import ACTIVE
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.metering import end_rental
 from gpubloom.server.rentals.tables import BILLED, Installation, Rental
+from gpubloom.traincard.errors import CodedError
 
 _GOES_ON_THERE = (
     "This installation is a copy, and the job goes on at the original. Resume it to train it here, too."
@@ -28,8 +29,10 @@ _GOES_ON_THERE = (
 _MACHINE_ID = Path("/etc/machine-id")
 
 
-class InstallationMoved(Exception):
+class InstallationMoved(CodedError):
     """Machines are rented in its name, and this may not be the one that rented them."""
+
+    code = "installation_moved"
 
 
 async def settle(database: Database) -> None:

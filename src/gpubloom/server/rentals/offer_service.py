@@ -36,13 +36,17 @@ class OfferService:
         prices = await self._book.current(session)
         facts = prices.providers.get(offer.provider)
         if facts is None or offer.provider == "local":
-            raise InvalidInput.for_field("offer.provider", f"There is no service {offer.provider!r}.")
+            raise InvalidInput.for_field(
+                "offer.provider", f"There is no service {offer.provider!r}.", code="unknown_provider"
+            )
         target = facts.through or offer.provider
         await self._check_target(session, principal, target)
         found = _find(offer, prices)
         if found is None:
             raise InvalidInput.for_field(
-                "offer", f"{facts.title} does not offer {offer.gpus}× {offer.gpu} so. Ask for offers again."
+                "offer",
+                f"{facts.title} does not offer {offer.gpus}× {offer.gpu} so. Ask for offers again.",
+                code="offer_gone",
             )
         return {
             "target": target,
@@ -65,18 +69,22 @@ class OfferService:
     async def _check_target(self, session: AsyncSession, principal: Principal, target: str) -> None:
         storage = storage_state(self._settings)
         if not storage.ready:
-            raise InvalidInput.for_field("offer", str(storage.reason))
+            raise InvalidInput.for_field("offer", str(storage.reason), code="no_bucket")
         if target not in registry.provider_names():
-            raise InvalidInput.for_field("offer.provider", f"Jobs cannot be sent to {target}.")
+            raise InvalidInput.for_field(
+                "offer.provider", f"Jobs cannot be sent to {target}.", code="unknown_provider"
+            )
         # In a thread: a service's own library may take a while to import.
         kind = await anyio.to_thread.run_sync(registry.provider_spec, target)
         unattended = kind.capabilities.runs_unattended
         reason = kind.why_not() or (None if unattended.can else unattended.reason)
         if reason is not None:
-            raise InvalidInput.for_field("offer.provider", reason)
+            raise InvalidInput.for_field("offer.provider", reason, code="provider_unavailable")
         if await find_sealed(session, principal.id, target) is None:
             raise InvalidInput.for_field(
-                "offer.provider", f"{kind.title} is not connected. Enter your credentials for it first."
+                "offer.provider",
+                f"{kind.title} is not connected. Enter your credentials for it first.",
+                code="not_connected",
             )
 
 

@@ -87,7 +87,7 @@ async def check_provider(
     async with database.read() as session:
         credential = (await connections.credentials_of(session, principal.id)).get(provider)
     if credential is None:
-        raise NotFound(f"{kind.title} is not connected.")
+        raise NotFound(f"{kind.title} is not connected.", code="not_connected")
     await _CHECKS.count(database, str(principal.id))
     try:
         cloud = await anyio.to_thread.run_sync(

@@ -143,11 +143,15 @@ async def set_budget(session: AsyncSession, principal: Principal, wanted: Budget
         "job": wanted.job_id is not None and wanted.project_id is None,
     }
     if not given[wanted.scope]:
-        raise InvalidInput.for_field("scope", f"A budget of the scope {wanted.scope} names just that.")
+        raise InvalidInput.for_field(
+            "scope", f"A budget of the scope {wanted.scope} names just that.", code="contradictory_fields"
+        )
     _record(session, principal, "budget.set", wanted.scope, wanted.project_id or wanted.job_id)
     if wanted.job_id is not None:
         if wanted.period != "total":
-            raise InvalidInput.for_field("period", "A job's budget is for the whole job.")
+            raise InvalidInput.for_field(
+                "period", "A job's budget is for the whole job.", code="contradictory_fields"
+            )
         job, _ = await lock_own_job(session, principal, wanted.job_id)
         job.budget = wanted.limit
         _tell_again(job)

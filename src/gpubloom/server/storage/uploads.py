@@ -93,7 +93,7 @@ async def receive(
             if writer.offset == file.size:
                 await anyio.to_thread.run_sync(writer.finish)
         except FileNotFoundError as error:
-            raise NotFound("This was deleted while it was uploaded.") from error
+            raise NotFound("This was deleted while it was uploaded.", code="deleted_meanwhile") from error
         except OSError as error:
             if error.errno not in _FULL:
                 raise
@@ -156,7 +156,7 @@ class _Writer:
             try:
                 descriptor = os.open(file.partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             except FileNotFoundError as error:
-                raise NotFound("This was deleted while it was uploaded.") from error
+                raise NotFound("This was deleted while it was uploaded.", code="deleted_meanwhile") from error
             writer = cls._locked(file, descriptor, offset)
             if writer is not None:
                 return writer

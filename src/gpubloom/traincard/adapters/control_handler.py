@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from gpubloom.traincard.control import Command
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.reporter import Reporter
 
 Setters = Mapping[str, Callable[[Any], None]]
@@ -92,8 +93,9 @@ class ControlHandler:
 def positive(value: Any, most: float = math.inf) -> float:
     """A setting that must be a number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-        raise ValueError(
-            f"{value!r} is not a number above 0" + (f" and up to {most:g}" if most < 1e9 else "")
+        raise InputError(
+            "invalid_setting",
+            f"{value!r} is not a number above 0" + (f" and up to {most:g}" if most < 1e9 else ""),
         )
     return float(value)
 
@@ -101,7 +103,7 @@ def positive(value: Any, most: float = math.inf) -> float:
 def not_negative(value: Any) -> float:
     """A setting that must be a number from 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ValueError(f"{value!r} is not a number from 0")
+        raise InputError("invalid_setting", f"{value!r} is not a number from 0")
     return float(value)
 
 
@@ -109,7 +111,7 @@ def interval(value: Any) -> int | None:
     """A setting that counts steps; None means never."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
-    raise ValueError(f"{value!r} is neither a whole number from 1 nor null")
+    raise InputError("invalid_setting", f"{value!r} is neither a whole number from 1 nor null")
 
 
 _decaying: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()
@@ -124,7 +126,9 @@ def set_learning_rate(optimizer: Any, schedulers: Iterable[Any], value: Any) -> 
     # OneCycleLR counts its rate from the top, not from where it begins.
     base = groups[0].get("max_lr", base)
     if float(base) == 0.0:
-        raise ValueError("the learning rate is 0 now, so its schedule cannot be scaled")
+        raise InputError(
+            "setting_not_changeable", "the learning rate is 0 now, so its schedule cannot be scaled"
+        )
     factor = wanted / float(base)
     for group in groups:
         group["lr"] = _scaled(group["lr"], factor)
@@ -144,7 +148,10 @@ def set_weight_decay(optimizer: Any, value: Any) -> None:
     # Remembered, so that a decay that was set to 0 can be raised again.
     decaying = _decaying.setdefault(optimizer, decaying) or decaying
     if not decaying:
-        raise ValueError("the optimizer began without weight decay, so which weights decay is not known")
+        raise InputError(
+            "setting_not_changeable",
+            "the optimizer began without weight decay, so which weights decay is not known",
+        )
     for number in decaying:
         groups[number]["weight_decay"] = wanted
 

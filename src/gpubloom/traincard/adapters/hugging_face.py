@@ -15,6 +15,7 @@ from transformers import TrainerCallback
 
 from gpubloom.traincard.adapters.control_handler import Setters, interval, not_negative
 from gpubloom.traincard.adapters.session import Session, facts_of, numbers, size_of
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.reporter import Reporter
 
 # With `include_num_input_tokens_seen` every log has these: elapsed time, and the mean speed since the start.
@@ -133,7 +134,9 @@ class HFTrainCardCallback(TrainerCallback):
 
         def set_evaluation(value: Any) -> None:
             if others.get("eval_dataloader") is None and args.eval_strategy == "no":
-                raise ValueError("the Trainer was started without evaluation (eval_strategy='no')")
+                raise InputError(
+                    "no_evaluation", "the Trainer was started without evaluation (eval_strategy='no')"
+                )
             set_interval("eval", value)
 
         return {

@@ -16,6 +16,7 @@ from lightning.pytorch.loggers.logger import Logger
 from gpubloom.traincard.adapters import control_handler
 from gpubloom.traincard.adapters.control_handler import Setters, interval, not_negative
 from gpubloom.traincard.adapters.session import Session, facts_of, numbers, size_of
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.reporter import Reporter
 
@@ -111,7 +112,7 @@ class LightningTrainCardCallback(Callback):
         def set_evaluation(value: Any) -> None:
             steps = interval(value)
             if not trainer.enable_validation:
-                raise ValueError("the Trainer was started without validation")
+                raise InputError("no_evaluation", "the Trainer was started without validation")
             trainer.check_val_every_n_epoch = None
             # Lightning counts batches here; without a number it validates at the end of an epoch.
             trainer.val_check_batch = steps * trainer.accumulate_grad_batches if steps else float("inf")

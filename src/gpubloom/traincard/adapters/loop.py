@@ -21,6 +21,7 @@ from typing import Any
 from gpubloom.traincard.adapters import control_handler, loop
 from gpubloom.traincard.adapters.control_handler import Setters
 from gpubloom.traincard.adapters.session import Session, size_of
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.layout import find_rank, find_world_size
 from gpubloom.traincard.reporter import Reporter
 
@@ -75,7 +76,9 @@ def load(state: Mapping[str, Any], folder: Path) -> None:
     # weights_only: a checkpoint is data, and loading it must not run code.
     content = sys.modules["torch"].load(folder / _STATE, map_location="cpu", weights_only=True)
     if missing := sorted(state.keys() - content.keys()):
-        raise ValueError(f"{folder} holds no state of {', '.join(missing)}: another loop saved it")
+        raise InputError(
+            "checkpoint_mismatch", f"{folder} holds no state of {', '.join(missing)}: another loop saved it"
+        )
     for name, part in state.items():
         part.load_state_dict(content[name])
 

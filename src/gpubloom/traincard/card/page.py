@@ -17,6 +17,7 @@ from typing import Any
 
 from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.card.content import card_content, run_content
+from gpubloom.traincard.errors import CodedError
 
 STATIC = Path(__file__).parent / "static"
 
@@ -44,8 +45,10 @@ style-src 'unsafe-inline'; img-src data:;{connect} base-uri 'none'; form-action 
 """
 
 
-class CardNotBuiltError(RuntimeError):
+class CardNotBuiltError(CodedError, RuntimeError):
     """The page's script was not built."""
+
+    code = "card_not_built"
 
 
 def render_card(snapshot: Mapping[str, Any], *, notes: tuple[str, ...] = ()) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.traincard.atomic_write import replace_file
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.interop.event_files import Scalars, read_scalars, write_scalars, write_version
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.number_encoding import encode_number, to_json
@@ -29,8 +30,9 @@ def export_tensorboard(run_dir: str | os.PathLike[str], out_dir: str | os.PathLi
     """
     out = Path(out_dir)
     if next(out.rglob("*tfevents*"), None) is not None:
-        raise ValueError(
-            f"{out} holds event files already; give an empty folder, or TensorBoard would mix them"
+        raise InputError(
+            "folder_not_empty",
+            f"{out} holds event files already; give an empty folder, or TensorBoard would mix them",
         )
     several = len({event.attempt for event in read_all(run_dir, ranks=[0]) if event.kind == "start"}) > 1
     written: list[Path] = []
@@ -54,7 +56,7 @@ def export_tensorboard(run_dir: str | os.PathLike[str], out_dir: str | os.PathLi
         if file is not None:
             file.close()
     if not written:
-        raise ValueError(f"{run_dir} holds no series to export")
+        raise InputError("no_series", f"{run_dir} holds no series to export")
     return written
 
 
@@ -70,7 +72,7 @@ def import_tensorboard(logdir: str | os.PathLike[str], run_dir: str | os.PathLik
     """
     files = RunFiles(run_dir)
     if files.folder.exists():
-        raise ValueError(f"{run_dir} holds a run already; give a new folder")
+        raise InputError("folder_not_empty", f"{run_dir} holds a run already; give a new folder")
     attempts: dict[int, list[tuple[float, int, str, float]]] = {}
     for path in sorted(Path(logdir).rglob("*tfevents*")):
         attempt, prefix = _attempt_and_prefix(path.parent.relative_to(logdir))
@@ -78,7 +80,7 @@ def import_tensorboard(logdir: str | os.PathLike[str], run_dir: str | os.PathLik
             found = attempts.setdefault(attempt, [])
             found.extend((scalars.time, scalars.step, prefix + tag, v) for tag, v in scalars.values.items())
     if not attempts:
-        raise ValueError(f"{logdir} holds no event files with scalars")
+        raise InputError("no_series", f"{logdir} holds no event files with scalars")
     files.segments.mkdir(parents=True)
     state = RunState()
     for number, attempt in enumerate(sorted(attempts), start=1):

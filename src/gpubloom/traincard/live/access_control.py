@@ -37,21 +37,31 @@ class Guard:
         host = request.headers.get("host", "")
         if _HOST.fullmatch(host) is None or not self._is_ours(_name_of(host)):
             raise Rejected(
-                421, f"{host[:100] or 'A request without a host'} is not an address of this server."
+                421,
+                f"{host[:100] or 'A request without a host'} is not an address of this server.",
+                code="host_not_allowed",
             )
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() not in {f"http://{host}".lower(), f"https://{host}".lower()}:
-            raise Rejected(403, f"A page of {origin[:100]} may not talk to this server.")
+            raise Rejected(
+                403, f"A page of {origin[:100]} may not talk to this server.", code="origin_not_allowed"
+            )
 
     def check_reading(self, request: HttpRequest) -> None:
         if not self._only_here and not self._has_token(request):
             raise Rejected(
-                401, "This server listens on the network: send the token that it printed at start."
+                401,
+                "This server listens on the network: send the token that it printed at start.",
+                code="invalid_api_token",
             )
 
     def check_control_access(self, request: HttpRequest) -> None:
         if not self._has_token(request):
-            raise Rejected(401, "Changing the run takes the token that was printed when the server started.")
+            raise Rejected(
+                401,
+                "Changing the run takes the token that was printed when the server started.",
+                code="invalid_api_token",
+            )
 
     def _is_ours(self, name: str) -> bool:
         if is_loopback(name):

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
+from gpubloom.traincard.errors import CodedError
+
 MOST_HEADER_BYTES = 16 * 1024
 _MOST_BODY_BYTES = 64 * 1024
 _READ_TIMEOUT_SECONDS = 10.0
@@ -23,11 +25,12 @@ _ALWAYS = {
 }
 
 
-class Rejected(Exception):
+class Rejected(CodedError):
     """A request that is not answered as asked; the sentence is for the person behind it."""
 
-    def __init__(self, status: int, sentence: str) -> None:
+    def __init__(self, status: int, sentence: str, *, code: str) -> None:
         super().__init__(sentence)
+        self.code = code
         self.status = status
         self.sentence = sentence
 
@@ -51,7 +54,7 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
             request = _parse(head.decode("latin-1"))
             body = await reader.readexactly(_body_bytes(request))
     except asyncio.LimitOverrunError:
-        raise Rejected(431, "The request's headers are too long.") from None
+        raise Rejected(431, "The request's headers are too long.", code="too_large") from None
     except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
         return None
     return HttpRequest(request.method, request.path, request.query, request.headers, body)
@@ -61,13 +64,13 @@ def _parse(head: str) -> HttpRequest:
     first, *lines = head[:-4].split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or words[2] not in {"HTTP/1.1", "HTTP/1.0"} or not words[1].startswith("/"):
-        raise Rejected(400, "This is no HTTP request.")
+        raise Rejected(400, "This is no HTTP request.", code="malformed_request")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         name = name.lower()
         if not colon or not name or name != name.strip() or (name in headers and name in _ONCE):
-            raise Rejected(400, "A header of the request cannot be read.")
+            raise Rejected(400, "A header of the request cannot be read.", code="malformed_request")
         headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
     address = urlsplit(words[1])
     return HttpRequest(words[0], address.path, dict(parse_qsl(address.query)), headers)
@@ -75,12 +78,12 @@ def _parse(head: str) -> HttpRequest:
 
 def _body_bytes(request: HttpRequest) -> int:
     if "transfer-encoding" in request.headers:
-        raise Rejected(411, "Say how long the request is: Content-Length.")
+        raise Rejected(411, "Say how long the request is: Content-Length.", code="length_required")
     length = request.headers.get("content-length", "0")
     if not (length.isascii() and length.isdecimal()):
-        raise Rejected(400, "Content-Length is no number.")
+        raise Rejected(400, "Content-Length is no number.", code="malformed_request")
     if len(length) > 9 or int(length) > _MOST_BODY_BYTES:
-        raise Rejected(413, f"A request may have {_MOST_BODY_BYTES:,} bytes.")
+        raise Rejected(413, f"A request may have {_MOST_BODY_BYTES:,} bytes.", code="too_large")
     return int(length)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.live.access_control import Guard
 from gpubloom.traincard.live.server import RunServer
 
@@ -38,15 +39,19 @@ def listen(address: str) -> socket.socket:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not (port.isascii() and port.isdecimal() and int(port) < 65_536):
-        raise ValueError(f"METRICS_SERVER_ADDR is HOST:PORT, such as {DEFAULT_ADDRESS}; not {address!r}.")
+        raise InputError(
+            "invalid_address",
+            f"METRICS_SERVER_ADDR is HOST:PORT, such as {DEFAULT_ADDRESS}; not {address!r}.",
+        )
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, int(port)), family=family, backlog=128)
     except OSError as problem:
         reason = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else str(problem)
-        raise ValueError(
+        raise InputError(
+            "cannot_listen",
             f"The metrics server cannot listen on {address} ({reason}). Choose another address: "
-            f"METRICS_SERVER_ADDR={host if ':' not in host else f'[{host}]'}:{min(int(port) + 1, 65_535)}"
+            f"METRICS_SERVER_ADDR={host if ':' not in host else f'[{host}]'}:{min(int(port) + 1, 65_535)}",
         ) from None
 
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from gpubloom.traincard.card.page import CardNotBuiltError, live_page
 from gpubloom.traincard.control import ControlFile
+from gpubloom.traincard.errors import InputError, code_of
 from gpubloom.traincard.live import websocket
 from gpubloom.traincard.live.access_control import Guard
 from gpubloom.traincard.live.feed import Feed
@@ -48,44 +49,52 @@ def apply_commands(feed: Feed, body: bytes) -> None:
         if want:
             control.want(want)
     except (OSError, ValueError) as problem:
-        raise Rejected(500, f"control.json could not be changed: {problem}.") from None
+        raise Rejected(500, f"control.json could not be changed: {problem}.", code="cannot_write") from None
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
     try:
         asked = json.loads(body, parse_constant=_no_number)
     except ValueError:
-        raise Rejected(400, "The request is not JSON.") from None
+        raise Rejected(400, "The request is not JSON.", code="not_json") from None
     if not isinstance(asked, dict) or not asked or set(asked) - set(_FIELDS):
-        raise Rejected(400, f"A command is an object with one or more of: {', '.join(_FIELDS)}.")
+        raise Rejected(
+            400, f"A command is an object with one or more of: {', '.join(_FIELDS)}.", code="invalid_control"
+        )
     return asked
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number in JSON")
+    raise InputError("not_json", f"{text} is no number in JSON")
 
 
 def _check(want: object, save: object, settings: object) -> None:
     if want not in (None, "run", "pause"):
-        raise Rejected(422, "want is run or pause.")
+        raise Rejected(422, "want is run or pause.", code="invalid_control")
     if not isinstance(save, bool):
-        raise Rejected(422, "save is true or false.")
+        raise Rejected(422, "save is true or false.", code="invalid_control")
     if settings is None:
         return
     if not isinstance(settings, dict) or len(settings) > _MOST_SETTINGS:
-        raise Rejected(422, f"set is an object of at most {_MOST_SETTINGS} settings.")
+        raise Rejected(422, f"set is an object of at most {_MOST_SETTINGS} settings.", code="invalid_control")
     for name, value in settings.items():
         is_plain = value is None or isinstance(value, str | bool | int | float)
         # 1e999 is valid JSON, and infinite.
         if not is_plain or (isinstance(value, float) and not math.isfinite(value)) or len(str(value)) > 200:
-            raise Rejected(422, f"{name[:100]} is set to a number, a short text, true, false or null.")
+            raise Rejected(
+                422,
+                f"{name[:100]} is set to a number, a short text, true, false or null.",
+                code="invalid_setting",
+            )
 
 
 def _check_resuming(feed: Feed) -> None:
     """A run that has ended goes on only when somebody is there to start it."""
     if not feed.resumes and not feed.control()["is_held"]:
         raise Rejected(
-            409, f"The run's process has ended. Continue it with: bloom train --resume {feed.run_dir}"
+            409,
+            f"The run's process has ended. Continue it with: bloom train --resume {feed.run_dir}",
+            code="run_ended",
         )
 
 
@@ -160,7 +169,9 @@ class RunServer:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if len(self._connections) > _MOST_CONNECTIONS:
-                raise Rejected(503, f"More than {_MOST_CONNECTIONS} viewers are too many.")
+                raise Rejected(
+                    503, f"More than {_MOST_CONNECTIONS} viewers are too many.", code="too_many_connections"
+                )
             request = await read_request(reader)
             if request is None:
                 return
@@ -173,9 +184,9 @@ class RunServer:
                 return
             response = self._respond(request)
         except Rejected as refusal:
-            response = _problem(refusal.status, refusal.sentence)
+            response = _problem(refusal.status, refusal.code, refusal.sentence)
         except (CardNotBuiltError, NewerProtocolError, OSError) as problem:
-            response = _problem(500, str(problem))
+            response = _problem(500, code_of(problem), str(problem))
         writer.write(response)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(30):
@@ -185,9 +196,9 @@ class RunServer:
         self._guard.check_origin(request)
         method = _METHODS.get(request.path)
         if method is None:
-            raise Rejected(404, f"There are {', '.join(_METHODS)}.")
+            raise Rejected(404, f"There are {', '.join(_METHODS)}.", code="not_found")
         if request.method != method:
-            raise Rejected(405, f"{request.path} takes {method}.")
+            raise Rejected(405, f"{request.path} takes {method}.", code="method_not_allowed")
         # The page itself says nothing of the run.
         if method == "POST":
             self._guard.check_control_access(request)
@@ -220,7 +231,7 @@ def _revision(text: str | None) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise Rejected(422, "after is the revision of an earlier answer.")
+        raise Rejected(422, "after is the revision of an earlier answer.", code="invalid_revision")
     return int(text)
 
 
@@ -228,6 +239,6 @@ def _json(content: Any) -> bytes:
     return answer(json.dumps(content, allow_nan=False, separators=(",", ":")).encode())
 
 
-def _problem(status: int, sentence: str) -> bytes:
-    body = json.dumps({"status": status, "detail": sentence}).encode()
+def _problem(status: int, code: str, sentence: str) -> bytes:
+    body = json.dumps({"status": status, "code": code, "detail": sentence}).encode()
     return answer(body, "application/problem+json", status)

@@ -39,14 +39,14 @@ def handshake(request: HttpRequest) -> bytes:
     """The answer that turns a request into a WebSocket."""
     headers = request.headers
     if headers.get("upgrade", "").lower() != "websocket" or headers.get("sec-websocket-version") != "13":
-        raise Rejected(426, "This address speaks WebSocket, version 13.")
+        raise Rejected(426, "This address speaks WebSocket, version 13.", code="upgrade_required")
     key = headers.get("sec-websocket-key", "")
     try:
         is_key = len(base64.b64decode(key, validate=True)) == 16
     except (binascii.Error, ValueError):
         is_key = False
     if not is_key:
-        raise Rejected(400, "Sec-WebSocket-Key is not 16 bytes in base64.")
+        raise Rejected(400, "Sec-WebSocket-Key is not 16 bytes in base64.", code="malformed_request")
     # Named by the standard; not a matter of secrecy.
     digest = hashlib.sha1((key + _STANDARD).encode(), usedforsecurity=False).digest()
     lines = [

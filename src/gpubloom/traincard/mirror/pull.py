@@ -34,7 +34,7 @@ class Puller:
     def once(self) -> int:
         stored = self._bucket.objects()
         if not any(name.startswith("traincard/") for name in stored):
-            raise MirrorError(f"There is no run at {self._url}: it has no traincard folder.")
+            raise MirrorError("run_not_found", f"There is no run at {self._url}: it has no traincard folder.")
         count = 0
         for name, found in sorted(stored.items()):
             if name.startswith(GROWTH) or not self._is_wanted(name):
@@ -50,7 +50,8 @@ class Puller:
     def _is_wanted(self, name: str) -> bool:
         if not is_inside(name):
             raise MirrorError(
-                f"{self._url} holds {name!r}, which would lie outside the folder; nothing is pulled."
+                "path_outside_folder",
+                f"{self._url} holds {name!r}, which would lie outside the folder; nothing is pulled.",
             )
         return self._weights or not name.startswith(LARGE_FOLDERS)
 

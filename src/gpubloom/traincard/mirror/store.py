@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from gpubloom.traincard.errors import CodedError
+
 _SCHEMES = ("s3", "gs", "az")
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
 # A request that takes longer is given up and tried again. 5 MB parts still get through at 2 Mbit/s.
@@ -20,8 +22,12 @@ _PART_BYTES = 5 << 20
 _FIRST_LINE_BYTES = 1 << 16
 
 
-class MirrorError(Exception):
+class MirrorError(CodedError):
     """The mirror cannot work as asked; the message says what to change."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,8 @@ class Bucket:
             from obstore.store import from_url
         except ModuleNotFoundError as missing:
             raise MirrorError(
-                "Mirroring needs obstore, which is not installed. Run: pip install 'gpubloom[mirror]'"
+                "not_installed",
+                "Mirroring needs obstore, which is not installed. Run: pip install 'gpubloom[mirror]'",
             ) from missing
         plain_http = any(environment.get(name, "").startswith("http://") for name in _ENDPOINTS)
         try:
@@ -55,7 +62,9 @@ class Bucket:
                 retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=_REQUEST_SECONDS)},
             )
         except Exception as problem:
-            raise MirrorError(f"{url} cannot be opened: {first_line(problem)}") from problem
+            raise MirrorError(
+                "bucket_unavailable", f"{url} cannot be opened: {first_line(problem)}"
+            ) from problem
 
     def objects(self) -> dict[str, StoredObject]:
         """Everything in the folder, by path."""
@@ -98,7 +107,8 @@ def check_url(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in _SCHEMES or not parts.netloc:
         raise MirrorError(
-            f"{url!r} is no address of a bucket. Use s3://bucket/folder, gs://… or az://container/…"
+            "invalid_address",
+            f"{url!r} is no address of a bucket. Use s3://bucket/folder, gs://… or az://container/…",
         )
 
 

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gpubloom.traincard.errors import InputError
+
 IMPLEMENTATION = "gpubloom"
 
 # Arguments of transformers' attention functions that change nothing here: the mask already holds the window,
@@ -41,7 +43,9 @@ def attend(
     """The attention function that is registered with transformers: (B, T, N, H) and no attention weights."""
     for name, value in others.items():
         if value is not None and value is not False and name not in _WITHOUT_EFFECT:
-            raise ValueError(f"Its attention uses {name}, which this engine does not know.")
+            raise InputError(
+                "unsupported_architecture", f"Its attention uses {name}, which this engine does not know."
+            )
     groups = q_BNTH.shape[1] // k_BKTH.shape[1]
     shared = (
         groups > 1 and attention_mask is None and softcap is None and k_BKTH.shape[-1] <= _LARGEST_SHARED_HEAD
@@ -85,11 +89,14 @@ def implementation_for(config: Any) -> str:
     name = str(getattr(config, "model_type", "") or type(config).__name__)
     family = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if family is None:
-        raise ValueError(f"transformers knows no causal language model of the family {name}.")
+        raise InputError(
+            "unsupported_architecture", f"transformers knows no causal language model of the family {name}."
+        )
     if not getattr(family, "_supports_attention_backend", False):
         if not getattr(family, "_supports_sdpa", False):
-            raise ValueError(
-                f"{name} computes attention in a way of its own, or not at all; this engine cannot run it."
+            raise InputError(
+                "unsupported_architecture",
+                f"{name} computes attention in a way of its own, or not at all; this engine cannot run it.",
             )
         return "sdpa"
     ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, attend)
@@ -144,5 +151,8 @@ def _window_of(visible: Callable[..., Tensor], size: int | None) -> Window:
     # A chunk looks like a window at its end, so a second place decides.
     expected = expected and (size is None or size == 1 or sees(far + 1, far + 2 - size))
     if not causal or not expected:
-        raise ValueError("It attends to other positions than all earlier ones or a sliding window of them.")
+        raise InputError(
+            "unsupported_architecture",
+            "It attends to other positions than all earlier ones or a sliding window of them.",
+        )
     return Window(size)

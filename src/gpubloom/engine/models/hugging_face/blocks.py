@@ -27,6 +27,7 @@ from gpubloom.engine.models.hugging_face.structure import (
 )
 from gpubloom.engine.models.hugging_face.tables import Picks, Recording, TableMaker, record
 from gpubloom.engine.models.hugging_face.weights import Origin, initialize, origins
+from gpubloom.traincard.errors import InputError
 
 _TOLERANCE = 1e-5
 _OTHER_HEADS = ("classifier", "summary")
@@ -150,9 +151,14 @@ class HuggingFaceBlocks:
         finally:
             embedding.padding_idx, self.tied = padding, tied
         if not _close(embedded_BTD, recording.embedded_BTD):
-            raise ValueError(f"{family} embeds tokens in a way that this engine does not know.")
+            raise InputError(
+                "unsupported_architecture", f"{family} embeds tokens in a way that this engine does not know."
+            )
         if not _close(logits_BTV, recording.logits_BTV):
-            raise ValueError(f"{family} computes logits in a way that this engine does not know.")
+            raise InputError(
+                "unsupported_architecture",
+                f"{family} computes logits in a way that this engine does not know.",
+            )
 
     def _is_eager(self, kind: str, recording: Recording) -> bool:
         """Whether a layer cannot be traced in every precision, as with some products of experts."""
@@ -162,8 +168,9 @@ class HuggingFaceBlocks:
             return True
         except (ValueError, RuntimeError, TypeError) as problem:
             reason = str(problem).strip().splitlines()[0]
-            raise ValueError(
-                f"A layer of {family_of(self.config)} cannot be run by itself: {reason}"
+            raise InputError(
+                "unsupported_architecture",
+                f"A layer of {family_of(self.config)} cannot be run by itself: {reason}",
             ) from None
         try:
             self._run_without_values(kind, recording, torch.float32)
@@ -235,17 +242,23 @@ def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:
     settings = dict(settings)
     family = settings.pop("model_type", None)
     if family is None:
-        raise ValueError(f"{source_name} does not say model_type.")
+        raise InputError("model_config_invalid", f"{source_name} does not say model_type.")
     # A folder that brings its own code is read as the family it names; its code is never run.
     settings.pop("auto_map", None)
     if family not in CONFIG_MAPPING:
-        raise ValueError(f"{source_name} describes {family}, a family that transformers does not know.")
+        raise InputError(
+            "unsupported_architecture",
+            f"{source_name} describes {family}, a family that transformers does not know.",
+        )
     try:
         with quiet_transformers():
             config = CONFIG_MAPPING[family].from_dict(settings)
     except (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError) as problem:
         reason = " ".join(str(problem).split())
-        raise ValueError(f"{source_name} describes {family}, which transformers refuses: {reason}") from None
+        raise InputError(
+            "unsupported_architecture",
+            f"{source_name} describes {family}, which transformers refuses: {reason}",
+        ) from None
     return HuggingFaceBlocks(config)
 
 
@@ -253,5 +266,5 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         settings = dict(json.loads((folder / _CONFIG_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as problem:
-        raise ValueError(f"{folder} is not a model folder: {problem}.") from None
+        raise InputError("not_a_model_folder", f"{folder} is not a model folder: {problem}.") from None
     return settings

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from gpubloom.engine.models.hugging_face.attention import implementation_for
+from gpubloom.traincard.errors import InputError
 
 # Where a layer stands says nothing about what it computes; what does (a window, no rotary positions) is in
 # settings of its own.
@@ -83,13 +84,19 @@ def build(config: Any) -> tuple[Any, str]:
 
     family = family_of(config)
     if getattr(config, "is_encoder_decoder", False):
-        raise ValueError(
-            f"{family} has an encoder and a decoder; this engine trains decoder-only language models."
+        raise InputError(
+            "unsupported_architecture",
+            f"{family} has an encoder and a decoder; this engine trains decoder-only language models.",
         )
     if any(getattr(config, name, None) is not None for name in _OTHER_INPUTS):
-        raise ValueError(f"{family} also reads images or sound; this engine trains models of text only.")
+        raise InputError(
+            "unsupported_architecture",
+            f"{family} also reads images or sound; this engine trains models of text only.",
+        )
     if getattr(config, "quantization_config", None) is not None:
-        raise ValueError(f"This {family} is quantized already; start from its unquantized weights.")
+        raise InputError(
+            "quantized_model", f"This {family} is quantized already; start from its unquantized weights."
+        )
     implementation = implementation_for(config)
     # transformers notes the kind of attention in the config it is given, which is the caller's.
     config = copy.deepcopy(config)
@@ -99,7 +106,10 @@ def build(config: Any) -> tuple[Any, str]:
             model = make(config, attn_implementation=implementation, dtype=torch.float32)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         reason = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
-        raise ValueError(f"transformers cannot build a causal language model of {family}: {reason}") from None
+        raise InputError(
+            "unsupported_architecture",
+            f"transformers cannot build a causal language model of {family}: {reason}",
+        ) from None
     return model.eval(), implementation
 
 
@@ -112,7 +122,10 @@ def find_parts(model: Any, implementation: str) -> Parts:
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     one_matrix_each = isinstance(embedding, nn.Embedding) and isinstance(head, nn.Linear)
     if not one_matrix_each:
-        raise ValueError(f"{family} does not map tokens to vectors and vectors to tokens by one matrix each.")
+        raise InputError(
+            "unsupported_architecture",
+            f"{family} does not map tokens to vectors and vectors to tokens by one matrix each.",
+        )
     paths = {id(module): path for path, module in model.named_modules()}
     rest = [
         (f"{trunk_path}.{name}" if trunk_path else name, child)
@@ -148,7 +161,9 @@ def find_layers(model: Any) -> str:
         and not any(p.isdigit() for p in path.split("."))
     ]
     if len(lists) != 1:
-        raise ValueError(f"{family_of(model.config)} does not have one list of decoder layers.")
+        raise InputError(
+            "unsupported_architecture", f"{family_of(model.config)} does not have one list of decoder layers."
+        )
     return str(lists[0])
 
 
@@ -156,17 +171,22 @@ def _refuse_unknown_tensors(parts: Parts, family: str) -> None:
     known = (*parts.embedding_paths, *parts.head_paths, parts.layers_path)
     for name, _ in parts.model.named_parameters():
         if not any(name.startswith(f"{path}.") for path in known):
-            raise ValueError(f"{family} has a tensor that belongs to no block this engine knows: {name}.")
+            raise InputError(
+                "unsupported_architecture",
+                f"{family} has a tensor that belongs to no block this engine knows: {name}.",
+            )
     owners: dict[int, int] = {}
     for index, layer in enumerate(parts.layers):
         for name, _ in layer.named_buffers():
-            raise ValueError(
-                f"A layer of {family} holds a table of its own ({name}), which cannot be streamed."
+            raise InputError(
+                "unsupported_architecture",
+                f"A layer of {family} holds a table of its own ({name}), which cannot be streamed.",
             )
         for parameter in layer.parameters():
             if owners.setdefault(id(parameter), index) != index:
-                raise ValueError(
-                    f"Layers of {family} share their weights, which this engine does not stream."
+                raise InputError(
+                    "unsupported_architecture",
+                    f"Layers of {family} share their weights, which this engine does not stream.",
                 )
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from gpubloom.engine.models.document_mask import document_starts, same_document
 from gpubloom.engine.models.hugging_face.attention import Window, recorded_windows
 from gpubloom.engine.models.hugging_face.structure import Parts, family_of, quiet_transformers
+from gpubloom.traincard.errors import InputError
 
 _TOKENS = 32
 _LENGTH = 6
@@ -79,11 +80,13 @@ def record(parts: Parts) -> Recording:
         try:
             return _Recorder(parts, returns_tuple=returns_tuple).run()
         except _Unknown as unknown:
-            raise ValueError(f"{family} cannot be split into layers: {unknown}") from None
+            raise InputError(
+                "unsupported_architecture", f"{family} cannot be split into layers: {unknown}"
+            ) from None
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, KeyError) as problem:
             error = error or problem
     reason = str(error).strip().splitlines()[0]
-    raise ValueError(f"{family} cannot be run layer by layer: {reason}")
+    raise InputError("unsupported_architecture", f"{family} cannot be run layer by layer: {reason}")
 
 
 class _Unknown(Exception):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gpubloom.engine.models.blocks import Weights
+from gpubloom.traincard.errors import InputError
 
 Load = Callable[[str], Tensor]
 
@@ -63,8 +64,9 @@ def origins(model: Any, names: Iterable[str]) -> dict[str, Origin]:
     for target, pieces in collected.items():
         converter = converter_of[pieces[0][0]]
         if len(converter.target_patterns) > 1:
-            raise ValueError(
-                f"The checkpoint holds {pieces[0][1]} joined with others, which this engine does not split."
+            raise InputError(
+                "unsupported_architecture",
+                f"The checkpoint holds {pieces[0][1]} joined with others, which this engine does not split.",
             )
         found[target] = Origin(tuple(name for _, name in pieces), _combine(converter, target, pieces, model))
     return found

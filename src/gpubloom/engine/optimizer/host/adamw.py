@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.optimizer.host.build import CannotBuild, load
+from gpubloom.traincard.errors import InputError
 
 Kind = tuple[torch.dtype, torch.dtype | None]
 # Gradient and compute copy. Without a copy, weights are computed with the master itself.
@@ -71,7 +72,9 @@ class Constants(NamedTuple):
     @classmethod
     def of(cls, step: AdamWStep, scale: float) -> "Constants":
         if step.updates < 1:
-            raise ValueError(f"AdamW counts its updates from 1, but was given update {step.updates}.")
+            raise InputError(
+                "invalid_argument", f"AdamW counts its updates from 1, but was given update {step.updates}."
+            )
         return cls(
             scale=scale,
             beta1=step.beta1,
@@ -102,20 +105,29 @@ class Arrays:
         given = [tensor for tensor in self.tensors() if tensor is not None]
         for tensor in given:
             if tensor.device.type != "cpu" or tensor.ndim != 1 or not tensor.is_contiguous():
-                raise ValueError("The host AdamW takes flat, contiguous tensors in CPU memory only.")
+                raise InputError(
+                    "invalid_argument", "The host AdamW takes flat, contiguous tensors in CPU memory only."
+                )
         if len({len(tensor) for tensor in given}) != 1:
-            raise ValueError(f"The host AdamW takes equal lengths, not {[len(tensor) for tensor in given]}.")
+            raise InputError(
+                "invalid_argument",
+                f"The host AdamW takes equal lengths, not {[len(tensor) for tensor in given]}.",
+            )
         if {self.master.dtype, self.first.dtype, self.second.dtype} != {torch.float32}:
-            raise ValueError("The host AdamW takes FP32 masters and moments only.")
+            raise InputError("invalid_argument", "The host AdamW takes FP32 masters and moments only.")
         if self.kind not in KINDS:
-            raise ValueError(f"The host AdamW has no kernel for {kind_name(self.kind)}: gradient, copy.")
+            raise InputError(
+                "invalid_argument",
+                f"The host AdamW has no kernel for {kind_name(self.kind)}: gradient, copy.",
+            )
         pointers = [self.master.data_ptr(), self.first.data_ptr(), self.second.data_ptr()]
         pointers.append(self.gradient.data_ptr())
         if self.copy is not None and not self._copy_overwrites_gradient(self.copy):
             pointers.append(self.copy.data_ptr())
         if len(self.master) > 0 and len(set(pointers)) != len(pointers):
-            raise ValueError(
-                "The host AdamW was given the same memory twice; a master needs no copy of itself."
+            raise InputError(
+                "invalid_argument",
+                "The host AdamW was given the same memory twice; a master needs no copy of itself.",
             )
 
     def _copy_overwrites_gradient(self, copy: Tensor) -> bool:
@@ -203,7 +215,7 @@ class HostAdamW:
 
     def __init__(self, threads: int) -> None:
         if threads < 1:
-            raise ValueError(f"The host AdamW needs at least one thread, not {threads}.")
+            raise InputError("invalid_argument", f"The host AdamW needs at least one thread, not {threads}.")
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="host-adamw")
         self._kernel: _Kernel
