@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     ModelWrapValidatorHandler,
     PrivateAttr,
@@ -75,6 +76,11 @@ Number = Annotated[float, Strict()]
 
 # What a run measured. JSON has no word for NaN and the infinities: they are these texts.
 MetricNumber = float | Literal["NaN", "Infinity", "-Infinity"]
+
+
+def described_as(model: type[BaseModel]) -> BeforeValidator:
+    """Describes free fields as those of a model, which validates them later."""
+    return BeforeValidator(lambda fields: fields, json_schema_input_type=model)
 
 
 class Message(Schema):

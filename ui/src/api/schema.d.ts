@@ -2093,7 +2093,7 @@ export interface components {
              *       "priority": "balanced"
              *     }
              */
-            constraints: components["schemas"]["ConstraintsIn"];
+            constraints?: components["schemas"]["ConstraintsIn"];
         };
         /** AuditEventOut */
         AuditEventOut: {
@@ -2203,7 +2203,7 @@ export interface components {
              * @default total
              * @enum {string}
              */
-            period: "total" | "month";
+            period?: "total" | "month";
         };
         /**
          * BudgetOut
@@ -2340,6 +2340,34 @@ export interface components {
             } | null;
         };
         /**
+         * CheckpointConfig
+         * @description When to save, and what to keep. The best evaluated checkpoint is always kept.
+         */
+        CheckpointConfig: {
+            /**
+             * Folder of checkpoints
+             * @description Default: checkpoints/ in the run directory.
+             */
+            directory?: string | null;
+            /**
+             * Save every … epochs
+             * @description 0: not by epoch.
+             * @default 1
+             */
+            every_epochs?: number;
+            /**
+             * Save every … steps
+             * @description Besides the checkpoints by epoch.
+             */
+            every_steps?: number | null;
+            /**
+             * Keep the newest
+             * @description Number of checkpoints; the best evaluated one is kept besides.
+             * @default 2
+             */
+            keep_last?: number;
+        };
+        /**
          * CheckpointOfJob
          * @description A checkpoint, and the run that it belongs to.
          */
@@ -2469,19 +2497,19 @@ export interface components {
              * Files
              * @default {}
              */
-            files: {
+            files?: {
                 [key: string]: string;
             };
             /**
              * Arguments
              * @default []
              */
-            arguments: string[];
+            arguments?: string[];
             /**
              * Entry
              * @default train.py
              */
-            entry: string;
+            entry?: string;
             /** Packages */
             packages?: string[] | null;
             /** Name */
@@ -2491,7 +2519,7 @@ export interface components {
              * @default T4
              * @enum {string}
              */
-            gpu: "T4" | "L4" | "A100" | "H100";
+            gpu?: "T4" | "L4" | "A100" | "H100";
         };
         /** ColumnOut */
         ColumnOut: {
@@ -2570,19 +2598,19 @@ export interface components {
              * @description Empty: any.
              * @default []
              */
-            providers: string[];
+            providers?: string[];
             /**
              * Engines
              * @description Engines that are set up: skypilot.
              * @default []
              */
-            engines: string[];
+            engines?: string[];
             /**
              * Gpus
              * @description Empty: any.
              * @default []
              */
-            gpus: string[];
+            gpus?: string[];
             /** Region */
             region?: ("us" | "eu" | "asia") | null;
             /** Maxcost */
@@ -2595,13 +2623,13 @@ export interface components {
              * Spot
              * @default true
              */
-            spot: boolean;
+            spot?: boolean;
             /**
              * Credits
              * @description What is left at a service, by its name.
              * @default {}
              */
-            credits: {
+            credits?: {
                 [key: string]: number;
             };
             /**
@@ -2609,7 +2637,7 @@ export interface components {
              * @default balanced
              * @enum {string}
              */
-            priority: "price" | "balanced" | "time";
+            priority?: "price" | "balanced" | "time";
         };
         /**
          * CostOut
@@ -2692,6 +2720,87 @@ export interface components {
             position: number;
             /** Series */
             series: components["schemas"]["CurveOut"][];
+        };
+        /**
+         * DataConfig
+         * @description What is trained on: text (a file, a folder, a glob, .bin token files) or one file of examples.
+         */
+        DataConfig: {
+            /**
+             * Kind of data
+             * @description examples: train_path is one file of rows, such as chats in .jsonl or .parquet.
+             * @default text
+             * @enum {string}
+             */
+            kind?: "text" | "examples";
+            /**
+             * Training data
+             * @description A file, a folder, a glob or .bin token files; of examples one file.
+             */
+            train_path?: string | null;
+            /**
+             * Evaluation data
+             * @description Held-out data; without it eval_fraction of the training data is held out.
+             */
+            eval_path?: string | null;
+            /**
+             * Format
+             * @description Format of a row of examples; detected unless given.
+             */
+            format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
+            /**
+             * Columns
+             * @description Column of each field of the format, such as prompt: question.
+             * @default {}
+             */
+            columns?: {
+                [key: string]: string;
+            };
+            /**
+             * Encoding
+             * @description Text encoding of a file of examples; detected unless given.
+             */
+            encoding?: string | null;
+            /**
+             * Trained
+             * @description Examples: the loss counts completions only, or prompts as well.
+             * @default completions
+             * @enum {string}
+             */
+            train_on?: "completions" | "everything";
+            /**
+             * Several examples in a row
+             * @description Packs short examples into one row; attention does not cross them.
+             * @default true
+             */
+            packing?: boolean;
+            /**
+             * Examples that are too long
+             * @description Examples that are longer than a row are truncated or left out.
+             * @default cut
+             * @enum {string}
+             */
+            too_long?: "cut" | "skip";
+            /**
+             * Share held out
+             * @description Held out for evaluation when there is no eval_path. Equal examples stay on one side.
+             * @default 0.05
+             */
+            eval_fraction?: number;
+            /**
+             * Type of token ids
+             * @description Little-endian ids in a .bin file.
+             * @default uint16
+             * @enum {string}
+             */
+            token_dtype?: "uint16" | "uint32";
+            /**
+             * @default {
+             *       "kind": "bytes",
+             *       "vocab_size": 4096
+             *     }
+             */
+            tokenizer?: components["schemas"]["TokenizerConfig"];
         };
         /**
          * DatasetChange
@@ -2899,7 +3008,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -2919,7 +3028,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -2935,7 +3044,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -2952,7 +3061,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -2969,7 +3078,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -2986,7 +3095,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -3003,7 +3112,7 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence"][];
             /** Reason */
             reason?: string | null;
         };
@@ -3053,6 +3162,23 @@ export interface components {
             key: string;
             /** Instanceid */
             instanceId: string;
+        };
+        /**
+         * EvalConfig
+         * @description When to evaluate, besides the end of every epoch and of the run.
+         */
+        EvalConfig: {
+            /**
+             * Evaluate every … steps
+             * @description Besides the end of every epoch and of the run.
+             */
+            every_steps?: number | null;
+            /**
+             * Batches per evaluation
+             * @description Maximum number of batches of held-out data.
+             * @default 20
+             */
+            max_batches?: number;
         };
         /**
          * Evidence
@@ -3132,17 +3258,17 @@ export interface components {
              * Lowest
              * @default 0.000001
              */
-            lowest: number;
+            lowest?: number;
             /**
              * Highest
              * @default 0.1
              */
-            highest: number;
+            highest?: number;
             /**
              * Steps
              * @default 60
              */
-            steps: number;
+            steps?: number;
         };
         /**
          * FindingOut
@@ -3169,12 +3295,12 @@ export interface components {
              * @default ok
              * @enum {string}
              */
-            status: "ok" | "degraded";
+            status?: "ok" | "degraded";
             /**
              * Version
              * @default 0.1.0
              */
-            version: string;
+            version?: string;
             /** Database */
             database: string;
             /** Problems */
@@ -3201,7 +3327,7 @@ export interface components {
              * Private
              * @default true
              */
-            private: boolean;
+            private?: boolean;
         };
         /**
          * HubTokenState
@@ -3220,7 +3346,7 @@ export interface components {
              * @default member
              * @enum {string}
              */
-            role: "admin" | "member";
+            role?: "admin" | "member";
         };
         /**
          * InvitationOut
@@ -3490,6 +3616,36 @@ export interface components {
             end: number;
         };
         /**
+         * LoraConfig
+         * @description Low-rank adapters on frozen weights, for method lora and qlora.
+         */
+        LoraConfig: {
+            /**
+             * Rank
+             * @description A higher rank can learn more and needs more memory.
+             * @default 16
+             */
+            rank?: number;
+            /**
+             * Alpha
+             * @description Adapter output is scaled by alpha / rank.
+             * @default 32
+             */
+            alpha?: number;
+            /**
+             * Adapted layers
+             * @description Names of linear layers, such as q_proj, v_proj; all-linear: all in the decoder layers.
+             * @default all-linear
+             */
+            targets?: "all-linear" | string[];
+            /**
+             * Dropout
+             * @description Share of adapter inputs dropped in a step; reduces overfitting on small datasets.
+             * @default 0
+             */
+            dropout?: number;
+        };
+        /**
          * Machine
          * @description A machine with a worker on it.
          */
@@ -3532,6 +3688,29 @@ export interface components {
             columns: {
                 [key: string]: string;
             };
+        };
+        /**
+         * MemoryConfig
+         * @description Where tensors may live. Every answer gives the same mathematics; they differ in speed.
+         */
+        MemoryConfig: {
+            /**
+             * Where the model lives
+             * @description stream: decoder layers live in host memory. Automatic is the fastest that fits; the result is the same.
+             * @default auto
+             * @enum {string}
+             */
+            mode?: "auto" | "resident" | "stream";
+            /**
+             * GPU memory, at most … GB
+             * @description Limit of GPU memory in 10^9 bytes; the rest is left to other programs.
+             */
+            gpu_budget_gb?: number | null;
+            /**
+             * Host memory, at most … GB
+             * @description Limit of host memory in 10^9 bytes; the rest is left to other programs.
+             */
+            host_budget_gb?: number | null;
         };
         /**
          * Message
@@ -3612,18 +3791,99 @@ export interface components {
              * @default model
              * @constant
              */
-            object: "model";
+            object?: "model";
             /** Created */
             created: number;
             /**
              * Owned By
              * @default gpubloom
              */
-            owned_by: string;
+            owned_by?: string;
             /** Name */
             name: string;
             /** Ready */
             ready: boolean;
+        };
+        /**
+         * ModelConfig
+         * @description A preset, and the sizes that should differ from it.
+         */
+        ModelConfig: {
+            /**
+             * Model
+             * @description Sizes of a new model; each of them can be changed.
+             * @default tiny
+             */
+            preset?: string;
+            /**
+             * Hidden size
+             * @description Width of the embeddings and of the residual stream.
+             */
+            hidden_size?: number | null;
+            /**
+             * Layers
+             * @description Number of decoder layers.
+             */
+            layers?: number | null;
+            /**
+             * Attention heads
+             * @description The hidden size must be a multiple of it.
+             */
+            heads?: number | null;
+            /**
+             * Key-value heads
+             * @description Attention heads must be a multiple of it.
+             */
+            kv_heads?: number | null;
+            /**
+             * Feed-forward size
+             * @description Width of the feed-forward networks; with another hidden size 8/3 of it.
+             */
+            ffn_size?: number | null;
+            /**
+             * Context length
+             * @description Maximum sequence length, in tokens.
+             */
+            context_length?: number | null;
+            /**
+             * Tied embeddings
+             * @description Input and output embeddings share their weights.
+             */
+            tie_embeddings?: boolean | null;
+            /**
+             * RoPE theta
+             * @description Base of the rotary position frequencies.
+             */
+            rope_theta?: number | null;
+            /**
+             * Norm epsilon
+             * @description Added to the mean square in RMSNorm.
+             */
+            norm_eps?: number | null;
+            /**
+             * Model folder
+             * @description A model folder in Hugging Face layout, instead of a preset.
+             */
+            path?: string | null;
+            /**
+             * Begin with
+             * @description Random weights take the shape of the folder's config.json.
+             * @default false
+             */
+            random_weights?: boolean;
+            /**
+             * Architecture
+             * @description An architecture of a plug-in, in these sizes.
+             */
+            architecture?: string | null;
+            /**
+             * Options
+             * @description Settings of that plug-in besides the sizes.
+             * @default {}
+             */
+            options?: {
+                [key: string]: unknown;
+            };
         };
         /**
          * ModelFile
@@ -3649,7 +3909,7 @@ export interface components {
              * @default list
              * @constant
              */
-            object: "list";
+            object?: "list";
             /** Data */
             data: components["schemas"]["ModelCard"][];
         };
@@ -3762,38 +4022,38 @@ export interface components {
              * Gpus
              * @default 1
              */
-            gpus: number;
+            gpus?: number;
             /**
              * Multinode
              * @default false
              */
-            multiNode: boolean;
+            multiNode?: boolean;
             /**
              * Interactive
              * @default false
              */
-            interactive: boolean;
+            interactive?: boolean;
             /**
              * Bf16
              * @default false
              */
-            bf16: boolean;
+            bf16?: boolean;
             /**
              * Resumes
              * @description Whether it goes on from a checkpoint after it was ended.
              * @default true
              */
-            resumes: boolean;
+            resumes?: boolean;
             /**
              * Diskgb
              * @default 50
              */
-            diskGb: number;
+            diskGb?: number;
             /**
              * Datagb
              * @default 1
              */
-            dataGb: number;
+            dataGb?: number;
         };
         /**
          * NeedOut
@@ -3827,7 +4087,7 @@ export interface components {
              * Expiresindays
              * @default 90
              */
-            expiresInDays: number;
+            expiresInDays?: number;
         };
         /**
          * NewDataset
@@ -3861,22 +4121,24 @@ export interface components {
          */
         NewEvaluation: {
             /**
+             * Maxnewtokens
+             * @description Longest answer to a prompt, in tokens.
+             * @default 128
+             */
+            maxNewTokens?: number;
+            /**
+             * Maxbatches
+             * @description Maximum number of batches of held-out data.
+             * @default 20
+             */
+            maxBatches?: number;
+            /**
              * Checkpointid
              * @description One checkpoint of the job; without one, its finished model.
              */
             checkpointId?: string | null;
             /** Prompts */
             prompts?: string[];
-            /**
-             * Maxnewtokens
-             * @default 128
-             */
-            maxNewTokens: number;
-            /**
-             * Maxbatches
-             * @default 20
-             */
-            maxBatches: number;
             /** Lmevaltasks */
             lmEvalTasks?: string[];
         };
@@ -3886,22 +4148,23 @@ export interface components {
          */
         NewExport: {
             /**
-             * Checkpointid
-             * @description One checkpoint of the job; without one, its finished model.
-             */
-            checkpointId?: string | null;
-            /**
              * Form
              * @default merged
              * @enum {string}
              */
-            form: "adapter" | "merged" | "gguf";
+            form?: "adapter" | "merged" | "gguf";
             /**
              * Dtype
+             * @description fp32 keeps every digit and needs twice the room.
              * @default bf16
              * @enum {string}
              */
-            dtype: "fp32" | "bf16" | "fp16";
+            dtype?: "fp32" | "bf16" | "fp16";
+            /**
+             * Checkpointid
+             * @description One checkpoint of the job; without one, its finished model.
+             */
+            checkpointId?: string | null;
             /** Prompts */
             prompts?: string[];
             hub?: components["schemas"]["HubPush"] | null;
@@ -3926,9 +4189,7 @@ export interface components {
              * Config
              * @description A TrainConfig; camelCase is accepted.
              */
-            config?: {
-                [key: string]: unknown;
-            };
+            config?: components["schemas"]["TrainConfig"];
             /**
              * Projectid
              * @description Its data path is used when the config names none.
@@ -3959,7 +4220,7 @@ export interface components {
              * @default train
              * @enum {string}
              */
-            kind: "train" | "find_learning_rate";
+            kind?: "train" | "find_learning_rate";
             /** @description Only of kind find_learning_rate. */
             finder?: components["schemas"]["Finder"] | null;
             project?: components["schemas"]["ProjectIn"] | null;
@@ -3969,7 +4230,7 @@ export interface components {
              * Maxattempts
              * @default 5
              */
-            maxAttempts: number;
+            maxAttempts?: number;
             /** @description A rented machine; None: a machine of this server. */
             offer?: components["schemas"]["OfferTaken"] | null;
             /**
@@ -4091,13 +4352,13 @@ export interface components {
              * Gpus
              * @default 1
              */
-            gpus: number;
+            gpus?: number;
             /**
              * Kind
              * @default on_demand
              * @enum {string}
              */
-            kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+            kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
             /** Region */
             region?: string | null;
         };
@@ -4135,7 +4396,49 @@ export interface components {
              * @description It is unloaded when nobody asks for so long.
              * @default 10
              */
-            idleMinutes: number;
+            idleMinutes?: number;
+        };
+        /**
+         * OptimizerConfig
+         * @description AdamW. Matrices decay; norms do not.
+         */
+        OptimizerConfig: {
+            /**
+             * Optimizer
+             * @default adamw
+             * @constant
+             */
+            name?: "adamw";
+            /**
+             * Beta 1
+             * @description Decay of the mean of gradients.
+             * @default 0.9
+             */
+            beta1?: number;
+            /**
+             * Beta 2
+             * @description Decay of the mean of squared gradients.
+             * @default 0.95
+             */
+            beta2?: number;
+            /**
+             * Epsilon
+             * @description Added to the root of that mean.
+             * @default 1e-8
+             */
+            eps?: number;
+            /**
+             * Weight decay
+             * @description Of matrices; norms do not decay.
+             * @default 0.1
+             */
+            weight_decay?: number;
+            /**
+             * Clip gradients at norm
+             * @description Limit of the global gradient norm; 0 turns clipping off.
+             * @default 1
+             */
+            clip_norm?: number;
         };
         /**
          * OriginOut
@@ -4274,9 +4577,7 @@ export interface components {
              * Config
              * @description A TrainConfig; camelCase is accepted.
              */
-            config?: {
-                [key: string]: unknown;
-            };
+            config?: components["schemas"]["TrainConfig"];
             /**
              * Projectid
              * @description Its data path is used when the config names none.
@@ -4423,7 +4724,7 @@ export interface components {
              * Type
              * @default about:blank
              */
-            type: string;
+            type?: string;
             /** Title */
             title: string;
             /** Status */
@@ -4436,7 +4737,7 @@ export interface components {
              * Errors
              * @default []
              */
-            errors: components["schemas"]["FieldError"][];
+            errors?: components["schemas"]["FieldError"][];
         };
         /**
          * ProblemsFound
@@ -4746,7 +5047,7 @@ export interface components {
              * @description Fields of the request that only the server sets.
              * @default []
              */
-            ignored: string[];
+            ignored?: string[];
         };
         /**
          * Quote
@@ -4764,7 +5065,7 @@ export interface components {
              * @description Fields of the request that change nothing here.
              * @default []
              */
-            ignored: string[];
+            ignored?: string[];
         };
         /**
          * Reconciled
@@ -4941,6 +5242,55 @@ export interface components {
             attempt: number;
         };
         /**
+         * SamplingSettings
+         * @description What a person can set for an answer, in the words of OpenAI's protocol.
+         */
+        SamplingSettings: {
+            /**
+             * Temperature
+             * @description 0 always takes the likeliest token.
+             */
+            temperature?: number | null;
+            /**
+             * Top P
+             * @description Share of the likely tokens to draw from.
+             */
+            top_p?: number | null;
+            /**
+             * Seed
+             * @description The same seed gives the same answer.
+             */
+            seed?: number | null;
+            /**
+             * Max Tokens
+             * @description Longest answer, in tokens.
+             */
+            max_tokens?: number | null;
+        };
+        /**
+         * ScheduleConfig
+         * @description Linear warm-up, then half a cosine down to a fraction of the learning rate.
+         */
+        ScheduleConfig: {
+            /**
+             * Warm-up steps
+             * @description Steps up to the peak learning rate; overrides warmup_fraction.
+             */
+            warmup_steps?: number | null;
+            /**
+             * Warm-up share
+             * @description Share of all steps up to the peak.
+             * @default 0.03
+             */
+            warmup_fraction?: number;
+            /**
+             * Final share of the rate
+             * @description Learning rate of the last step, as a share of the peak.
+             * @default 0.1
+             */
+            final_fraction?: number;
+        };
+        /**
          * Script
          * @description The files that make the run.
          */
@@ -4967,7 +5317,7 @@ export interface components {
              * Resume Arguments
              * @default []
              */
-            resume_arguments: string[];
+            resume_arguments?: string[];
         };
         /**
          * ScriptIn
@@ -4980,14 +5330,14 @@ export interface components {
              * Files
              * @default {}
              */
-            files: {
+            files?: {
                 [key: string]: string;
             };
             /**
              * Arguments
              * @default []
              */
-            arguments: string[];
+            arguments?: string[];
         };
         /**
          * ScriptRequirements
@@ -4999,32 +5349,32 @@ export interface components {
              * Frameworks
              * @default []
              */
-            frameworks: components["schemas"]["Detected_str_"][];
+            frameworks?: components["schemas"]["Detected_str_"][];
             /**
              * Packages
              * @default []
              */
-            packages: components["schemas"]["Detected_str_"][];
+            packages?: components["schemas"]["Detected_str_"][];
             /**
              * Models
              * @default []
              */
-            models: components["schemas"]["Detected_str_"][];
+            models?: components["schemas"]["Detected_str_"][];
             /**
              * Datasets
              * @default []
              */
-            datasets: components["schemas"]["Detected_str_"][];
+            datasets?: components["schemas"]["Detected_str_"][];
             /**
              * Trackers
              * @default []
              */
-            trackers: components["schemas"]["Detected_str_"][];
+            trackers?: components["schemas"]["Detected_str_"][];
             /**
              * Parallelism
              * @default []
              */
-            parallelism: components["schemas"]["Detected_str_"][];
+            parallelism?: components["schemas"]["Detected_str_"][];
             method?: components["schemas"]["Detected_Literal__full____lora____qlora___"] | null;
             parameters?: components["schemas"]["Detected_int_"] | null;
             batch?: components["schemas"]["Detected_int_"] | null;
@@ -5047,7 +5397,7 @@ export interface components {
              * Notes
              * @default []
              */
-            notes: string[];
+            notes?: string[];
         };
         /**
          * ScriptText
@@ -5193,7 +5543,7 @@ export interface components {
              * @default USD
              * @constant
              */
-            currency: "USD";
+            currency?: "USD";
             /** Today */
             today: number;
             /** Thismonth */
@@ -5227,7 +5577,7 @@ export interface components {
              * @description Fields of the request that change nothing here.
              * @default []
              */
-            ignored: string[];
+            ignored?: string[];
         };
         /**
          * StorageReady
@@ -5252,13 +5602,13 @@ export interface components {
              * Gpus
              * @default 1
              */
-            gpus: number;
+            gpus?: number;
             /**
              * Kind
              * @default on_demand
              * @enum {string}
              */
-            kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+            kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
             /** Region */
             region?: string | null;
         };
@@ -5290,6 +5640,207 @@ export interface components {
             datasets: string[];
             /** Gpu */
             gpu: string | null;
+        };
+        /**
+         * TokenizerConfig
+         * @description How text becomes tokens: bytes, BPE trained on the run's own text, or a tokenizer.json.
+         */
+        TokenizerConfig: {
+            /**
+             * Tokenizer
+             * @description With the weights of model.path the default is its own tokenizer.json.
+             * @default bytes
+             * @enum {string}
+             */
+            kind?: "bytes" | "bpe" | "file";
+            /**
+             * Vocabulary size
+             * @description Number of tokens of a trained BPE.
+             * @default 4096
+             */
+            vocab_size?: number;
+            /**
+             * Tokenizer file
+             * @description Path of a tokenizer.json, for kind file.
+             */
+            path?: string | null;
+        };
+        /**
+         * TrainConfig
+         * @description One training run, as asked for.
+         */
+        TrainConfig: {
+            /**
+             * Version
+             * @default 1
+             * @constant
+             */
+            version?: 1;
+            /**
+             * Name of the run
+             * @default train
+             */
+            name?: string;
+            /**
+             * Seed
+             * @description Decides random weights and the order of rows.
+             * @default 0
+             */
+            seed?: number;
+            /**
+             * Epochs
+             * @description Passes over the training data.
+             * @default 10
+             */
+            epochs?: number;
+            /**
+             * Most steps
+             * @description Ends the run early.
+             */
+            max_steps?: number | null;
+            /**
+             * Batch size
+             * @description Rows per process and micro-batch.
+             * @default 32
+             */
+            batch_size?: number;
+            /**
+             * Processes
+             * @description Number of processes that train together, each with rows of its own: one GPU each, or a share of the CPU's cores. auto: on a CPU, as many as are measured fastest; they share the rows.
+             */
+            processes?: number | "auto" | null;
+            /**
+             * Executor
+             * @description block: every process has the whole model; sharded: it is divided among them; auto: divided where it does not fit otherwise.
+             * @default auto
+             * @enum {string}
+             */
+            executor?: "auto" | "block" | "sharded";
+            /**
+             * Cluster
+             * @description The processes run on the nodes of this cluster instead of on this machine; all of its nodes see the run directory and the data.
+             */
+            cluster?: "ray" | null;
+            /**
+             * Callbacks
+             * @description Plug-ins that are told what happens.
+             * @default []
+             */
+            callbacks?: string[];
+            /**
+             * Micro-batches per step
+             * @description Gradients of this many micro-batches make one step.
+             * @default 1
+             */
+            accumulation?: number;
+            /**
+             * Learning rate
+             * @description Peak of the schedule.
+             */
+            learning_rate?: number | null;
+            /**
+             * Device
+             * @default auto
+             */
+            device?: string;
+            /**
+             * Precision
+             * @description Trainable weights also keep an fp32 master copy.
+             * @default auto
+             * @enum {string}
+             */
+            precision?: "auto" | "fp32" | "bf16" | "fp16";
+            /**
+             * Compiled layers
+             * @description Faster after about a minute of compilation. Automatic: for long runs on GPUs; on a CPU only when asked for.
+             * @default auto
+             * @enum {string}
+             */
+            compile?: "auto" | "on" | "off";
+            /**
+             * @default {
+             *       "mode": "auto"
+             *     }
+             */
+            memory?: components["schemas"]["MemoryConfig"];
+            /**
+             * Method
+             * @description What is trained: all weights, or adapters on frozen (4-bit) ones.
+             * @default full
+             * @enum {string}
+             */
+            method?: "full" | "lora" | "qlora";
+            /**
+             * @default {
+             *       "rank": 16,
+             *       "alpha": 32,
+             *       "targets": "all-linear",
+             *       "dropout": 0
+             *     }
+             */
+            lora?: components["schemas"]["LoraConfig"];
+            /**
+             * Trained by
+             * @description What trains: this engine, TRL, or TRL with Unsloth's kernels.
+             * @default engine
+             * @enum {string}
+             */
+            backend?: "engine" | "trl" | "unsloth";
+            /**
+             * @default {
+             *       "preset": "tiny",
+             *       "random_weights": false,
+             *       "options": {}
+             *     }
+             */
+            model?: components["schemas"]["ModelConfig"];
+            /**
+             * @default {
+             *       "kind": "text",
+             *       "columns": {},
+             *       "train_on": "completions",
+             *       "packing": true,
+             *       "too_long": "cut",
+             *       "eval_fraction": 0.05,
+             *       "token_dtype": "uint16",
+             *       "tokenizer": {
+             *         "kind": "bytes",
+             *         "vocab_size": 4096
+             *       }
+             *     }
+             */
+            data?: components["schemas"]["DataConfig"];
+            /**
+             * @default {
+             *       "name": "adamw",
+             *       "beta1": 0.9,
+             *       "beta2": 0.95,
+             *       "eps": 1e-8,
+             *       "weight_decay": 0.1,
+             *       "clip_norm": 1
+             *     }
+             */
+            optimizer?: components["schemas"]["OptimizerConfig"];
+            /**
+             * @default {
+             *       "warmup_fraction": 0.03,
+             *       "final_fraction": 0.1
+             *     }
+             */
+            schedule?: components["schemas"]["ScheduleConfig"];
+            /**
+             * @default {
+             *       "max_batches": 20
+             *     }
+             */
+            eval?: components["schemas"]["EvalConfig"];
+            /**
+             * @default {
+             *       "every_epochs": 1,
+             *       "keep_last": 2
+             *     }
+             */
+            checkpoint?: components["schemas"]["CheckpointConfig"];
         };
         /** UnseenService */
         UnseenService: {
@@ -9494,9 +10045,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    [key: string]: unknown;
-                };
+                "application/json": components["schemas"]["SamplingSettings"];
             };
         };
         responses: {
@@ -9528,9 +10077,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    [key: string]: unknown;
-                };
+                "application/json": components["schemas"]["SamplingSettings"];
             };
         };
         responses: {

@@ -7,16 +7,19 @@ from uuid import UUID
 from pydantic import Field
 
 from gpubloom.offers.prices import PriceKind
-from gpubloom.plan import limits
+from gpubloom.plan import TrainConfig, limits
+from gpubloom.plan.tasks import SweepSettings
 from gpubloom.server.jobs.states import Kind, Status, Want
 from gpubloom.server.projects.schemas import ProjectIn
-from gpubloom.server.schema import Line, MetricNumber, Schema, Writable
+from gpubloom.server.schema import Line, MetricNumber, Schema, Writable, described_as
 
 
 class PlanRequest(Writable):
     """A config and the machine it is for."""
 
-    config: dict[str, Any] = Field(default_factory=dict, description="A TrainConfig; camelCase is accepted.")
+    config: Annotated[dict[str, Any], described_as(TrainConfig)] = Field(
+        default_factory=dict, description="A TrainConfig; camelCase is accepted."
+    )
     project_id: UUID | None = Field(None, description="Its data path is used when the config names none.")
     dataset_id: UUID | None = Field(None, description="A dataset of one's own, in place of a data path.")
     model_id: UUID | None = Field(None, description="A model of one's own, in place of model.path.")
@@ -26,12 +29,8 @@ class PlanRequest(Writable):
     host_memory: Annotated[int, Field(gt=0, le=1_000_000)] | None = Field(None, description="GB of RAM.")
 
 
-class Finder(Schema):
+class Finder(Schema, SweepSettings):
     """The sweep of a learning-rate finder."""
-
-    lowest: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 1e-6
-    highest: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 1e-1
-    steps: Annotated[int, Field(ge=10, le=1_000)] = 60
 
 
 class OfferTaken(Schema):
@@ -94,11 +93,13 @@ class Extension(Schema):
 class LiveSettings(Schema):
     """What can change while a run trains; what is left out stays as it is."""
 
-    learning_rate: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] | None = None
-    weight_decay: Annotated[float, Field(ge=0, le=1_000, allow_inf_nan=False)] | None = None
-    clip_norm: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None = None
-    eval_every_steps: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    save_every_steps: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    learning_rate: Annotated[float, Field(gt=0, le=limits.MAX_LEARNING_RATE, allow_inf_nan=False)] | None = (
+        None
+    )
+    weight_decay: Annotated[float, Field(ge=0, le=limits.MAX_WEIGHT_DECAY, allow_inf_nan=False)] | None = None
+    clip_norm: Annotated[float, Field(ge=0, le=limits.MAX_CLIP_NORM, allow_inf_nan=False)] | None = None
+    eval_every_steps: Annotated[int, Field(ge=1, le=limits.MAX_STEPS)] | None = None
+    save_every_steps: Annotated[int, Field(ge=1, le=limits.MAX_STEPS)] | None = None
 
 
 class CheckpointOut(Schema):

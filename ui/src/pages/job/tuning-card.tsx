@@ -1,16 +1,16 @@
 /** What a fine-tuning run trains: base model, method, optimizations. */
+import { TrainConfig } from "@/api/config-fields";
 import { number, readSummary, record, text } from "@/api/job-summary";
 import type { Job } from "@/api/types";
 import { type CurveStore, useRecent } from "@/charts/curve-store";
 import { Card, CardHeader } from "@/components/card";
 import { Facts } from "@/components/figures";
 import { Badge } from "@/components/notice";
+import { choiceText } from "@/forms/job-fields";
 import { countText, settingText } from "@/text/numbers";
 
-const METHODS: Record<string, string> = { full: "full", lora: "LoRA", qlora: "QLoRA" };
-
 /** How a model was tuned, as people write it. */
-export const methodText = (method: string | null): string | null => (method === null ? null : (METHODS[method] ?? method));
+export const methodText = (method: string | null): string | null => method && choiceText("method", method);
 
 export const methodOf = ({ config }: Pick<Job, "config">): string | null => text(config.method);
 
@@ -32,18 +32,19 @@ export function tuningFacts(job: Job): [string, string][] {
   add("Trained share of tokens", shareText(values));
   add("Tokens seen", numberText(values["train/tokens_seen"] ?? null));
   const backend = text(config.backend);
-  add("Trainer", backend === null || backend === "engine" ? null : backend === "trl" ? "TRL" : "TRL with Unsloth");
+  add("Trainer", backend === null || backend === TrainConfig.backend.default ? null : choiceText("backend", backend));
   return rows;
 }
 
 const numberText = (value: number | null) => (value === null ? null : countText(value));
 
 function methodWords(config: Job["config"]): string | null {
-  const method = methodText(text(config.method));
+  const method = text(config.method);
+  const name = methodText(method);
   const rank = number(record(config.lora).rank);
-  if (method === null || method === "full" || rank === null) return method === "full" ? "full: every weight" : method;
+  if (method === "full" || rank === null) return method === "full" ? `${name}: every weight` : name;
   const alpha = number(record(config.lora).alpha);
-  return `${method}, rank ${rank}${alpha === null ? "" : `, alpha ${settingText(alpha)}`}`;
+  return `${name}, rank ${rank}${alpha === null ? "" : `, alpha ${settingText(alpha)}`}`;
 }
 
 /** Of the tokens that went through the model, those that it was taught. */

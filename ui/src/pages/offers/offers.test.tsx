@@ -107,7 +107,7 @@ it("says what speaks against this machine", () => {
 });
 
 describe("the cards", () => {
-  const needs = { memoryGb: 12, hours: 3, gpus: 1, multiNode: false, interactive: false, bf16: false, resumes: true, diskGb: 50, dataGb: 1 };
+  const needs = { memoryGb: 12, hours: 3 };
   const Picker = () => {
     const [picked, pick] = useState<string | null>(null);
     return <OfferPicker selection={useOfferSelection({ needs }, { picked, preferred: null }, pick)} memoryGb={12} back="/script" waiting="" />;
