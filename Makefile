@@ -47,17 +47,19 @@ check-python:
 check-api:
 	@$(BIN)/bloom openapi | diff -q - ui/openapi.json > /dev/null \
 	  || { echo "ui/openapi.json is not what the server offers. Run: make api"; exit 1; }
-	@cd ui && node_modules/.bin/openapi-typescript openapi.json --default-non-nullable=false --output src/api/schema.d.ts --check > /dev/null \
+	@$(NPM) types -- --check > /dev/null \
 	  || { echo "ui/src/api/schema.d.ts is not made from ui/openapi.json. Run: make api"; exit 1; }
+	@$(NPM) fields -- --check
 
 check-ui:
 	$(NPM) lint
 	$(NPM) check
 	$(NPM) test
 
-api: ## Write the API's description and the web app's types anew
+api: ## Write the API's description and the web app's types and form fields anew
 	$(BIN)/bloom openapi > ui/openapi.json.new && mv ui/openapi.json.new ui/openapi.json
 	$(NPM) types
+	$(NPM) fields
 
 format: ## Format the Python sources
 	$(BIN)/ruff format .

@@ -48,7 +48,7 @@ def test_a_model_and_a_file_become_a_training_job(
     expect(plan).to_contain_text("Choose a dataset.")
     page.get_by_label("Upload a file").set_input_files(_examples(tmp_path))
     expect(plan.get_by_text("It fits")).to_be_visible()
-    expect(page.get_by_label("Longest example")).to_have_attribute("placeholder", "128")
+    expect(page.get_by_label("Context length")).to_have_attribute("placeholder", "128")
     expect(page.get_by_label("Epochs", exact=True)).to_have_attribute("placeholder", "3")
     expect(page.get_by_label("Learning rate", exact=True)).to_have_attribute("placeholder", "2e-4")
     expect(page.get_by_role("radio", name=re.compile("Full"))).to_have_accessible_name(re.compile("MB|GB"))

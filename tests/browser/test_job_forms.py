@@ -76,7 +76,7 @@ def test_a_model_folder_is_trained_with_the_rate_of_its_method_unless_one_is_typ
     _shows(page, "Batch size", "32")
 
     page.get_by_label("Model", exact=True).select_option("A model folder…")
-    _shows(page, "Learning rate", "automatic")
+    _shows(page, "Learning rate", "2e-5")
     page.get_by_label("Model folder").fill("tiny")
     _shows(page, "Learning rate", "2e-5")
     _shows(page, "Epochs", "3")
@@ -139,13 +139,13 @@ def test_a_fine_tuning_sends_no_figure_that_nobody_typed(
     examples = tmp_path / "pairs.jsonl"
     examples.write_text("\n".join(json.dumps(row) for row in rows))
     page.get_by_role("link", name="Fine-tune tiny").click()
-    _shows(page, "Learning rate", "automatic")
+    _shows(page, "Learning rate", "2e-4")
     page.get_by_label("Upload a file").set_input_files(examples)
     for label, placeholder in (
         ("Learning rate", "2e-4"),
         ("Epochs", "3"),
         ("Batch size", "8"),
-        ("Longest example", "512"),
+        ("Context length", "512"),
     ):
         _shows(page, label, placeholder)
     assert _start(page)["config"] == {"method": "lora"}

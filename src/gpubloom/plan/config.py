@@ -2,11 +2,14 @@
 
 Field names are snake_case; camelCase is accepted on input. Unknown fields are rejected. A config never says
 where tensors live or how fast they move: that is the plan's answer.
+
+Forms are made from the JSON schema of these fields: title, description, limits, default, choices.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -21,15 +24,71 @@ _SMALLEST_VOCABULARY = 257
 # A model folder allows far longer rows than most fine-tuning wants.
 _FOLDER_CONTEXT_LENGTH = 1_024
 
+# What a run starts from decides some defaults; of the situations that apply, the first in this order.
+Situation = Literal["adapters", "pretrained", "new_model"]
+# New weights take large steps, pretrained ones small steps; adapters lie in between.
+_LEARNING_RATES: Mapping[Situation, float] = {"adapters": 2e-4, "pretrained": 2e-5, "new_model": 1e-3}
+# Pretrained weights need few passes over the data, and small steps need fewer rows.
+_EPOCHS: Mapping[Situation, int] = {"pretrained": 3, "new_model": 10}
+_BATCH_SIZES: Mapping[Situation, int] = {"pretrained": 8, "new_model": 32}
+_WARMUP_FRACTION = 0.03
+
+_Value = TypeVar("_Value", int, float)
+
+
+def shown(
+    *,
+    choices: Mapping[str, str | tuple[str, str]] | None = None,
+    defaults: Mapping[Situation, float] | None = None,
+    empty: str | None = None,
+) -> dict[str, Any]:
+    """What a form needs besides JSON schema, to be put into it.
+
+    `choices`: label, or label and note, of each value, in their order. `defaults`: by situation, where the
+    default depends on it. `empty`: what no value means.
+    """
+    extra: dict[str, Any] = {}
+    if choices is not None:
+        named = {value: (text, None) if isinstance(text, str) else text for value, text in choices.items()}
+        # A list: the keys of a schema are sorted.
+        extra["choices"] = [
+            {"value": value, "label": label} | ({} if note is None else {"note": note})
+            for value, (label, note) in named.items()
+        ]
+    if defaults is not None:
+        extra["defaults"] = dict(defaults)
+    if empty is not None:
+        extra["empty"] = empty
+    return extra
+
+
+def _preset_label(name: str, shape: ModelShape) -> str:
+    # 125m is a number of parameters, tiny is a name.
+    title = name.upper() if name[0].isdigit() else name
+    return f"{title} · {shape.layers} layers, {shape.hidden_size:,} wide"
+
 
 class TokenizerConfig(Part):
     """How text becomes tokens: bytes, BPE trained on the run's own text, or a tokenizer.json."""
 
     kind: Literal["bytes", "bpe", "file"] = Field(
-        "bytes", description="With the weights of model.path the default is its own tokenizer.json."
+        "bytes",
+        title="Tokenizer",
+        description="With the weights of model.path the default is its own tokenizer.json.",
+        json_schema_extra=shown(
+            choices={"bytes": "Bytes", "bpe": "BPE, trained on the data", "file": "A tokenizer.json…"}
+        ),
     )
-    vocab_size: int = Field(4_096, ge=258, le=limits.MAX_VOCAB_SIZE, description="Size of a trained BPE.")
-    path: str | None = Field(None, description="A tokenizer.json, for kind 'file'.")
+    vocab_size: int = Field(
+        4_096,
+        ge=258,
+        le=limits.MAX_VOCAB_SIZE,
+        title="Vocabulary size",
+        description="Number of tokens of a trained BPE.",
+    )
+    path: str | None = Field(
+        None, title="Tokenizer file", description="Path of a tokenizer.json, for kind file."
+    )
 
     @model_validator(mode="after")
     def _file_has_a_path(self) -> "TokenizerConfig":
@@ -44,40 +103,65 @@ class DataConfig(Part):
     """What is trained on: text (a file, a folder, a glob, .bin token files) or one file of examples."""
 
     kind: Literal["text", "examples"] = Field(
-        "text", description="examples: train_path is one file of rows, such as chats in .jsonl or .parquet."
+        "text",
+        title="Kind of data",
+        description="examples: train_path is one file of rows, such as chats in .jsonl or .parquet.",
     )
-    train_path: str | None = Field(None, min_length=1)
-    eval_path: str | None = Field(None, min_length=1)
+    train_path: str | None = Field(
+        None,
+        min_length=1,
+        title="Training data",
+        description="A file, a folder, a glob or .bin token files; of examples one file.",
+    )
+    eval_path: str | None = Field(
+        None,
+        min_length=1,
+        title="Evaluation data",
+        description="Held-out data; without it eval_fraction of the training data is held out.",
+    )
     format: Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages"] | None = Field(
-        None, description="What a row of examples is; found out unless said."
+        None, title="Format", description="Format of a row of examples; detected unless given."
     )
     columns: dict[str, str] = Field(
-        {}, description="Which column is which field of the format, such as prompt: question."
+        {},
+        title="Columns",
+        description="Column of each field of the format, such as prompt: question.",
     )
     encoding: str | None = Field(
-        None, min_length=1, max_length=40, description="Of a file of examples; found out unless said."
+        None,
+        min_length=1,
+        max_length=40,
+        title="Encoding",
+        description="Text encoding of a file of examples; detected unless given.",
     )
     train_on: Literal["completions", "everything"] = Field(
-        "completions", description="Of examples: only what the model should write, or prompts as well."
+        "completions",
+        title="Trained",
+        description="Examples: the loss counts completions only, or prompts as well.",
+        json_schema_extra=shown(choices={"completions": "Only the answers", "everything": "Prompts as well"}),
     )
-    packing: bool = Field(True, description="Several examples share a row; none sees another.")
+    packing: bool = Field(
+        True,
+        title="Several examples in a row",
+        description="Packs short examples into one row; attention does not cross them.",
+    )
     too_long: Literal["cut", "skip"] = Field(
-        "cut", description="Examples that are longer than a row lose their end, or are left out."
+        "cut",
+        title="Examples that are too long",
+        description="Examples that are longer than a row are truncated or left out.",
+        json_schema_extra=shown(choices={"cut": "Lose their end", "skip": "Are left out"}),
     )
-    eval_fraction: Fraction = Field(0.05, description="Kept for evaluation when there is no eval_path.")
+    eval_fraction: float = Field(
+        0.05,
+        ge=0,
+        le=limits.MAX_EVAL_FRACTION,
+        title="Share held out",
+        description="Held out for evaluation when there is no eval_path. Equal examples stay on one side.",
+    )
     token_dtype: Literal["uint16", "uint32"] = Field(
-        "uint16", description="Little-endian ids in a .bin file."
+        "uint16", title="Type of token ids", description="Little-endian ids in a .bin file."
     )
     tokenizer: TokenizerConfig = TokenizerConfig()
-
-    @field_validator("eval_fraction")
-    @classmethod
-    def _something_is_left_to_train_on(cls, fraction: float) -> float:
-        if fraction > 0.5:
-            raise PydanticCustomError(
-                "eval_fraction_too_large", "at most half of the text can be kept for evaluation"
-            )
-        return fraction
 
     @model_validator(mode="after")
     def _examples_have_their_own_settings(self) -> "DataConfig":
@@ -94,12 +178,6 @@ class DataConfig(Part):
         return self
 
 
-# Weights that have learned something need few looks at the data, and small steps need fewer rows.
-_LEARNED_MODEL_EPOCHS, _LEARNED_MODEL_BATCH = 3, 8
-# What is new takes large steps, what has learned something small ones; adapters lie in between.
-_NEW_MODEL_RATE, _ADAPTER_RATE, _LEARNED_MODEL_RATE = 1e-3, 2e-4, 2e-5
-
-
 def folder_context_length(positions: int | None) -> int:
     """The row length for a model folder that nobody gave one, for a model with so many positions."""
     return min(_FOLDER_CONTEXT_LENGTH, positions or _FOLDER_CONTEXT_LENGTH)
@@ -108,26 +186,83 @@ def folder_context_length(positions: int | None) -> int:
 class ModelConfig(Part):
     """A preset, and the sizes that should differ from it."""
 
-    preset: str = Field("tiny", description="One of: " + ", ".join(PRESETS))
-    hidden_size: int | None = Field(None, ge=2, le=limits.MAX_HIDDEN_SIZE)
-    layers: int | None = Field(None, ge=1, le=limits.MAX_LAYERS)
-    heads: int | None = Field(None, ge=1, le=limits.MAX_HEADS)
-    kv_heads: int | None = Field(None, ge=1, le=limits.MAX_HEADS)
-    ffn_size: int | None = Field(None, ge=1, le=limits.MAX_FFN_SIZE)
-    context_length: int | None = Field(None, ge=1, le=limits.MAX_CONTEXT_LENGTH)
-    tie_embeddings: bool | None = None
-    rope_theta: float | None = Field(None, gt=0)
-    norm_eps: float | None = Field(None, gt=0, le=1)
+    preset: str = Field(
+        "tiny",
+        title="Model",
+        description="Sizes of a new model; each of them can be changed.",
+        json_schema_extra=shown(choices={name: _preset_label(name, PRESETS[name]) for name in PRESETS}),
+    )
+    hidden_size: int | None = Field(
+        None,
+        ge=2,
+        le=limits.MAX_HIDDEN_SIZE,
+        title="Hidden size",
+        description="Width of the embeddings and of the residual stream.",
+    )
+    layers: int | None = Field(
+        None, ge=1, le=limits.MAX_LAYERS, title="Layers", description="Number of decoder layers."
+    )
+    heads: int | None = Field(
+        None,
+        ge=1,
+        le=limits.MAX_HEADS,
+        title="Attention heads",
+        description="The hidden size must be a multiple of it.",
+    )
+    kv_heads: int | None = Field(
+        None,
+        ge=1,
+        le=limits.MAX_HEADS,
+        title="Key-value heads",
+        description="Attention heads must be a multiple of it.",
+    )
+    ffn_size: int | None = Field(
+        None,
+        ge=1,
+        le=limits.MAX_FFN_SIZE,
+        title="Feed-forward size",
+        description="Width of the feed-forward networks; with another hidden size 8/3 of it.",
+    )
+    context_length: int | None = Field(
+        None,
+        ge=1,
+        le=limits.MAX_CONTEXT_LENGTH,
+        title="Context length",
+        description="Maximum sequence length, in tokens.",
+    )
+    tie_embeddings: bool | None = Field(
+        None, title="Tied embeddings", description="Input and output embeddings share their weights."
+    )
+    rope_theta: float | None = Field(
+        None, gt=0, title="RoPE theta", description="Base of the rotary position frequencies."
+    )
+    norm_eps: float | None = Field(
+        None, gt=0, le=1, title="Norm epsilon", description="Added to the mean square in RMSNorm."
+    )
     path: str | None = Field(
-        None, min_length=1, description="A model folder in Hugging Face layout, instead of a preset."
+        None,
+        min_length=1,
+        title="Model folder",
+        description="A model folder in Hugging Face layout, instead of a preset.",
     )
     random_weights: bool = Field(
-        False, description="Takes the shape of model.path's config.json and begins with random weights."
+        False,
+        title="Begin with",
+        description="Random weights take the shape of the folder's config.json.",
+        json_schema_extra=shown(
+            choices={"false": "The folder’s weights", "true": "Random weights, in its shape"}
+        ),
     )
     architecture: str | None = Field(
-        None, min_length=1, max_length=100, description="An architecture of a plug-in, in these sizes."
+        None,
+        min_length=1,
+        max_length=100,
+        title="Architecture",
+        description="An architecture of a plug-in, in these sizes.",
     )
-    options: dict[str, JsonValue] = Field({}, description="What that plug-in is told besides the sizes.")
+    options: dict[str, JsonValue] = Field(
+        {}, title="Options", description="Settings of that plug-in besides the sizes."
+    )
 
     @field_validator("preset")
     @classmethod
@@ -201,12 +336,26 @@ class ModelConfig(Part):
 class OptimizerConfig(Part):
     """AdamW. Matrices decay; norms do not."""
 
-    name: Literal["adamw"] = "adamw"
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.95, ge=0, lt=1)
-    eps: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.1, ge=0)
-    clip_norm: float = Field(1.0, ge=0, description="Global gradient norm limit; 0 turns clipping off.")
+    name: Literal["adamw"] = Field("adamw", title="Optimizer")
+    beta1: float = Field(0.9, ge=0, lt=1, title="Beta 1", description="Decay of the mean of gradients.")
+    beta2: float = Field(
+        0.95, ge=0, lt=1, title="Beta 2", description="Decay of the mean of squared gradients."
+    )
+    eps: float = Field(1e-8, gt=0, title="Epsilon", description="Added to the root of that mean.")
+    weight_decay: float = Field(
+        0.1,
+        ge=0,
+        le=limits.MAX_WEIGHT_DECAY,
+        title="Weight decay",
+        description="Of matrices; norms do not decay.",
+    )
+    clip_norm: float = Field(
+        1.0,
+        ge=0,
+        le=limits.MAX_CLIP_NORM,
+        title="Clip gradients at norm",
+        description="Limit of the global gradient norm; 0 turns clipping off.",
+    )
 
     @field_validator("name", mode="before")
     @classmethod
@@ -218,28 +367,70 @@ class ScheduleConfig(Part):
     """Linear warm-up, then half a cosine down to a fraction of the learning rate."""
 
     warmup_steps: int | None = Field(
-        None, ge=0, le=limits.MAX_STEPS, description="Overrides warmup_fraction."
+        None,
+        ge=0,
+        le=limits.MAX_STEPS,
+        title="Warm-up steps",
+        description="Steps up to the peak learning rate; overrides warmup_fraction.",
+        json_schema_extra=shown(empty=f"{_WARMUP_FRACTION * 100:g} % of all"),
     )
-    warmup_fraction: Fraction = 0.03
-    final_fraction: Fraction = 0.1
+    warmup_fraction: Fraction = Field(
+        _WARMUP_FRACTION, title="Warm-up share", description="Share of all steps up to the peak."
+    )
+    final_fraction: Fraction = Field(
+        0.1,
+        title="Final share of the rate",
+        description="Learning rate of the last step, as a share of the peak.",
+    )
 
 
 class EvalConfig(Part):
     """When to evaluate, besides the end of every epoch and of the run."""
 
-    every_steps: int | None = Field(None, ge=1, le=limits.MAX_STEPS)
-    max_batches: int = Field(20, ge=1, le=limits.MAX_STEPS)
+    every_steps: int | None = Field(
+        None,
+        ge=1,
+        le=limits.MAX_STEPS,
+        title="Evaluate every … steps",
+        description="Besides the end of every epoch and of the run.",
+        json_schema_extra=shown(empty="end of epoch"),
+    )
+    max_batches: int = Field(
+        20,
+        ge=1,
+        le=limits.MAX_STEPS,
+        title="Batches per evaluation",
+        description="Maximum number of batches of held-out data.",
+    )
 
 
 class CheckpointConfig(Part):
     """When to save, and what to keep. The best evaluated checkpoint is always kept."""
 
     directory: str | None = Field(
-        None, min_length=1, description="Default: checkpoints/ in the run directory."
+        None,
+        min_length=1,
+        title="Folder of checkpoints",
+        description="Default: checkpoints/ in the run directory.",
     )
-    every_epochs: int = Field(1, ge=0, le=limits.MAX_EPOCHS, description="0: not by epoch.")
-    every_steps: int | None = Field(None, ge=1, le=limits.MAX_STEPS)
-    keep_last: int = Field(2, ge=1, le=1_000_000)
+    every_epochs: int = Field(
+        1, ge=0, le=limits.MAX_EPOCHS, title="Save every … epochs", description="0: not by epoch."
+    )
+    every_steps: int | None = Field(
+        None,
+        ge=1,
+        le=limits.MAX_STEPS,
+        title="Save every … steps",
+        description="Besides the checkpoints by epoch.",
+        json_schema_extra=shown(empty="only by epoch"),
+    )
+    keep_last: int = Field(
+        2,
+        ge=1,
+        le=1_000_000,
+        title="Keep the newest",
+        description="Number of checkpoints; the best evaluated one is kept besides.",
+    )
 
 
 class MemoryConfig(Part):
@@ -247,22 +438,52 @@ class MemoryConfig(Part):
 
     mode: Literal["auto", "resident", "stream"] = Field(
         "auto",
-        description="resident: all on the GPU; stream: decoder layers live in host memory; "
-        "auto: whatever is fastest.",
+        title="Where the model lives",
+        description="stream: decoder layers live in host memory. Automatic is the fastest that fits; "
+        "the result is the same.",
+        json_schema_extra=shown(
+            choices={"auto": "Automatic", "resident": "All on the GPU", "stream": "Layers in host memory"}
+        ),
     )
-    gpu_budget_gb: float | None = Field(None, gt=0, description="Use no more GPU memory (10^9 bytes).")
-    host_budget_gb: float | None = Field(None, gt=0, description="Use no more host memory (10^9 bytes).")
+    gpu_budget_gb: float | None = Field(
+        None,
+        gt=0,
+        title="GPU memory, at most … GB",
+        description="Limit of GPU memory in 10^9 bytes; the rest is left to other programs.",
+        json_schema_extra=shown(empty="what there is"),
+    )
+    host_budget_gb: float | None = Field(
+        None,
+        gt=0,
+        title="Host memory, at most … GB",
+        description="Limit of host memory in 10^9 bytes; the rest is left to other programs.",
+        json_schema_extra=shown(empty="what there is"),
+    )
 
 
 class LoraConfig(Part):
     """Low-rank adapters on frozen weights, for method lora and qlora."""
 
-    rank: int = Field(16, ge=1, le=limits.MAX_LORA_RANK)
-    alpha: float = Field(32.0, gt=0, description="Adapters count alpha / rank times.")
-    targets: Literal["all-linear"] | tuple[str, ...] = Field(
-        "all-linear", description="Names of linear layers, such as q_proj, or all in the decoder layers."
+    rank: int = Field(
+        16,
+        ge=1,
+        le=limits.MAX_LORA_RANK,
+        title="Rank",
+        description="A higher rank can learn more and needs more memory.",
     )
-    dropout: float = Field(0.0, ge=0, le=0.9, description="Share of an adapter's inputs left out in a step.")
+    alpha: float = Field(32.0, gt=0, title="Alpha", description="Adapter output is scaled by alpha / rank.")
+    targets: Literal["all-linear"] | tuple[str, ...] = Field(
+        "all-linear",
+        title="Adapted layers",
+        description="Names of linear layers, such as q_proj, v_proj; all-linear: all in the decoder layers.",
+    )
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        le=0.9,
+        title="Dropout",
+        description="Share of adapter inputs dropped in a step; reduces overfitting on small datasets.",
+    )
 
     @field_validator("targets")
     @classmethod
@@ -276,56 +497,106 @@ class TrainConfig(Part):
     """One training run, as asked for."""
 
     version: Literal[1] = 1
-    name: str = Field("train", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-    seed: int = Field(0, ge=0, lt=2**63)
-    epochs: int = Field(
-        10, ge=1, le=limits.MAX_EPOCHS, description="By default 10 for a new model, 3 for a learned one."
+    name: str = Field("train", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", title="Name of the run")
+    seed: int = Field(
+        0, ge=0, lt=2**63, title="Seed", description="Decides random weights and the order of rows."
     )
-    max_steps: int | None = Field(None, ge=1, le=limits.MAX_STEPS, description="Ends the run early.")
+    epochs: int = Field(
+        _EPOCHS["new_model"],
+        ge=1,
+        le=limits.MAX_EPOCHS,
+        title="Epochs",
+        description="Passes over the training data.",
+        json_schema_extra=shown(defaults=_EPOCHS),
+    )
+    max_steps: int | None = Field(
+        None,
+        ge=1,
+        le=limits.MAX_STEPS,
+        title="Most steps",
+        description="Ends the run early.",
+        json_schema_extra=shown(empty="all"),
+    )
     batch_size: int = Field(
-        32,
+        _BATCH_SIZES["new_model"],
         ge=1,
         le=limits.MAX_BATCH_SIZE,
-        description="Rows per process and micro-batch; by default 32 for a new model, 8 for a learned one.",
+        title="Batch size",
+        description="Rows per process and micro-batch.",
+        json_schema_extra=shown(defaults=_BATCH_SIZES),
     )
     processes: Annotated[int, Field(ge=1, le=limits.MAX_PROCESSES)] | Literal["auto"] | None = Field(
         None,
-        description="That many train together, each with rows of its own: a GPU each, or a share of the "
-        "CPU's cores. By default one for each GPU of the machine, or one on a CPU; auto: on a CPU as many as "
-        "a short measurement finds fastest, which then share the rows of batch_size.",
+        title="Processes",
+        description="Number of processes that train together, each with rows of its own: one GPU each, or a "
+        "share of the CPU's cores. auto: on a CPU, as many as are measured fastest; they share the rows.",
+        json_schema_extra=shown(empty="one for each GPU"),
     )
     executor: Literal["auto", "block", "sharded"] = Field(
         "auto",
+        title="Executor",
         description="block: every process has the whole model; sharded: it is divided among them; auto: "
         "divided where it does not fit otherwise.",
     )
     cluster: Literal["ray"] | None = Field(
         None,
+        title="Cluster",
         description="The processes run on the nodes of this cluster instead of on this machine; all of its "
         "nodes see the run directory and the data.",
     )
-    callbacks: list[str] = Field([], max_length=20, description="Plug-ins that are told what happens.")
-    accumulation: int = Field(1, ge=1, le=limits.MAX_ACCUMULATION, description="Micro-batches per step.")
+    callbacks: list[str] = Field(
+        [], max_length=20, title="Callbacks", description="Plug-ins that are told what happens."
+    )
+    accumulation: int = Field(
+        1,
+        ge=1,
+        le=limits.MAX_ACCUMULATION,
+        title="Micro-batches per step",
+        description="Gradients of this many micro-batches make one step.",
+    )
     learning_rate: float | None = Field(
         None,
         gt=0,
-        le=10,
-        description="By default 1e-3 for a new model, 2e-4 for adapters, 2e-5 for a learned one in full.",
+        le=limits.MAX_LEARNING_RATE,
+        title="Learning rate",
+        description="Peak of the schedule.",
+        json_schema_extra=shown(defaults=_LEARNING_RATES),
     )
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", title="Device")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "auto",
+        title="Precision",
+        description="Trainable weights also keep an fp32 master copy.",
+        json_schema_extra=shown(
+            choices={"auto": "Automatic", "bf16": "bf16", "fp16": "fp16, with loss scaling", "fp32": "fp32"}
+        ),
+    )
     compile: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="Faster layers, once they are compiled. auto: on GPUs, unless the run is short, which "
-        "waits about a minute for it; on a CPU, where the run goes on meanwhile, only when asked for.",
+        title="Compiled layers",
+        description="Faster after about a minute of compilation. Automatic: for long runs on GPUs; on a CPU "
+        "only when asked for.",
+        json_schema_extra=shown(choices={"auto": "Automatic", "on": "Yes", "off": "No"}),
     )
     memory: MemoryConfig = MemoryConfig()
     method: Literal["full", "lora", "qlora"] = Field(
-        "full", description="What is trained: all weights, or adapters on frozen (4-bit) ones."
+        "full",
+        title="Method",
+        description="What is trained: all weights, or adapters on frozen (4-bit) ones.",
+        json_schema_extra=shown(
+            choices={
+                "full": ("Full", "all weights are trained"),
+                "lora": ("LoRA", "adapters on frozen weights"),
+                "qlora": ("QLoRA", "adapters on 4-bit weights"),
+            }
+        ),
     )
     lora: LoraConfig = LoraConfig()
     backend: Literal["engine", "trl", "unsloth"] = Field(
-        "engine", description="What trains: this engine, TRL, or TRL with Unsloth's kernels."
+        "engine",
+        title="Trained by",
+        description="What trains: this engine, TRL, or TRL with Unsloth's kernels.",
+        json_schema_extra=shown(choices={"engine": "GPU Bloom", "trl": "TRL", "unsloth": "TRL with Unsloth"}),
     )
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
@@ -366,12 +637,11 @@ class TrainConfig(Part):
         return self
 
     @model_validator(mode="after")
-    def _learned_weights_have_their_own_defaults(self) -> "TrainConfig":
-        if self.has_learned_weights:
-            for name, value in (("epochs", _LEARNED_MODEL_EPOCHS), ("batch_size", _LEARNED_MODEL_BATCH)):
-                if name not in self.model_fields_set:
-                    # Filled in like a default, so that it still counts as not said.
-                    object.__setattr__(self, name, value)
+    def _defaults_suit_the_situation(self) -> "TrainConfig":
+        for name, defaults in (("epochs", _EPOCHS), ("batch_size", _BATCH_SIZES)):
+            if name not in self.model_fields_set:
+                # Filled in like a default, so that it still counts as not said.
+                object.__setattr__(self, name, self._default(defaults))
         return self
 
     @model_validator(mode="after")
@@ -474,11 +744,12 @@ class TrainConfig(Part):
     @property
     def peak_learning_rate(self) -> float:
         """The rate asked for, or what suits the method."""
-        if self.learning_rate is not None:
-            return self.learning_rate
-        if self.method != "full":
-            return _ADAPTER_RATE
-        return _LEARNED_MODEL_RATE if self.has_learned_weights else _NEW_MODEL_RATE
+        return self._default(_LEARNING_RATES) if self.learning_rate is None else self.learning_rate
+
+    def _default(self, defaults: Mapping[Situation, _Value]) -> _Value:
+        if self.method != "full" and "adapters" in defaults:
+            return defaults["adapters"]
+        return defaults["pretrained" if self.has_learned_weights else "new_model"]
 
     @classmethod
     def read(cls, path: Path) -> "TrainConfig":

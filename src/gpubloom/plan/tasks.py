@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from gpubloom.plan import limits
-from gpubloom.plan.config import TrainConfig, read_json
+from gpubloom.plan.config import TrainConfig, read_json, shown
 from gpubloom.plan.validation import InvalidConfig, Part
 from gpubloom.traincard.errors import InputError
 
@@ -20,7 +20,8 @@ TASK_SCRIPT = "task.py"
 RESULT_FILE = "result.json"
 
 Prompts = Annotated[
-    tuple[Annotated[str, Field(min_length=1, max_length=20_000)], ...], Field(max_length=1_000)
+    tuple[Annotated[str, Field(min_length=1, max_length=limits.MAX_PROMPT_CHARACTERS)], ...],
+    Field(max_length=limits.MAX_PROMPTS),
 ]
 
 _SCRIPT = '''\
@@ -54,42 +55,84 @@ class ServeTask(OfAModel):
     idle_minutes: float = Field(10.0, gt=0, le=10_080)
 
 
-class EvaluateTask(OfAModel):
+class SamplingSettings(BaseModel):
+    """What a person can set for an answer, in the words of OpenAI's protocol."""
+
+    temperature: float | None = Field(None, ge=0, le=2, description="0 always takes the likeliest token.")
+    top_p: float | None = Field(None, gt=0, le=1, description="Share of the likely tokens to draw from.")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed gives the same answer.")
+    max_tokens: int | None = Field(None, ge=1, description="Longest answer, in tokens.")
+
+
+class EvaluationSettings(BaseModel):
+    """What a person can set for an evaluation; requests of the server have the same fields."""
+
+    max_new_tokens: int = Field(128, ge=1, le=4_096, description="Longest answer to a prompt, in tokens.")
+    max_batches: int = Field(
+        20, ge=1, le=limits.MAX_STEPS, description="Maximum number of batches of held-out data."
+    )
+
+
+class EvaluateTask(OfAModel, EvaluationSettings):
     """Perplexity on held-out data and answers to prompts, of the base and of what was trained."""
 
     kind: Literal["evaluate"] = "evaluate"
     data_path: str | None = Field(None, min_length=1, description="By default the run's own held-out part.")
     prompts: Prompts = ()
-    max_new_tokens: int = Field(128, ge=1, le=4_096)
-    max_batches: int = Field(20, ge=1, le=limits.MAX_STEPS)
     lm_eval_tasks: tuple[str, ...] = Field((), description="Names of lm-eval tasks; needs the extra eval.")
+
+
+RepositoryName = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$", max_length=120)]
 
 
 class HubDestination(Part):
     """A repository of a model hub."""
 
-    repository: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", max_length=120)
+    repository: RepositoryName
     private: bool = True
 
 
-class ExportTask(OfAModel):
+class ExportSettings(BaseModel):
+    """What a person can set for an export; requests of the server have the same fields."""
+
+    form: Literal["adapter", "merged", "gguf"] = Field(
+        "merged",
+        json_schema_extra=shown(
+            choices={
+                "merged": ("Merged", "a whole model, for transformers and vLLM"),
+                "adapter": ("Adapter", "only what was learned, for PEFT"),
+                "gguf": ("GGUF", "one file, for llama.cpp and Ollama"),
+            }
+        ),
+    )
+    dtype: Literal["fp32", "bf16", "fp16"] = Field(
+        "bf16",
+        description="fp32 keeps every digit and needs twice the room.",
+        json_schema_extra=shown(choices={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}),
+    )
+
+
+class ExportTask(OfAModel, ExportSettings):
     """Writes a model in the form that others read, and replays prompts before and after."""
 
     kind: Literal["export"] = "export"
-    form: Literal["adapter", "merged", "gguf"] = "merged"
-    dtype: Literal["fp32", "bf16", "fp16"] = "bf16"
     prompts: Prompts = Field((), description="Replayed before and after; by default some of the data's own.")
     hub: HubDestination | None = Field(None, description="Pushed there when it is written and checked.")
 
 
-class FindLearningRateTask(Part):
+class SweepSettings(BaseModel):
+    """What a person can set for a learning-rate finder; requests of the server have the same fields."""
+
+    lowest: float = Field(1e-6, gt=0, le=limits.MAX_LEARNING_RATE, allow_inf_nan=False)
+    highest: float = Field(1e-1, gt=0, le=limits.MAX_LEARNING_RATE, allow_inf_nan=False)
+    steps: int = Field(60, ge=10, le=1_000)
+
+
+class FindLearningRateTask(Part, SweepSettings):
     """A short run whose learning rate grows at every step, to see where the loss falls fastest."""
 
     kind: Literal["find_learning_rate"] = "find_learning_rate"
     train: TrainConfig
-    lowest: float = Field(1e-6, gt=0, le=10)
-    highest: float = Field(1e-1, gt=0, le=10)
-    steps: int = Field(60, ge=10, le=1_000)
 
     @model_validator(mode="after")
     def _rates_grow(self) -> "FindLearningRateTask":
@@ -237,7 +280,7 @@ def result_from(kind: str, fields: dict[str, Any]) -> TaskResult:
     try:
         return model.model_validate({**fields, "kind": kind})
     except ValidationError as problem:
-        raise ValueError(explain(problem, model)) from None
+        raise InvalidConfig(problem, model) from None
 
 
 def task_from(fields: dict[str, Any]) -> Task:

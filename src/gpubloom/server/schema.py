@@ -10,17 +10,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
-    GetCoreSchemaHandler,
     ModelWrapValidatorHandler,
     PrivateAttr,
     Strict,
     StringConstraints,
-    ValidatorFunctionWrapHandler,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import PydanticCustomError
 
 
 class Schema(BaseModel):
@@ -33,25 +32,6 @@ class Schema(BaseModel):
 
 
 CAMEL_CASE = ConfigDict(alias_generator=to_camel, populate_by_name=True)
-
-
-class Described:
-    """Annotates an object in a request that has the shape of a model and is validated later, with what the
-    server adds to it. The API's description shows the model."""
-
-    def __init__(self, model: type[BaseModel]) -> None:
-        self._model = model
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(
-            _only_an_object, handler.generate_schema(self._model)
-        )
-
-
-def _only_an_object(value: Any, validate: ValidatorFunctionWrapHandler) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise PydanticCustomError("dict_type", "Input should be an object")
-    return value
 
 
 class Writable(Schema):
@@ -105,6 +85,11 @@ Number = Annotated[float, Strict()]
 
 # What a run measured. JSON has no word for NaN and the infinities: they are these texts.
 MetricNumber = float | Literal["NaN", "Infinity", "-Infinity"]
+
+
+def described_as(model: type[BaseModel]) -> BeforeValidator:
+    """Describes free fields as those of a model, which validates them later."""
+    return BeforeValidator(lambda fields: fields, json_schema_input_type=model)
 
 
 class Message(Schema):

@@ -54,7 +54,6 @@ class EventLines {
 /** The model to load: a run's finished model, one of its checkpoints, or a model of one's own. */
 export type Source = { jobId: string; checkpointId?: string } | { modelId: string };
 
-const IDLE_MINUTES = 10;
 const LOADING_EVERY = 700;
 const LOADED_EVERY = 5_000;
 
@@ -72,7 +71,7 @@ export const openedQuery = (source: Source, attempt: number) =>
   queryOptions({
     queryKey: ["playgrounds opened", source, attempt],
     queryFn: async () => {
-      const job = await answerOf(api.POST("/api/playground", { body: { ...source, idle_minutes: IDLE_MINUTES } }));
+      const job = await answerOf(api.POST("/api/playground", { body: source }));
       // Opened again, it keeps its id: that it once ended is no longer true.
       queryClient.removeQueries({ queryKey: playgroundQuery(job.id).queryKey });
       return job;

@@ -75,6 +75,6 @@ type ForColab = { script: string; files: Record<string, string>; arguments: stri
 
 /** A notebook that runs the same script in Colab, as the text of its file. */
 export async function colabNotebook(body: ForColab): Promise<string> {
-  const { notebook } = await answerOf(api.POST("/api/scripts/colab-notebook", { body: { ...body, gpu: "T4" } }));
+  const { notebook } = await answerOf(api.POST("/api/scripts/colab-notebook", { body }));
   return notebook;
 }

@@ -1,29 +1,38 @@
-/** The fields of a training config that the form shows: their labels, their limits, and when they apply. */
+/**
+ * The fields of a training config that the form shows: their groups, their order, and when they apply. What is said about a
+ * field (label, help, limits, choices, default) is the server's.
+ */
+import { TrainConfig } from "@/api/config-fields";
+import { defaultOf, type FieldKind, type FieldSchema, kindOf, type Option, optionsOf, type Situation } from "./schema-fields";
 
 export type Json = Record<string, unknown>;
 export type ConfigValues = { [name: string]: string | ConfigValues };
 
-type Limits = { least?: number; above?: number; most?: number };
+/** Where a field lies in the config: "optimizer.weight_decay". */
+export type ConfigPath = keyof typeof TrainConfig;
 
-export type ConfigField = {
-  /** Where it lies in the config: "optimizer.weight_decay". */
-  path: string;
-  label: string;
-  kind: "whole" | "decimal" | "text" | "names" | "choice" | "yes-no";
-  /** What leaving it empty means, where the server’s default is no value. */
-  fallback?: string;
-  help?: string;
-  limits?: Limits;
-  /** Words that are allowed instead of a number. */
-  word?: string;
-  options?: readonly (readonly [value: string, text: string, note?: string])[];
-  /** The option that stands for saying nothing. */
-  initial?: string;
+type Placed = {
   /** Whether it applies to the other values; a field that does not is neither shown nor sent. */
   when?: (values: ConfigValues) => boolean;
   /** What to say when it applies and is empty. */
   required?: string;
+  /** Choices that are the form's own, before and after those of the config. */
+  before?: Option;
+  after?: Option;
 };
+
+export type ConfigField = Placed & {
+  path: ConfigPath;
+  schema: FieldSchema;
+  kind: FieldKind;
+  label: string;
+  help?: string;
+  options?: readonly Option[];
+  /** The option that stands for saying nothing. */
+  initial?: string;
+};
+
+export const CONFIG_SCHEMA: Record<ConfigPath, FieldSchema> = TrainConfig;
 
 export const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value);
 
@@ -31,81 +40,25 @@ export function valueAt(tree: unknown, path: string): unknown {
   return path.split(".").reduce<unknown>((branch, name) => (isObject(branch) ? branch[name] : undefined), tree);
 }
 
-const STEPS: Limits = { least: 1, most: 1_000_000_000 };
+function field(path: ConfigPath, placed: Placed = {}): ConfigField {
+  const schema = CONFIG_SCHEMA[path];
+  const { before, after } = placed;
+  const choices = optionsOf(schema);
+  const options = choices && [...(before ? [before] : []), ...choices, ...(after ? [after] : [])];
+  const initial = choices && (before ? before[0] : String(schema.default));
+  return { ...placed, path, schema, kind: kindOf(schema), label: schema.title ?? path, help: schema.description, options, initial };
+}
+
+/** How the config calls one of the values of a choice. */
+export function choiceText(path: ConfigPath, value: string): string {
+  return CONFIG_SCHEMA[path].choices?.find((choice) => choice.value === value)?.label ?? value;
+}
 
 /** The choice instead of a preset: the model lies in a folder. */
 export const MODEL_FOLDER = "";
 
-const PRESETS = [
-  ["nano", "nano · 2 layers, 64 wide"],
-  ["tiny", "tiny · 4 layers, 128 wide"],
-  ["small", "small · 6 layers, 384 wide"],
-  ["125m", "125M · 12 layers, 768 wide"],
-  ["350m", "350M · 24 layers, 1,024 wide"],
-  ["1b", "1B · 16 layers, 2,048 wide"],
-  ["3b", "3B · 28 layers, 3,072 wide"],
-  ["8b", "8B · 32 layers, 4,096 wide"],
-  ["70b", "70B · 80 layers, 8,192 wide"],
-  [MODEL_FOLDER, "A model folder…"],
-] as const;
-
-const TOKENIZERS = [
-  ["", "Automatic"],
-  ["bytes", "Bytes"],
-  ["bpe", "BPE, trained on the data"],
-  ["file", "A tokenizer.json…"],
-] as const;
-
-const METHODS = [
-  ["full", "Full", "all weights are trained"],
-  ["lora", "LoRA", "adapters on frozen weights"],
-  ["qlora", "QLoRA", "adapters on 4-bit weights"],
-] as const;
-
-const MEMORY_MODES = [
-  ["auto", "Automatic"],
-  ["resident", "All on the GPU"],
-  ["stream", "Layers in host memory"],
-] as const;
-
-const PRECISIONS = [
-  ["auto", "Automatic"],
-  ["bf16", "bf16"],
-  ["fp16", "fp16, with loss scaling"],
-  ["fp32", "fp32"],
-] as const;
-
-const COMPILING = [
-  ["auto", "Automatic"],
-  ["on", "Yes"],
-  ["off", "No"],
-] as const;
-
-const TRAINED_PARTS = [
-  ["completions", "Only the answers"],
-  ["everything", "Prompts as well"],
-] as const;
-
-const PACKING = [
-  ["true", "Yes"],
-  ["false", "No"],
-] as const;
-
-const TOO_LONG = [
-  ["cut", "Lose their end"],
-  ["skip", "Are left out"],
-] as const;
-
-const BACKENDS = [
-  ["engine", "GPU Bloom"],
-  ["trl", "TRL"],
-  ["unsloth", "TRL with Unsloth"],
-] as const;
-
-const FIRST_WEIGHTS = [
-  ["false", "The folder’s weights"],
-  ["true", "Random weights, in its shape"],
-] as const;
+/** What is left to the server, where its choice depends on the model. */
+const AUTOMATIC: Option = ["", "Automatic"];
 
 export const ofFolder = (values: ConfigValues) => valueAt(values, "model.preset") === MODEL_FOLDER;
 const ofPreset = (values: ConfigValues) => !ofFolder(values);
@@ -113,87 +66,78 @@ export const withAdapters = (values: ConfigValues) => valueAt(values, "method") 
 const byEngine = (values: ConfigValues) => valueAt(values, "backend") === "engine";
 const withTokenizerFile = (values: ConfigValues) => valueAt(values, "data.tokenizer.kind") === "file";
 
-const size = (path: string, label: string, most: number, least = 1): ConfigField => ({ path, label, kind: "whole", limits: { least, most }, when: ofPreset });
-
 export const CONFIG_GROUPS = {
-  data: [{ path: "data.train_path", label: "Training data", kind: "text" }],
-  model: [
-    { path: "model.preset", label: "Model", kind: "choice", options: PRESETS, initial: "tiny" },
-    { path: "data.tokenizer.kind", label: "Tokenizer", kind: "choice", options: TOKENIZERS },
-  ],
+  data: [field("data.train_path")],
+  model: [field("model.preset", { after: [MODEL_FOLDER, "A model folder…"] }), field("data.tokenizer.kind", { before: AUTOMATIC })],
   folder: [
-    { path: "model.path", label: "Model folder", kind: "text", when: ofFolder, required: "Name the folder of the model." },
-    { path: "model.random_weights", label: "Begin with", kind: "yes-no", options: FIRST_WEIGHTS, initial: "false", when: ofFolder },
-    { path: "data.tokenizer.path", label: "Tokenizer file", kind: "text", when: withTokenizerFile, required: "Name the tokenizer.json." },
+    field("model.path", { when: ofFolder, required: "Name the folder of the model." }),
+    field("model.random_weights", { when: ofFolder }),
+    field("data.tokenizer.path", { when: withTokenizerFile, required: "Name the tokenizer.json." }),
   ],
   sizes: [
-    size("model.hidden_size", "Hidden size", 65_536, 2),
-    size("model.layers", "Layers", 1_024),
-    size("model.heads", "Attention heads", 1_024),
-    size("model.kv_heads", "Key-value heads", 1_024),
-    size("model.ffn_size", "Feed-forward size", 524_288),
-    { path: "model.context_length", label: "Context length", kind: "whole", limits: { least: 1, most: 1_048_576 }, help: "Maximum sequence length." },
+    field("model.hidden_size", { when: ofPreset }),
+    field("model.layers", { when: ofPreset }),
+    field("model.heads", { when: ofPreset }),
+    field("model.kv_heads", { when: ofPreset }),
+    field("model.ffn_size", { when: ofPreset }),
+    field("model.context_length"),
   ],
-  method: [{ path: "method", label: "Method", kind: "choice", options: METHODS, initial: "full" }],
+  method: [field("method")],
   adapters: [
-    { path: "lora.rank", label: "Rank", kind: "whole", limits: { least: 1, most: 4_096 }, when: withAdapters, help: "A higher rank can learn more." },
-    { path: "lora.alpha", label: "Alpha", kind: "decimal", limits: { above: 0 }, when: withAdapters, help: "Adapter output is scaled by alpha / rank." },
-    { path: "lora.dropout", label: "Dropout", kind: "decimal", limits: { least: 0, most: 0.9 }, when: withAdapters, help: "Reduces overfitting on small datasets." },
-    { path: "lora.targets", label: "Adapted layers", kind: "names", fallback: "all-linear", when: withAdapters, help: "Such as q_proj, v_proj. Empty: every linear one." },
+    field("lora.rank", { when: withAdapters }),
+    field("lora.alpha", { when: withAdapters }),
+    field("lora.dropout", { when: withAdapters }),
+    field("lora.targets", { when: withAdapters }),
   ],
-  examples: [
-    { path: "data.train_on", label: "Trained", kind: "choice", options: TRAINED_PARTS, initial: "completions", help: "Of chats and prompts with completions." },
-    { path: "data.packing", label: "Several examples in a row", kind: "yes-no", options: PACKING, initial: "true", help: "Packs short examples into one row; attention does not cross them." },
-    { path: "data.too_long", label: "Examples that are too long", kind: "choice", options: TOO_LONG, initial: "cut" },
-    { path: "data.eval_fraction", label: "Share held out", kind: "decimal", limits: { least: 0, most: 0.5 }, help: "For evaluation. Equal examples stay on one side." },
-  ],
-  backend: [{ path: "backend", label: "Trained by", kind: "choice", options: BACKENDS, initial: "engine" }],
-  training: [
-    { path: "epochs", label: "Epochs", kind: "whole", limits: { least: 1, most: 100_000 } },
-    { path: "learning_rate", label: "Learning rate", kind: "decimal", limits: { above: 0, most: 10 } },
-    { path: "batch_size", label: "Batch size", kind: "whole", limits: { least: 1, most: 65_536 } },
-    { path: "max_steps", label: "Most steps", kind: "whole", limits: STEPS, fallback: "all" },
-  ],
+  examples: [field("data.train_on"), field("data.packing"), field("data.too_long"), field("data.eval_fraction")],
+  backend: [field("backend")],
+  training: [field("epochs"), field("learning_rate"), field("batch_size"), field("max_steps")],
   optimizer: [
-    { path: "optimizer.weight_decay", label: "Weight decay", kind: "decimal", limits: { least: 0 } },
-    { path: "optimizer.clip_norm", label: "Clip gradients at norm", kind: "decimal", limits: { least: 0 }, help: "0 does not clip." },
-    { path: "schedule.warmup_steps", label: "Warm-up steps", kind: "whole", fallback: "3 % of all", limits: { least: 0, most: 1_000_000_000 } },
-    { path: "schedule.final_fraction", label: "Final share of the rate", kind: "decimal", limits: { least: 0, most: 1 } },
-    { path: "accumulation", label: "Micro-batches per step", kind: "whole", limits: { least: 1, most: 65_536 } },
-    { path: "seed", label: "Seed", kind: "whole", limits: { least: 0, most: Number.MAX_SAFE_INTEGER } },
+    field("optimizer.weight_decay"),
+    field("optimizer.clip_norm"),
+    field("schedule.warmup_steps"),
+    field("schedule.final_fraction"),
+    field("accumulation"),
+    field("seed"),
   ],
   engine: [
-    { path: "memory.mode", label: "Where the model lives", kind: "choice", options: MEMORY_MODES, initial: "auto", help: "Automatic is the fastest that fits. The result is the same." },
-    { path: "memory.gpu_budget_gb", label: "GPU memory, at most … GB", kind: "decimal", fallback: "what there is", limits: { above: 0 }, help: "Leaves the rest of the card to others." },
-    { path: "memory.host_budget_gb", label: "Host memory, at most … GB", kind: "decimal", fallback: "what there is", limits: { above: 0 }, help: "Leaves the rest of the machine to others." },
-    { path: "precision", label: "Precision", kind: "choice", options: PRECISIONS, initial: "auto", help: "Trainable weights also keep an fp32 master copy." },
-    { path: "compile", label: "Compiled layers", kind: "choice", options: COMPILING, initial: "auto", help: "Faster after a minute; automatic for long runs on GPUs." },
-    { path: "processes", label: "Processes", kind: "whole", word: "auto", fallback: "one for each GPU", limits: { least: 1, most: 1_024 }, when: byEngine, help: "They train together, a GPU each. auto: on a CPU, as many as are fastest." },
+    field("memory.mode"),
+    field("memory.gpu_budget_gb"),
+    field("memory.host_budget_gb"),
+    field("precision"),
+    field("compile"),
+    field("processes", { when: byEngine }),
   ],
-  saving: [
-    { path: "checkpoint.every_steps", label: "Save every … steps", kind: "whole", fallback: "only by epoch", limits: STEPS },
-    { path: "checkpoint.every_epochs", label: "Save every … epochs", kind: "whole", limits: { least: 0, most: 100_000 }, help: "0: not by epoch." },
-    { path: "checkpoint.keep_last", label: "Keep the newest", kind: "whole", limits: { least: 1, most: 1_000_000 }, help: "The best one is kept besides." },
-    { path: "eval.every_steps", label: "Evaluate every … steps", kind: "whole", fallback: "end of epoch", limits: STEPS },
-  ],
+  saving: [field("checkpoint.every_steps"), field("checkpoint.every_epochs"), field("checkpoint.keep_last"), field("eval.every_steps")],
 } as const satisfies Record<string, readonly ConfigField[]>;
 
 export type ConfigGroup = keyof typeof CONFIG_GROUPS;
 export const CONFIG_FIELDS: readonly ConfigField[] = Object.values(CONFIG_GROUPS).flat();
 
-export const applies = (field: ConfigField, values: ConfigValues) => field.when?.(values) ?? true;
-export const fieldsOf = (group: ConfigGroup, values: ConfigValues): ConfigField[] => CONFIG_GROUPS[group].filter((field) => applies(field, values));
+export const applies = ({ when }: ConfigField, values: ConfigValues) => when?.(values) ?? true;
+export const fieldsOf = (group: ConfigGroup, values: ConfigValues): ConfigField[] => CONFIG_GROUPS[group].filter((each) => applies(each, values));
+
+/** Whether a model that was trained before is trained further. `byId`: the form takes it by its id, not by its folder. */
+export const isPretrained = (values: ConfigValues, byId: boolean) => (byId || ofFolder(values)) && valueAt(values, "model.random_weights") !== "true";
+
+/** What applies to the run, as the server sees it; the first counts that a field has a default for. */
+function situationsOf(values: ConfigValues, byId: boolean): Situation[] {
+  return [...(withAdapters(values) ? (["adapters"] as const) : []), isPretrained(values, byId) ? "pretrained" : "new_model"];
+}
+
+/** What the server would use where nothing is typed; undefined where only a plan can tell. */
+export const configDefault = ({ schema }: ConfigField, values: ConfigValues, byId = false): unknown => defaultOf(schema, situationsOf(values, byId));
 
 /** Whether a field says something that leaving it alone would not. */
-export function isSet(field: ConfigField, values: ConfigValues): boolean {
-  const text = String(valueAt(values, field.path) ?? "").trim();
-  return text !== "" && text !== field.initial;
+export function isSet({ path, initial }: ConfigField, values: ConfigValues): boolean {
+  const text = String(valueAt(values, path) ?? "").trim();
+  return text !== "" && text !== initial;
 }
 
 /** What has to be filled in before there is anything to plan. */
 export function missingIn(values: ConfigValues): { path: string; sentence: string }[] {
-  return CONFIG_FIELDS.flatMap((field) => {
-    const empty = String(valueAt(values, field.path) ?? "").trim() === "";
-    return field.required && empty && applies(field, values) ? [{ path: field.path, sentence: field.required }] : [];
+  return CONFIG_FIELDS.flatMap((each) => {
+    const empty = String(valueAt(values, each.path) ?? "").trim() === "";
+    return each.required && empty && applies(each, values) ? [{ path: each.path, sentence: each.required }] : [];
   });
 }

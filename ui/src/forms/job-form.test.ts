@@ -40,6 +40,11 @@ describe("a config as form and as JSON", () => {
     expect(valueAt(valuesOf(config ?? {}), "checkpoint.every_steps")).toBe("50");
   });
 
+  it("leaves names alone that are no fields", () => {
+    const { config } = parseConfig('{"data": {"trainPath": "a", "columns": {"aB": "c"}}, "model": {"options": {"aB": 1}}, "ofMine": 1}');
+    expect(config).toEqual({ data: { train_path: "a", columns: { aB: "c" } }, model: { options: { aB: 1 } }, ofMine: 1 });
+  });
+
   it("says what is wrong with text that is no config", () => {
     expect(parseConfig("[1]").mistake).toContain("object");
     expect(parseConfig('{"epochs": ').mistake).toContain("not valid JSON");
@@ -161,13 +166,18 @@ describe("the rules of a job", () => {
 describe("starting a job", () => {
   it("creates the project with it when there is none", () => {
     const values = { ...startingValues(NEW_PROJECT), projectName: " Poems ", gpu: OTHER_GPU, otherGpu: "H200", hostMemory: "1,536" };
-    expect(newJobBody(values, { data: { train_path: "poems.txt" } }, 771_328)).toMatchObject({
-      projectId: null,
-      project: { name: "Poems", modelSize: 0.000771, trainingDataPath: "poems.txt" },
+    const config = { data: { train_path: "poems.txt" } };
+    expect(newJobBody(values, config, 771_328)).toEqual({
+      config,
+      project: { name: "Poems", modelArchitecture: "transformer", modelSize: 0.000771, trainingDataPath: "poems.txt" },
       gpuType: "H200",
       hostMemory: 1536,
-      name: null,
     });
+  });
+
+  it("sends nothing but the project from a form that nobody touched", () => {
+    const values = startingValues("p1");
+    expect(newJobBody(values, configOf(values.config, {}), null)).toEqual({ config: {}, projectId: "p1" });
   });
 
   it("puts refusals at their fields, and the others above with their path", () => {

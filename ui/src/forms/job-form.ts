@@ -3,9 +3,10 @@
  * and changing one leaves everything else in the JSON as it was.
  */
 import { ApiProblem, sentenceOf } from "@/api/problem";
-import type { Job, NewJob } from "@/api/types";
-import { applies, CONFIG_FIELDS, type ConfigField, type ConfigValues, isObject, type Json, missingIn, MODEL_FOLDER, valueAt } from "./job-fields";
-import { numberMistake, parseNumber } from "./rules";
+import { NewJob as JobSchema, ProjectIn as ProjectSchema } from "@/api/request-fields";
+import type { Job, NewJob, RequestedConfig } from "@/api/types";
+import { applies, CONFIG_FIELDS, CONFIG_SCHEMA, type ConfigField, type ConfigValues, isObject, type Json, missingIn, MODEL_FOLDER, valueAt } from "./job-fields";
+import { numberMistake, parseNumber, textRule } from "./rules";
 import { z } from "./zod";
 
 /** A copy of the tree with one value set; undefined removes it, and branches that become empty with it. */
@@ -55,7 +56,7 @@ function parsedValue(field: ConfigField, typed: string): unknown {
     case "yes-no":
       return typed === "true";
     case "names":
-      return typed === field.fallback ? typed : typed.split(/[\s,]+/).filter(Boolean);
+      return typed === field.schema.word ? typed : typed.split(/[\s,]+/).filter(Boolean);
     default:
       return typed;
   }
@@ -63,9 +64,17 @@ function parsedValue(field: ConfigField, typed: string): unknown {
 
 const snake = (name: string) => name.replaceAll(/[A-Z]/g, (character) => `_${character.toLowerCase()}`);
 
-/** The server takes camelCase too; the form knows one spelling. */
-function snakeKeys(tree: Json): Json {
-  return Object.fromEntries(Object.entries(tree).map(([name, value]) => [snake(name), isObject(value) ? snakeKeys(value) : value]));
+const PATHS = Object.keys(CONFIG_SCHEMA);
+
+/** The server takes camelCase too; the form knows one spelling. Names that are no fields, such as columns, stay as they are. */
+function withOwnNames(tree: Json, prefix = ""): Json {
+  return Object.fromEntries(
+    Object.entries(tree).map(([name, value]) => {
+      const path = prefix + snake(name);
+      const isGroup = PATHS.some((known) => known.startsWith(`${path}.`));
+      return [isGroup || PATHS.includes(path) ? snake(name) : name, isGroup && isObject(value) ? withOwnNames(value, `${path}.`) : value];
+    }),
+  );
 }
 
 /** Parts that may be one word in a config, and the field that the word belongs to. */
@@ -86,7 +95,7 @@ export function parseConfig(text: string): ParsedJson {
   if (text.trim() === "") return { config: {}, mistake: null };
   try {
     const value: unknown = JSON.parse(text);
-    return isObject(value) ? { config: spelledOut(snakeKeys(value)), mistake: null } : { config: null, mistake: "A config is an object: { … }." };
+    return isObject(value) ? { config: spelledOut(withOwnNames(value)), mistake: null } : { config: null, mistake: "A config is an object: { … }." };
   } catch (error) {
     return { config: null, mistake: `This is not valid JSON yet: ${error instanceof Error ? error.message : "unreadable"}.` };
   }
@@ -127,13 +136,13 @@ export const startingValues = (project: string, { config = {}, projectName = "",
 
 export const jobRules = z
   .object({
-    name: z.string().trim().max(120, "A name can have at most 120 characters."),
+    name: textRule(JobSchema.name),
     project: z.string(),
-    projectName: z.string().trim().max(120, "A name can have at most 120 characters."),
+    projectName: textRule(ProjectSchema.name),
     datasetId: z.string(),
     modelId: z.string(),
     gpu: z.string(),
-    otherGpu: z.string().trim().max(64, "At most 64 characters."),
+    otherGpu: textRule(JobSchema.gpuType),
     hostMemory: z.string(),
     config: z.custom<ConfigValues>(),
   })
@@ -141,14 +150,15 @@ export const jobRules = z
     const say = (path: string, message: string) => context.addIssue({ code: "custom", path: path.split("."), message });
     if (values.project === NEW_PROJECT && values.projectName === "") say("projectName", "Give the project a name.");
     if (values.gpu === OTHER_GPU && values.otherGpu === "") say("otherGpu", "Name the GPU, such as H200.");
-    const memory = numberMistake(values.hostMemory, { least: 1, most: 1_000_000 }, true);
+    const memory = numberMistake(values.hostMemory, JobSchema.hostMemory);
     if (memory) say("hostMemory", memory);
     for (const field of CONFIG_FIELDS) {
       if ((field.kind !== "whole" && field.kind !== "decimal") || !applies(field, values.config)) continue;
       const typed = String(valueAt(values.config, field.path) ?? "");
-      if (field.word !== undefined && typed.trim() === field.word) continue;
-      const mistake = numberMistake(typed, field.limits ?? {}, field.kind === "whole");
-      if (mistake) say(`config.${field.path}`, field.word && parseNumber(typed) === null ? `Enter a whole number, or ${field.word}.` : mistake);
+      const { word } = field.schema;
+      if (word !== undefined && typed.trim() === word) continue;
+      const mistake = numberMistake(typed, field.schema);
+      if (mistake) say(`config.${field.path}`, word && parseNumber(typed) === null ? `Enter a whole number, or ${word}.` : mistake);
     }
     for (const { path, sentence } of missingIn(values.config)) say(`config.${path}`, sentence);
   });
@@ -158,28 +168,30 @@ export const gpuTypeOf = ({ gpu, otherGpu }: Pick<JobFormValues, "gpu" | "otherG
 /** What is given by id. A config that names paths instead says nothing about them. */
 export const idsOf = ({ datasetId, modelId }: Pick<JobFormValues, "datasetId" | "modelId">) => ({ ...(datasetId && { datasetId }), ...(modelId && { modelId }) });
 
-/** What is sent to start the job. A new project is described by the job: its size is what the plan says. */
+/** What is sent to start the job: what somebody set, and nothing else. */
 export function newJobBody(values: JobFormValues, config: Json, parameters: number | null): NewJob {
-  const inNewProject = values.project === NEW_PROJECT;
+  const name = values.name.trim();
+  const gpuType = gpuTypeOf(values);
+  const hostMemory = parseNumber(values.hostMemory);
+  return {
+    // Typed here, where the JSON editor's text may hold anything; the server says what is wrong with it.
+    config: config as RequestedConfig,
+    ...idsOf(values),
+    ...(name && { name }),
+    ...(gpuType && { gpuType }),
+    ...(hostMemory !== null && { hostMemory }),
+    ...(values.project === NEW_PROJECT ? { project: newProject(values, config, parameters) } : { projectId: values.project }),
+  };
+}
+
+/** A new project is described by its first job: its size is what the plan says. */
+function newProject({ projectName }: JobFormValues, config: Json, parameters: number | null): NewJob["project"] {
   const dataPath = valueAt(config, "data.train_path");
   return {
-    name: values.name.trim() || null,
-    config,
-    ...idsOf(values),
-    kind: "train",
-    gpuType: gpuTypeOf(values),
-    hostMemory: parseNumber(values.hostMemory),
-    maxAttempts: 5,
-    projectId: inNewProject ? null : values.project,
-    project: inNewProject
-      ? {
-          name: values.projectName.trim(),
-          description: null,
-          model_architecture: "transformer",
-          model_size: Math.max(0.000001, Number(((parameters ?? 1_000_000) / 1e9).toPrecision(3))),
-          training_data_path: typeof dataPath === "string" ? dataPath : null,
-        }
-      : null,
+    name: projectName.trim(),
+    model_architecture: "transformer",
+    model_size: Math.max(0.000001, Number(((parameters ?? 1_000_000) / 1e9).toPrecision(3))),
+    ...(typeof dataPath === "string" && { training_data_path: dataPath }),
   };
 }
 

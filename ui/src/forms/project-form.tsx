@@ -5,20 +5,15 @@ import { Pencil, Plus } from "lucide-react";
 import { useState } from "react";
 import { serverQuery } from "@/api/account";
 import { createProject, updateProject } from "@/api/projects";
+import { CamelProjectIn as ProjectIn } from "@/api/request-fields";
 import type { ModelArchitecture, Project, ProjectBody } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "./api-form";
 import { SelectField, TextareaField, TextField } from "./field";
+import { numberMistake, textOrNull, textRule } from "./rules";
 import { z } from "./zod";
-
-const textOrNull = (longest: number, message: string) =>
-  z
-    .string()
-    .trim()
-    .max(longest, message)
-    .transform((text) => (text === "" ? null : text));
 
 const billions = z
   .string()
@@ -26,24 +21,20 @@ const billions = z
   .min(1, "Enter the size in billions of parameters.")
   .transform((text, context) => {
     // Number() also reads "", "0x10" and "1e3"; only plain decimals are meant here.
-    if (/^\d+(\.\d+)?$/.test(text)) return Number(text);
-    context.addIssue({ code: "custom", message: "Enter a plain number, such as 7 or 0.5." });
+    const plain = /^\d+(\.\d+)?$/.test(text);
+    const message = plain ? numberMistake(text, ProjectIn.modelSize) : "Enter a plain number, such as 7 or 0.5.";
+    if (message === null) return Number(text);
+    context.addIssue({ code: "custom", message });
     return z.NEVER;
-  })
-  .pipe(
-    z
-      .number()
-      .positive("The size must be more than 0.")
-      .max(10_000, "The size can be at most 10,000 billion parameters."),
-  );
+  });
 
 export const projectRules = z.object({
-  name: z.string().trim().min(1, "Give the project a name.").max(120, "A name can have at most 120 characters."),
-  description: textOrNull(2000, "A description can have at most 2,000 characters."),
-  modelArchitecture: z.enum(["transformer", "custom"]),
+  name: textRule(ProjectIn.name).min(1, "Give the project a name."),
+  description: textOrNull(ProjectIn.description),
+  modelArchitecture: z.enum(ProjectIn.modelArchitecture.enum),
   modelSize: billions,
   // Which paths are allowed is the server's to know; it answers with a message for this field.
-  trainingDataPath: textOrNull(1024, "A path can have at most 1,024 characters."),
+  trainingDataPath: textOrNull(ProjectIn.trainingDataPath),
 });
 
 export type ProjectFormValues = z.input<typeof projectRules>;
@@ -67,10 +58,11 @@ const formValuesOf = (project: Project): ProjectFormValues => ({
 /** The rules produce exactly what the server takes; this line fails to compile when they drift apart. */
 const projectBody = (values: z.output<typeof projectRules>): ProjectBody => values;
 
-const ARCHITECTURES = [
-  ["transformer", "Transformer"],
-  ["custom", "Custom"],
-] as const;
+const NAMES: Record<ModelArchitecture, string> = { transformer: "Transformer", custom: "Custom" };
+
+export const architectureName = (architecture: ModelArchitecture) => NAMES[architecture];
+
+const ARCHITECTURES = ProjectIn.modelArchitecture.enum.map((architecture) => [architecture, NAMES[architecture]] as const);
 
 type ProjectFormProps = {
   /** The project to edit; a new one is created without it. */
@@ -205,7 +197,3 @@ export function EditProjectButton({ project }: { project: Project }) {
     </>
   );
 }
-
-const NAMES: Record<ModelArchitecture, string> = { transformer: "Transformer", custom: "Custom" };
-
-export const architectureName = (architecture: ModelArchitecture) => NAMES[architecture];

@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { emailAddress, newPassword, personName } from "./rules";
 import { type ProjectFormValues, emptyProject, projectRules } from "./project-form";
@@ -54,4 +55,10 @@ describe("account rules", () => {
     expect(emailAddress.safeParse("ada at example.com").success).toBe(false);
     expect(personName.safeParse("  ").success).toBe(false);
   });
+});
+
+it("no form types a limit of its own", () => {
+  const sources = readdirSync(new URL("..", import.meta.url), { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name) && !name.includes(".test."));
+  const typed = /(numberRule|textRule|textOrNull)\(\{|numberMistake\(\w[\w.]*, \{ \w+:|(?<!Math)\.(max\(\d|min\((?!1,)\d)|z\.enum\(\[/;
+  expect(sources.filter((name) => typed.test(readFileSync(new URL(`../${name}`, import.meta.url), "utf8")))).toEqual([]);
 });

@@ -1,10 +1,12 @@
 /**
- * Rules that several forms share: numbers as people type them ("1e-4", "0.05", "1,000"; empty is null), names, addresses,
- * passwords and Hugging Face ids. The server checks everything again.
+ * Rules that several forms share: numbers as people type them ("1e-4", "0.05", "1,000"; empty is null), texts, addresses,
+ * passwords and Hugging Face ids. Limits are those of the server, which checks everything again.
  */
+import { DatasetFromHub, NewModel, SignUp } from "@/api/request-fields";
+import type { FieldSchema } from "./schema-fields";
 import { z } from "./zod";
 
-type Limits = { least?: number; above?: number; most?: number };
+type NumberSchema = Pick<FieldSchema, "type" | "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum">;
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
@@ -17,52 +19,57 @@ export function parseNumber(text: string): number | null {
 }
 
 /** The sentence for a number that does not do, or null for one that does. */
-export function numberMistake(text: string, { least, above, most }: Limits, whole: boolean): string | null {
+export function numberMistake(text: string, { type, minimum, exclusiveMinimum: above, maximum, exclusiveMaximum: below }: NumberSchema): string | null {
   if (text.trim() === "") return null;
+  const whole = type === "integer";
   const value = parseNumber(text);
   if (value === null) return whole ? "Enter a whole number." : "Enter a number, such as 0.001 or 1e-3.";
   if (whole && !Number.isInteger(value)) return "Enter a whole number.";
   if (above !== undefined && value <= above) return `It must be more than ${above}.`;
-  if (least !== undefined && value < least) return `It must be at least ${least}.`;
+  if (minimum !== undefined && value < minimum) return `It must be at least ${minimum}.`;
+  // Larger whole numbers are not exact here.
+  const most = whole ? Math.min(maximum ?? Infinity, Number.MAX_SAFE_INTEGER) : maximum;
   if (most !== undefined && value > most) return `It can be at most ${most.toLocaleString("en-GB")}.`;
+  if (below !== undefined && value >= below) return `It must be less than ${below.toLocaleString("en-GB")}.`;
   return null;
 }
 
-const rule = (limits: Limits, whole: boolean) =>
+/** A number within the limits of the server's field; empty is null. */
+export const numberRule = (schema: NumberSchema) =>
   z.string().transform((text, context) => {
-    const mistake = numberMistake(text, limits, whole);
+    const mistake = numberMistake(text, schema);
     if (mistake === null) return text.trim() === "" ? null : parseNumber(text);
     context.addIssue({ code: "custom", message: mistake });
     return z.NEVER;
   });
 
-export const decimal = (limits: Limits) => rule(limits, false);
-export const wholeNumber = (limits: Limits) => rule(limits, true);
+type TextSchema = { readonly maxLength: number };
 
-export const PASSWORD_HELP = "10 to 128 characters. A few words in a row make a good one.";
+const atMost = ({ maxLength }: TextSchema) => `At most ${maxLength.toLocaleString("en-GB")} characters.`;
 
-export const personName = z
-  .string()
-  .trim()
-  .min(1, "Enter your name.")
-  .max(120, "A name can have at most 120 characters.");
+/** Text without blanks around it, no longer than the server takes. */
+export const textRule = (schema: TextSchema) => z.string().trim().max(schema.maxLength, atMost(schema));
 
-export const emailAddress = z
-  .string()
-  .trim()
+/** The same, where empty is null. */
+export const textOrNull = (schema: TextSchema) => textRule(schema).transform((text) => (text === "" ? null : text));
+
+const { minLength: SHORTEST, maxLength: LONGEST } = SignUp.password;
+
+export const PASSWORD_HELP = `${SHORTEST} to ${LONGEST} characters. A few words in a row make a good one.`;
+
+export const personName = textRule(SignUp.name).min(1, "Enter your name.");
+
+export const emailAddress = textRule(SignUp.email)
   .min(1, "Enter your email address.")
-  .max(254, "An email address can have at most 254 characters.")
   .regex(/^[^\s@]+@[^\s@]+$/, "This does not look like an email address.");
 
 export const newPassword = z
   .string()
-  .min(10, "A password needs at least 10 characters.")
-  .max(128, "A password can have at most 128 characters.");
+  .min(SHORTEST, `A password needs at least ${SHORTEST} characters.`)
+  .max(LONGEST, `A password can have at most ${LONGEST} characters.`);
 
 /** A password that exists already: its rules may be older than today's. */
 export const existingPassword = z.string().min(1, "Enter your password.");
-
-const NAME = String.raw`[\w.-]+`;
 
 /** People copy the address of the page as often as the id. */
 const withoutAddress = (text: string) =>
@@ -73,19 +80,13 @@ const withoutAddress = (text: string) =>
     .replace(/\/(tree|blob|resolve)\/.*$/, "")
     .replace(/\/$/, "");
 
-const hubId = (empty: string, pattern: RegExp, wrong: string) =>
+const hubId = ({ pattern }: { readonly pattern: string }, empty: string, wrong: string) =>
   z
     .string()
     .transform(withoutAddress)
-    .pipe(z.string().min(1, empty).max(200, "An id can have at most 200 characters.").regex(pattern, wrong));
+    .pipe(z.string().min(1, empty).regex(new RegExp(pattern), wrong));
 
-export const hubModelId = hubId("Enter the id of the model.", new RegExp(`^${NAME}/${NAME}$`), "An id looks like Qwen/Qwen2.5-0.5B-Instruct.");
+export const hubModelId = hubId(NewModel.repository, "Enter the id of the model.", "An id looks like Qwen/Qwen2.5-0.5B-Instruct.");
 
 /** The oldest datasets have no owner in their id. */
-export const hubDatasetId = hubId("Enter the id of the dataset.", new RegExp(`^(${NAME}/)?${NAME}$`), "An id looks like tatsu-lab/alpaca.");
-
-export const shortText = z
-  .string()
-  .trim()
-  .max(200, "At most 200 characters.")
-  .transform((text) => (text === "" ? null : text));
+export const hubDatasetId = hubId(DatasetFromHub.repository, "Enter the id of the dataset.", "An id looks like tatsu-lab/alpaca.");

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import PydanticCustomError
 
 from gpubloom.engine.generate import Sampling
+from gpubloom.plan.tasks import SamplingSettings
 from gpubloom.plan.validation import InvalidConfig
 from gpubloom.traincard.errors import CodedError
 
@@ -55,19 +56,15 @@ class _Stream(BaseModel):
     include_usage: bool = False
 
 
-class GenerationRequest(BaseModel):
+class GenerationRequest(SamplingSettings):
     """What both kinds of request have. Fields that change nothing here are passed over."""
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
 
     model: str | None = None
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     stop: str | list[Annotated[str, Field(min_length=1)]] | None = None
     stream: bool | None = None
     stream_options: _Stream | None = None
-    max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
 
     def sampling(self) -> Sampling:

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from gpubloom.server.accounts.tables import Role
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.schema import Line, Schema, Whole
-from gpubloom.server.security.password_hash import weakness
+from gpubloom.server.security.password_hash import LONGEST, SHORTEST, weakness
 
 Scope = Literal["read", "write", "admin"]
 
@@ -32,6 +32,8 @@ Email = Annotated[Line, Field(min_length=3, max_length=254), AfterValidator(_ema
 Name = Annotated[Line, Field(min_length=1, max_length=120)]
 # Checked for strength where it is chosen, not where it is typed to sign in.
 Password = Annotated[SecretStr, Field(max_length=1024)]
+# Described only: `weakness` says what is wrong with a password that is too short or too long.
+ChosenPassword = Annotated[Password, Field(json_schema_extra={"minLength": SHORTEST, "maxLength": LONGEST})]
 LinkToken = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -45,7 +47,7 @@ def _refuse_weak(field: str, password: SecretStr, *, email: str = "", name: str 
 class NewPassword(Schema):
     """A password that somebody chooses now."""
 
-    password: Password
+    password: ChosenPassword
 
     @model_validator(mode="after")
     def _strong(self) -> Self:
@@ -86,7 +88,7 @@ class ResetPassword(NewPassword):
 
 class ChangePassword(Schema):
     current_password: Password
-    new_password: Password
+    new_password: ChosenPassword
 
     @model_validator(mode="after")
     def _strong(self) -> Self:

@@ -8,18 +8,18 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from gpubloom.offers.prices import Granularity, PriceKind
 from gpubloom.plan import Plan, TrainConfig, limits
-from gpubloom.plan.tasks import Task, TaskResult
+from gpubloom.plan.tasks import SweepSettings, Task, TaskResult
 from gpubloom.scripts.task import ScriptTask
 from gpubloom.server.jobs.states import Kind, Status, Want
 from gpubloom.server.jobs.summary import RunSummary, RunWarning
 from gpubloom.server.projects.schemas import CamelProjectIn, ProjectIn
-from gpubloom.server.schema import CAMEL_CASE, Described, Line, MetricNumber, Schema, Writable
+from gpubloom.server.schema import CAMEL_CASE, Line, MetricNumber, Schema, Writable, described_as
 
 
 class PlanRequest(Writable):
     """A config and the machine it is for."""
 
-    config: Annotated[dict[str, Any], Described(TrainConfig)] = Field(
+    config: Annotated[dict[str, Any], described_as(TrainConfig)] = Field(
         default_factory=dict, description="What differs from the defaults; camelCase is accepted."
     )
     project_id: UUID | None = Field(None, description="Its data path is used when the config names none.")
@@ -31,12 +31,8 @@ class PlanRequest(Writable):
     host_memory: Annotated[int, Field(gt=0, le=1_000_000)] | None = Field(None, description="GB of RAM.")
 
 
-class Finder(Schema):
+class Finder(Schema, SweepSettings):
     """The sweep of a learning-rate finder."""
-
-    lowest: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 1e-6
-    highest: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 1e-1
-    steps: Annotated[int, Field(ge=10, le=1_000)] = 60
 
 
 class OfferTaken(Schema):
@@ -102,11 +98,13 @@ class Extension(Schema):
 class LiveSettings(Schema):
     """What can change while a run trains; what is left out stays as it is."""
 
-    learning_rate: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] | None = None
-    weight_decay: Annotated[float, Field(ge=0, le=1_000, allow_inf_nan=False)] | None = None
-    clip_norm: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None = None
-    eval_every_steps: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    save_every_steps: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    learning_rate: Annotated[float, Field(gt=0, le=limits.MAX_LEARNING_RATE, allow_inf_nan=False)] | None = (
+        None
+    )
+    weight_decay: Annotated[float, Field(ge=0, le=limits.MAX_WEIGHT_DECAY, allow_inf_nan=False)] | None = None
+    clip_norm: Annotated[float, Field(ge=0, le=limits.MAX_CLIP_NORM, allow_inf_nan=False)] | None = None
+    eval_every_steps: Annotated[int, Field(ge=1, le=limits.MAX_STEPS)] | None = None
+    save_every_steps: Annotated[int, Field(ge=1, le=limits.MAX_STEPS)] | None = None
 
 
 class CheckpointOut(Schema):

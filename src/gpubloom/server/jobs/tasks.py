@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.plan import limits
-from gpubloom.plan.tasks import Task, task_from
+from gpubloom.plan.tasks import EvaluationSettings, ExportSettings, RepositoryName, Task, task_from
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings, Principal
 from gpubloom.server.db.database import WriteSession
@@ -28,25 +28,23 @@ from gpubloom.server.jobs.states import MAX_ATTEMPTS, name_of
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project
-from gpubloom.server.schema import Flag, Line, Schema, Storable
+from gpubloom.server.schema import Flag, Schema, Storable, Trimmed
 from gpubloom.server.settings import Settings
 from gpubloom.traincard.errors import code_of
 from gpubloom.traincard.safe_paths import is_folder_beneath
 
-Prompt = Annotated[str, Field(min_length=1, max_length=20_000), Storable]
-Prompts = Annotated[list[Prompt], Field(max_length=1_000)]
+Prompt = Annotated[str, Field(min_length=1, max_length=limits.MAX_PROMPT_CHARACTERS), Storable]
+Prompts = Annotated[list[Prompt], Field(max_length=limits.MAX_PROMPTS)]
 OfCheckpoint = Annotated[
     UUID | None, Field(description="One checkpoint of the job; without one, its finished model.")
 ]
 
 
-class NewEvaluation(Schema):
+class NewEvaluation(Schema, EvaluationSettings):
     """What to measure: perplexity on held-out data, answers to prompts, benchmarks."""
 
     checkpoint_id: OfCheckpoint = None
     prompts: Prompts = Field(default_factory=list)
-    max_new_tokens: Annotated[int, Field(ge=1, le=4_096)] = 128
-    max_batches: Annotated[int, Field(ge=1, le=limits.MAX_STEPS)] = 20
     lm_eval_tasks: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w.,:/-]+$")]],
         Field(max_length=50),
@@ -56,16 +54,14 @@ class NewEvaluation(Schema):
 class HubPush(Schema):
     """A repository to push to, with the token stored under Settings."""
 
-    repository: Annotated[Line, Field(pattern=r"^[\w.-]+/[\w.-]+$", max_length=120)]
+    repository: Annotated[RepositoryName, Trimmed]
     private: Flag = True
 
 
-class NewExport(Schema):
+class NewExport(Schema, ExportSettings):
     """The form that others read."""
 
     checkpoint_id: OfCheckpoint = None
-    form: Literal["adapter", "merged", "gguf"] = "merged"
-    dtype: Literal["fp32", "bf16", "fp16"] = "bf16"
     prompts: Prompts = Field(default_factory=list)
     hub: HubPush | None = None
 

@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from sqlalchemy import and_, case, or_
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.plan.tasks import SamplingSettings
 from gpubloom.server.accounts.principal import CurrentSettings, Principal, authenticate
 from gpubloom.server.db.database import CurrentDatabase, Database, ReadSession
 from gpubloom.server.jobs import service as jobs
@@ -28,6 +29,7 @@ from gpubloom.server.playground.routes import client_of
 from gpubloom.server.playground.schemas import ModelCard, ModelList, OpenPlayground
 from gpubloom.server.playground.service import list_playgrounds, open_playground, ready_endpoint, state_of
 from gpubloom.server.problems import InvalidInput, NotFound, NotSignedIn, Problem, invalid_fields
+from gpubloom.server.schema import described_as
 from gpubloom.server.settings import Settings
 
 # Clients of this protocol expect an answer, not "try again": a small model is loaded in less.
@@ -116,9 +118,12 @@ def _name_there(endpoint: Endpoint, which: str | None) -> str:
     return which
 
 
+GenerationFields = Annotated[dict[str, Any], described_as(SamplingSettings)]
+
+
 @router.post("/chat/completions", response_class=StreamingResponse)
 async def chat(
-    body: dict[str, Any],
+    body: GenerationFields,
     request: Request,
     principal: ProgramPrincipal,
     database: CurrentDatabase,
@@ -131,7 +136,7 @@ async def chat(
 
 @router.post("/completions", response_class=StreamingResponse)
 async def complete(
-    body: dict[str, Any],
+    body: GenerationFields,
     request: Request,
     principal: ProgramPrincipal,
     database: CurrentDatabase,

@@ -5,6 +5,7 @@ import { Download, Pencil, SearchX, Sparkles, Trash2 } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { changeDataset, convertedAddress, datasetQuery, deleteDataset } from "@/api/datasets";
 import { ApiProblem } from "@/api/problem";
+import { DatasetChange } from "@/api/request-fields";
 import type { Dataset, DatasetReport } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
@@ -16,6 +17,7 @@ import { Notice } from "@/components/notice";
 import { toast, toastFailure } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { TextField } from "@/forms/field";
+import { textRule } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { PageHeader, PagePending, usePageTitle } from "@/shell/page";
 import { bytesText, countText } from "@/text/numbers";
@@ -159,7 +161,7 @@ export function DatasetActions({ dataset, usable }: { dataset: Dataset; usable: 
   );
 }
 
-const rules = z.object({ name: z.string().trim().min(1, "Give it a name.").max(120, "A name can have at most 120 characters.") });
+const rules = z.object({ name: textRule(DatasetChange.name).min(1, "Give it a name.") });
 
 function RenameButton({ dataset }: { dataset: Dataset }) {
   const [open, setOpen] = useState(false);

@@ -4,6 +4,7 @@ import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { CloudDownload, FileUp, SearchX } from "lucide-react";
 import { useState } from "react";
 import { datasetsQuery, fetchDataset } from "@/api/datasets";
+import { DatasetFromHub } from "@/api/request-fields";
 import type { Dataset } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
@@ -17,7 +18,7 @@ import { TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { TextField } from "@/forms/field";
-import { hubDatasetId, shortText } from "@/forms/rules";
+import { hubDatasetId, textOrNull } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { HubTokenNote } from "@/pages/models/add-model-dialog";
 import { PageHeader, usePageTitle } from "@/shell/page";
@@ -150,7 +151,12 @@ function FinetuneLink({ dataset }: { dataset: Dataset }) {
   );
 }
 
-const rules = z.object({ repository: hubDatasetId, config: shortText, split: shortText, revision: shortText });
+const rules = z.object({
+  repository: hubDatasetId,
+  config: textOrNull(DatasetFromHub.config),
+  split: textOrNull(DatasetFromHub.split),
+  revision: textOrNull(DatasetFromHub.revision),
+});
 
 export function HubDatasetButton() {
   const [open, setOpen] = useState(false);

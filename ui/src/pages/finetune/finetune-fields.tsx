@@ -12,14 +12,15 @@ import { Select } from "@/components/input";
 import { Skeleton } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { ChoiceCards, Field } from "@/forms/field";
-import { CONFIG_GROUPS, type ConfigField, withAdapters } from "@/forms/job-fields";
+import { CONFIG_GROUPS, withAdapters } from "@/forms/job-fields";
 import type { JobFormValues } from "@/forms/job-form";
 import { ConfigAccordion, ConfigFields, OneField, TrainingAccordions, useConfigValues, useFieldError } from "@/pages/new-job/config-fields";
 import { settingText } from "@/text/numbers";
-import { costText, METHODS, NAMES, WHAT, withMethod } from "./finetune-rules";
+import { costText, METHODS, withMethod } from "./finetune-rules";
 
 const [EPOCHS, RATE, BATCH] = CONFIG_GROUPS.training;
-const LENGTH: ConfigField = { ...CONFIG_GROUPS.sizes[5], label: "Longest example", help: "In tokens." };
+const LENGTH = CONFIG_GROUPS.sizes[5];
+const METHOD = CONFIG_GROUPS.method[0];
 
 type FinetuneFieldsProps = { request: PlanRequest; complete: boolean; finder: ReactNode };
 
@@ -37,7 +38,7 @@ export function FinetuneFields({ request, complete, finder }: FinetuneFieldsProp
         <div className="grid grid-cols-2 items-start gap-3.5 sm:grid-cols-4">
           <OneField field={EPOCHS} />
           <OneField field={RATE} />
-          <OneField field={BATCH} help="Rows at a time." />
+          <OneField field={BATCH} />
           <OneField field={LENGTH} />
         </div>
         {finder}
@@ -66,8 +67,8 @@ function BackendField() {
   const { register } = useFormContext<JobFormValues>();
   const error = useFieldError();
   const config = useWatch<JobFormValues, "config">({ name: "config" });
-  const chosen = backends.data?.find(({ name }) => name === (config.backend || "engine"));
-  const options = FIELD.options.map(([name, text]) => {
+  const chosen = backends.data?.find(({ name }) => name === (config.backend || FIELD.initial));
+  const options = (FIELD.options ?? []).map(([name, text]) => {
     const known = backends.data?.find((backend) => backend.name === name);
     return [name, known && !known.available ? `${text}, not here` : text] as const;
   });
@@ -93,7 +94,8 @@ function useMethodCards(request: PlanRequest, complete: boolean) {
   });
   return METHODS.map((method, index) => {
     const cost = complete ? costText(answers[index]?.data) : null;
-    return [method, NAMES[method], cost ? `${WHAT[method]}, ${cost}` : WHAT[method]] as const;
+    const [, label, note] = METHOD.options?.find(([name]) => name === method) ?? [method, method];
+    return [method, label, [note, cost].filter(Boolean).join(", ")] as const;
   });
 }
 

@@ -57,7 +57,7 @@ function Finetune({ like }: { like?: Job }) {
 
   const complete = job.missing === null && job.mistake === null;
   return (
-    <JobFrame title="Fine-tune" crumbs={<NewJobCrumbs />} projectId={search.project} job={job}>
+    <JobFrame title="Fine-tune" crumbs={<NewJobCrumbs />} projectId={search.project} job={job} byId>
       <Card>
         <CardHeader title="Model and data" />
         <div className="grid gap-3.5 sm:grid-cols-2">

@@ -1,6 +1,7 @@
 /** The fine-tuning form: initial values, required fields, and the memory that each method needs. */
 import { memoriesOf } from "@/api/plan";
-import type { Dataset, Method, Model, PlanAnswer, PlanRequest } from "@/api/types";
+import { NewJob } from "@/api/request-fields";
+import type { Dataset, Method, Model, PlanAnswer, PlanRequest, RequestedConfig } from "@/api/types";
 import type { Json } from "@/forms/job-fields";
 import { type JobFormValues, jobRules, withValue } from "@/forms/job-form";
 import { bytesText } from "@/text/numbers";
@@ -29,25 +30,16 @@ export function whatIsMissing({ datasetId, modelId }: Pick<JobFormValues, "datas
   return null;
 }
 
-const LONGEST_NAME = 120;
-
 export const usualName = (model: Pick<Model, "name"> | undefined, dataset: Pick<Dataset, "name"> | undefined) =>
-  model && dataset ? `${model.name} on ${dataset.name}`.slice(0, LONGEST_NAME) : null;
+  model && dataset ? `${model.name} on ${dataset.name}`.slice(0, NewJob.name.maxLength) : null;
 
+/** Adapters first: they are the usual way to fine-tune. */
 export const METHODS: readonly Method[] = ["lora", "qlora", "full"];
-
-export const WHAT: Record<Method, string> = {
-  lora: "adapters on frozen weights",
-  qlora: "adapters on 4-bit weights",
-  full: "all weights are trained",
-};
-
-export const NAMES: Record<Method, string> = { lora: "LoRA", qlora: "QLoRA", full: "Full" };
 
 /** The same request for another method. Settings of adapters go with the methods that have them. */
 export function withMethod(request: PlanRequest, method: Method): PlanRequest {
   const config = withValue(request.config ?? {}, "method", method);
-  return { ...request, config: method === "full" ? withValue(config, "lora", undefined) : config };
+  return { ...request, config: (method === "full" ? withValue(config, "lora", undefined) : config) as RequestedConfig };
 }
 
 export function costText(answer: PlanAnswer | undefined): string | null {

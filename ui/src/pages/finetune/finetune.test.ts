@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Dataset, Model, PlanAnswer } from "@/api/types";
+import type { Dataset, Model, PlanAnswer, PlanRequest } from "@/api/types";
 import type { ConfigValues } from "@/forms/job-fields";
 import { configOf, newJobBody, startingValues, valuesOf, withValue } from "@/forms/job-form";
 import { hubDatasetId, hubModelId } from "@/forms/rules";
@@ -63,7 +63,7 @@ describe("what is missing before there can be a plan", () => {
 });
 
 describe("the cost of a method", () => {
-  const request = { config: { method: "lora", lora: { rank: 8 }, epochs: 3 }, modelId: "m1" };
+  const request: PlanRequest = { config: { method: "lora", lora: { rank: 8 }, epochs: 3 }, modelId: "m1" };
 
   it("is asked for with everything else as it is", () => {
     expect(withMethod(request, "qlora")).toEqual({ config: { method: "qlora", lora: { rank: 8 }, epochs: 3 }, modelId: "m1" });

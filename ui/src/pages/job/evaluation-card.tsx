@@ -1,5 +1,6 @@
 /** Evaluations of a job: the form, the results, and the answers before and after training with their word differences. */
 import { Gauge } from "lucide-react";
+import { NewEvaluation as EvaluationSchema } from "@/api/request-fields";
 import { scoresOf, startEvaluation } from "@/api/tasks";
 import type { EvaluationResult as Evaluation, Job, NewEvaluation } from "@/api/types";
 import { Button } from "@/components/button";
@@ -8,7 +9,7 @@ import { Notice } from "@/components/notice";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { TextareaField, TextField } from "@/forms/field";
-import { wholeNumber } from "@/forms/rules";
+import { numberRule } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { countText, metricText } from "@/text/numbers";
 import type { Subject } from "./checkpoints-card";
@@ -18,17 +19,18 @@ import { methodOf } from "./tuning-card";
 /** One prompt on each line. */
 export const linesOf = (text: string) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 
-const TASK_NAME = /^[\w.,:/-]+$/;
+const TASK_NAME = new RegExp(EvaluationSchema.lmEvalTasks.items.pattern);
 
 const evaluationRules = z
   .object({
     prompts: z.string(),
-    maxNewTokens: wholeNumber({ least: 1, most: 4096 }),
-    maxBatches: wholeNumber({ least: 1, most: 1e9 }),
+    maxNewTokens: numberRule(EvaluationSchema.maxNewTokens),
+    maxBatches: numberRule(EvaluationSchema.maxBatches),
     lmEvalTasks: z.string(),
   })
   .superRefine(({ prompts, lmEvalTasks }, context) => {
-    if (linesOf(prompts).length > 1000) context.addIssue({ code: "custom", path: ["prompts"], message: "At most 1,000 prompts." });
+    const most = EvaluationSchema.prompts.maxItems;
+    if (linesOf(prompts).length > most) context.addIssue({ code: "custom", path: ["prompts"], message: `At most ${countText(most)} prompts.` });
     if (namesOf(lmEvalTasks).some((name) => !TASK_NAME.test(name))) context.addIssue({ code: "custom", path: ["lmEvalTasks"], message: "Names of tasks, separated by spaces, such as hellaswag arc_easy." });
   });
 
@@ -36,11 +38,11 @@ const namesOf = (text: string) => text.split(/[\s,]+/).filter(Boolean);
 
 type EvaluationValues = z.output<typeof evaluationRules>;
 
-const evaluationBody = (values: EvaluationValues, checkpointId: string | null): NewEvaluation => ({
+const evaluationBody = ({ maxNewTokens, maxBatches, ...values }: EvaluationValues, checkpointId: string | null): NewEvaluation => ({
   checkpoint_id: checkpointId,
   prompts: linesOf(values.prompts),
-  max_new_tokens: values.maxNewTokens ?? 128,
-  max_batches: values.maxBatches ?? 20,
+  ...(maxNewTokens !== null && { max_new_tokens: maxNewTokens }),
+  ...(maxBatches !== null && { max_batches: maxBatches }),
   lm_eval_tasks: namesOf(values.lmEvalTasks),
 });
 
@@ -82,7 +84,7 @@ export function EvaluateDialog({ subject, onClose, onStarted = onClose }: Evalua
 function EvaluateForm({ subject, onClose, onStarted }: Required<EvaluateDialogProps>) {
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: evaluationRules,
-    defaultValues: { prompts: "", maxNewTokens: "128", maxBatches: "20", lmEvalTasks: "" },
+    defaultValues: { prompts: "", maxNewTokens: "", maxBatches: "", lmEvalTasks: "" },
     submit: async (values) => {
       await startEvaluation(subject.jobId, evaluationBody(values, subject.checkpoint?.id ?? null));
       toast("The evaluation is queued.");
@@ -93,8 +95,8 @@ function EvaluateForm({ subject, onClose, onStarted }: Required<EvaluateDialogPr
     <ApiForm label="Evaluate" failure={failure} onSubmit={onSubmit}>
       <TextareaField label="Prompts" optional rows={4} help="One on each line." {...field("prompts")} />
       <div className="grid gap-4 sm:grid-cols-2">
-        <TextField label="Longest answer, in tokens" inputMode="numeric" autoComplete="off" {...field("maxNewTokens")} />
-        <TextField label="Batches of held-out data" inputMode="numeric" autoComplete="off" {...field("maxBatches")} />
+        <TextField label="Longest answer, in tokens" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.maxNewTokens.default)} {...field("maxNewTokens")} />
+        <TextField label="Batches of held-out data" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.maxBatches.default)} {...field("maxBatches")} />
       </div>
       <TextField label="lm-eval tasks" optional autoComplete="off" placeholder="hellaswag arc_easy" help="Benchmarks of the lm-eval package, where the server has it; they can take hours." {...field("lmEvalTasks")} />
       <div className="flex justify-end gap-2">

@@ -4,6 +4,7 @@ import { Download, ExternalLink, PackageOpen } from "lucide-react";
 import { useWatch } from "react-hook-form";
 import { archiveAddress, modelFileAddress, modelFilesQuery } from "@/api/jobs";
 import { hubTokenQuery } from "@/api/models";
+import { HubPush, NewExport as ExportSchema } from "@/api/request-fields";
 import { startExport } from "@/api/tasks";
 import type { ExportResult as Exported, Job, NewExport } from "@/api/types";
 import { Button } from "@/components/button";
@@ -13,6 +14,7 @@ import { Notice } from "@/components/notice";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { ChoiceCards, SelectField, TextareaField, TextField } from "@/forms/field";
+import { optionsOf } from "@/forms/schema-fields";
 import { z } from "@/forms/zod";
 import { bytesText, countText, metricText } from "@/text/numbers";
 import type { Subject } from "./checkpoints-card";
@@ -21,12 +23,12 @@ import { FileTable } from "./result-cards";
 import { TaskCard } from "./task-card";
 import { methodOf } from "./tuning-card";
 
-const REPOSITORY = /^[\w.-]+\/[\w.-]+$/;
+const REPOSITORY = new RegExp(HubPush.repository.pattern);
 
 const exportRules = z
   .object({
-    form: z.enum(["adapter", "merged", "gguf"]),
-    dtype: z.enum(["bf16", "fp16", "fp32"]),
+    form: z.enum(ExportSchema.form.enum),
+    dtype: z.enum(ExportSchema.dtype.enum),
     prompts: z.string(),
     push: z.boolean(),
     repository: z.string().trim(),
@@ -67,17 +69,8 @@ export function ExportCard({ job }: { job: Job }) {
 
 type ExportDialogProps = { subject: Subject; onClose: () => void; onStarted?: () => void };
 
-const FORM_CHOICES = [
-  ["merged", "Merged", "a whole model, for transformers and vLLM"],
-  ["adapter", "Adapter", "only what was learned, for PEFT"],
-  ["gguf", "GGUF", "one file, for llama.cpp and Ollama"],
-] as const;
-
-const DTYPES = [
-  ["bf16", "bf16"],
-  ["fp16", "fp16"],
-  ["fp32", "fp32"],
-] as const;
+const FORM_CHOICES = optionsOf(ExportSchema.form) ?? [];
+const DTYPES = (optionsOf(ExportSchema.dtype) ?? []).map(([value, text]) => [value, text] as const);
 
 export function ExportDialog({ subject, onClose, onStarted = onClose }: ExportDialogProps) {
   const { checkpoint } = subject;
@@ -96,7 +89,7 @@ export function ExportDialog({ subject, onClose, onStarted = onClose }: ExportDi
 function ExportForm({ subject, onClose, onStarted }: Required<ExportDialogProps>) {
   const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: exportRules,
-    defaultValues: { form: "merged" as const, dtype: "bf16" as const, prompts: "", push: false, repository: "", isPrivate: true },
+    defaultValues: { form: ExportSchema.form.default, dtype: ExportSchema.dtype.default, prompts: "", push: false, repository: "", isPrivate: HubPush.private.default },
     submit: async (values) => {
       await startExport(subject.jobId, exportBody(values, subject.checkpoint?.id ?? null));
       toast("The export is queued.");
@@ -108,7 +101,7 @@ function ExportForm({ subject, onClose, onStarted }: Required<ExportDialogProps>
   return (
     <ApiForm label="Export" failure={failure} onSubmit={onSubmit}>
       <ChoiceCards label="Form" options={forms} {...field("form")} />
-      <SelectField label="Numbers" options={DTYPES} help="fp32 keeps every digit and needs twice the room." {...field("dtype")} />
+      <SelectField label="Numbers" options={DTYPES} help={ExportSchema.dtype.description} {...field("dtype")} />
       <TextareaField label="Prompts to replay" optional rows={2} help="One on each line; without any, some of the data’s own are taken." {...field("prompts")} />
       <div className="grid gap-3">
         <label className="flex items-center gap-2">

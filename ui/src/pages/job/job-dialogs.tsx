@@ -4,6 +4,7 @@ import { Link2 } from "lucide-react";
 import { useState } from "react";
 import { changeSettings, createShare, extendJob, revokeShare, sharesQuery } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
+import { Extension, LiveSettings as SettingsSchema } from "@/api/request-fields";
 import type { Job, LiveSettings } from "@/api/types";
 import { Button, CopyButton } from "@/components/button";
 import { Dialog } from "@/components/dialog";
@@ -13,13 +14,14 @@ import { TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { TextField } from "@/forms/field";
-import { decimal, wholeNumber } from "@/forms/rules";
+import { type ConfigPath, CONFIG_SCHEMA, valueAt } from "@/forms/job-fields";
+import { numberRule } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { countText } from "@/text/numbers";
 
 const extendRules = z.object({
-  maxSteps: wholeNumber({ least: 1, most: 1e9 }),
-  epochs: wholeNumber({ least: 1, most: 1e6 }),
+  maxSteps: numberRule(Extension.maxSteps),
+  epochs: numberRule(Extension.epochs),
 });
 
 export function ExtendDialog({ job, onClose }: { job: Job; onClose: () => void }) {
@@ -66,25 +68,33 @@ function ExtendForm({ job, onClose }: { job: Job; onClose: () => void }) {
 }
 
 const settingsRules = z.object({
-  learningRate: decimal({ above: 0, most: 10 }),
-  weightDecay: decimal({ least: 0, most: 1000 }),
-  clipNorm: decimal({ least: 0, most: 1e6 }),
-  evalEverySteps: wholeNumber({ least: 1, most: 1e9 }),
-  saveEverySteps: wholeNumber({ least: 1, most: 1e9 }),
+  learningRate: numberRule(SettingsSchema.learningRate),
+  weightDecay: numberRule(SettingsSchema.weightDecay),
+  clipNorm: numberRule(SettingsSchema.clipNorm),
+  evalEverySteps: numberRule(SettingsSchema.evalEverySteps),
+  saveEverySteps: numberRule(SettingsSchema.saveEverySteps),
 });
 
 type SettingsValues = z.input<typeof settingsRules>;
 
-const text = (changed: unknown, configured: unknown) => String(changed ?? configured ?? "");
+/** The field of the config that a setting changes. */
+const CHANGES = {
+  learningRate: "learning_rate",
+  weightDecay: "optimizer.weight_decay",
+  clipNorm: "optimizer.clip_norm",
+  evalEverySteps: "eval.every_steps",
+  saveEverySteps: "checkpoint.every_steps",
+} as const satisfies Record<keyof SettingsValues, ConfigPath>;
 
 /** What is in force: the config, and what was changed since. */
 function inForce({ config, settings }: Job): SettingsValues {
+  const text = (name: keyof SettingsValues, changed: unknown) => String(changed ?? valueAt(config, CHANGES[name]) ?? "");
   return {
-    learningRate: text(settings.learning_rate, config?.learning_rate),
-    weightDecay: text(settings.weight_decay, config?.optimizer.weight_decay),
-    clipNorm: text(settings.clip_norm, config?.optimizer.clip_norm),
-    evalEverySteps: text(settings.eval_every_steps, config?.eval.every_steps),
-    saveEverySteps: text(settings.save_every_steps, config?.checkpoint.every_steps),
+    learningRate: text("learningRate", settings.learning_rate),
+    weightDecay: text("weightDecay", settings.weight_decay),
+    clipNorm: text("clipNorm", settings.clip_norm),
+    evalEverySteps: text("evalEverySteps", settings.eval_every_steps),
+    saveEverySteps: text("saveEverySteps", settings.save_every_steps),
   };
 }
 
@@ -114,14 +124,18 @@ function SettingsForm({ job, onClose }: SettingsDialogProps) {
       onClose();
     },
   });
+  const setting = (name: keyof SettingsValues, help?: string) => {
+    const { title = name, description, empty, type } = CONFIG_SCHEMA[CHANGES[name]];
+    return <TextField label={title} inputMode={type === "integer" ? "numeric" : "decimal"} autoComplete="off" placeholder={empty} help={help ?? description} {...field(name)} />;
+  };
   return (
     <ApiForm label="Settings" failure={failure} onSubmit={onSubmit}>
-      <TextField label="Learning rate" inputMode="decimal" autoComplete="off" help="The schedule goes on, scaled to this peak." {...field("learningRate")} />
+      {setting("learningRate", "The schedule goes on, scaled to this peak.")}
       <div className="grid gap-4 sm:grid-cols-2">
-        <TextField label="Weight decay" inputMode="decimal" autoComplete="off" {...field("weightDecay")} />
-        <TextField label="Clip gradients at norm" inputMode="decimal" autoComplete="off" help="0 does not clip." {...field("clipNorm")} />
-        <TextField label="Evaluate every … steps" inputMode="numeric" autoComplete="off" placeholder="end of epoch" {...field("evalEverySteps")} />
-        <TextField label="Save every … steps" inputMode="numeric" autoComplete="off" placeholder="end of epoch" {...field("saveEverySteps")} />
+        {setting("weightDecay")}
+        {setting("clipNorm")}
+        {setting("evalEverySteps")}
+        {setting("saveEverySteps")}
       </div>
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>

@@ -1,16 +1,16 @@
 /** What a fine-tuning run trains: base model, method, optimizations. */
-import { lastValue, type Summary, text } from "@/api/summary";
-import type { Job, TrainConfig } from "@/api/types";
+import { TrainConfig as ConfigSchema } from "@/api/config-fields";
+import { lastValue, text } from "@/api/summary";
+import type { Job, RunSummary, TrainConfig } from "@/api/types";
 import { type CurveStore, useRecent } from "@/charts/curve-store";
 import { Card, CardHeader } from "@/components/card";
 import { Facts } from "@/components/figures";
 import { Badge } from "@/components/notice";
+import { choiceText } from "@/forms/job-fields";
 import { countText, settingText } from "@/text/numbers";
 
-const METHODS: Record<string, string> = { full: "full", lora: "LoRA", qlora: "QLoRA" };
-
 /** How a model was tuned, as people write it. */
-export const methodText = (method: string | null): string | null => (method === null ? null : (METHODS[method] ?? method));
+export const methodText = (method: string | null): string | null => method && choiceText("method", method);
 
 export const methodOf = ({ config }: Pick<Job, "config">): string | null => config?.method ?? null;
 
@@ -31,18 +31,19 @@ export function tuningFacts(job: Job): [string, string][] {
   add("Trained share of tokens", shareText(summary));
   add("Tokens seen", numberText(lastValue(summary, "train/tokens_seen") ?? null));
   const backend = config?.backend ?? null;
-  add("Trainer", backend === null || backend === "engine" ? null : backend === "trl" ? "TRL" : "TRL with Unsloth");
+  add("Trainer", backend === null || backend === ConfigSchema.backend.default ? null : choiceText("backend", backend));
   return rows;
 }
 
 const numberText = (value: number | null) => (value === null ? null : countText(value));
 
 function methodWords({ method, lora }: TrainConfig): string {
-  return method === "full" ? "full: every weight" : `${METHODS[method]}, rank ${lora.rank}, alpha ${settingText(lora.alpha)}`;
+  const name = choiceText("method", method);
+  return method === "full" ? `${name}: every weight` : `${name}, rank ${lora.rank}, alpha ${settingText(lora.alpha)}`;
 }
 
 /** Of the tokens that went through the model, those that it was taught. */
-function shareText(summary: Summary): string | null {
+function shareText(summary: RunSummary): string | null {
   const [trained, seen] = [lastValue(summary, "train/trained_tokens"), lastValue(summary, "train/tokens_seen")];
   return trained !== undefined && seen ? `${((trained / seen) * 100).toFixed(1)} %` : null;
 }

@@ -5,6 +5,7 @@ import { FolderUp, Plus } from "lucide-react";
 import { useRef, useState } from "react";
 import { serverQuery } from "@/api/account";
 import { addModel, hubTokenQuery } from "@/api/models";
+import { NewModel } from "@/api/request-fields";
 import type { Model } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
@@ -13,7 +14,7 @@ import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { TextField } from "@/forms/field";
-import { hubModelId, shortText } from "@/forms/rules";
+import { hubModelId, textOrNull, textRule } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { bytesText, counted } from "@/text/numbers";
 import { type Folder, folderMistake, readFolder, sendModel } from "@/uploads/chosen-files";
@@ -98,7 +99,7 @@ export function AddModelButton({ variant = "primary", onAdded }: AddModelButtonP
 
 type FormProps = { onDone: (model: Model) => void };
 
-const hubRules = z.object({ repository: hubModelId, revision: shortText });
+const hubRules = z.object({ repository: hubModelId, revision: textOrNull(NewModel.revision) });
 
 function HubForm({ onDone }: FormProps) {
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
@@ -122,8 +123,7 @@ function HubForm({ onDone }: FormProps) {
   );
 }
 
-const nameRule = z.string().trim().max(120, "A name can have at most 120 characters.");
-const folderRules = z.object({ path: z.string().trim().min(1, "Name the folder."), name: nameRule.transform((text) => text || null) });
+const folderRules = z.object({ path: textRule(NewModel.path).min(1, "Name the folder."), name: textOrNull(NewModel.name) });
 
 function FolderForm({ onDone }: FormProps) {
   const server = useQuery(serverQuery);
@@ -155,7 +155,7 @@ function FolderForm({ onDone }: FormProps) {
   );
 }
 
-const uploadRules = z.object({ name: nameRule.min(1, "Give it a name.") });
+const uploadRules = z.object({ name: textRule(NewModel.name).min(1, "Give it a name.") });
 
 function UploadForm({ onDone }: FormProps) {
   const [folder, setFolder] = useState<Folder | null>(null);

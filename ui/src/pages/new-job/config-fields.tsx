@@ -3,18 +3,32 @@ import { ChevronRight } from "lucide-react";
 import { createContext, type ReactNode, useContext, useState } from "react";
 import { type FieldError, get, useFormContext, useFormState, useWatch } from "react-hook-form";
 import { ChoiceCards, SelectField, TextField } from "@/forms/field";
-import { type ConfigField, type ConfigGroup, fieldsOf, isSet, type Json, valueAt } from "@/forms/job-fields";
+import { type ConfigField, configDefault, type ConfigGroup, fieldsOf, isSet, type Json, valueAt } from "@/forms/job-fields";
 import type { JobFormValues } from "@/forms/job-form";
 import { settingText } from "@/text/numbers";
 
-/** What the server would use for fields that are left empty; null until it has answered. */
-export const ConfigDefaults = createContext<Json | null>(null);
+export type KnownDefaults = {
+  /** What the plan says about fields that are left empty; null until it has answered. */
+  planned: Json | null;
+  /** Whether the plan is for another config than the one in the form. */
+  behind: boolean;
+  /** Whether the form takes a model by its id. */
+  byId: boolean;
+};
 
-function useDefault({ path, kind, fallback }: ConfigField): string | undefined {
-  const value = valueAt(useContext(ConfigDefaults), path);
+export const ConfigDefaults = createContext<KnownDefaults>({ planned: null, behind: false, byId: false });
+
+/** What an empty field would be: what the plan says, else the default of the config. */
+function useDefault(field: ConfigField): string | undefined {
+  const { planned, behind, byId } = useContext(ConfigDefaults);
+  const values = useConfigValues();
+  const { path, schema, kind } = field;
+  // A default that depends on the method changes with the click, not with the plan that follows.
+  const answered = schema.defaults && behind ? undefined : valueAt(planned, path);
+  const value = answered ?? configDefault(field, values, byId);
   if (typeof value === "number") return settingText(value);
   if (typeof value === "string") return value;
-  return fallback ?? (kind === "whole" || kind === "decimal" ? "automatic" : undefined);
+  return schema.empty ?? (kind === "whole" || kind === "decimal" ? "automatic" : undefined);
 }
 
 /** The error of a field, by its path in the form. */
@@ -39,7 +53,7 @@ export function OneField({ field, help, placeholder, fieldClassName }: OneFieldP
   const described = { ...bound, help: help ?? field.help, fieldClassName };
   if (field.options) return <SelectField {...described} options={field.options.map(([value, text]) => [value, text] as const)} />;
   // A numeric keyboard cannot type a word.
-  const inputMode = field.word ? undefined : field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
+  const inputMode = field.schema.word ? undefined : field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;
   return <TextField {...described} inputMode={inputMode} autoComplete="off" spellCheck={false} placeholder={placeholder ?? usual} />;
 }
 

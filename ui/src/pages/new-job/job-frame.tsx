@@ -24,13 +24,22 @@ import { WhereCard } from "./where-card";
 
 type JobForm = ReturnType<typeof useJobForm>;
 
-type JobFrameProps = { title: string; crumbs: ReactNode; projectId: string | undefined; job: JobForm; children: ReactNode };
+type JobFrameProps = {
+  title: string;
+  crumbs: ReactNode;
+  projectId: string | undefined;
+  job: JobForm;
+  /** Whether the model is taken by its id, not described by the config. */
+  byId?: boolean;
+  children: ReactNode;
+};
 
 /** What every form for a training job has around its own fields: the plan next to them, and a start button above and below. */
-export function JobFrame({ title, crumbs, projectId, job, children }: JobFrameProps) {
+export function JobFrame({ title, crumbs, projectId, job, byId = false, children }: JobFrameProps) {
   usePageTitle(title);
   const { form, request, mistake, missing, failures, planned, take, setRental, start } = job;
   const complaints = useRef<HTMLDivElement>(null);
+  const answered = missing === null ? planned.answer.data?.defaults : null;
   useEffect(() => {
     if (failures.length > 0) complaints.current?.focus();
   }, [failures]);
@@ -51,7 +60,7 @@ export function JobFrame({ title, crumbs, projectId, job, children }: JobFramePr
         )}
         <div className="grid items-start gap-4.5 lg:grid-cols-[minmax(0,1fr)_minmax(0,24rem)]">
           <div className="grid min-w-0 gap-3.5">
-            <ConfigDefaults value={missing === null ? (planned.answer.data?.defaults ?? null) : null}>{children}</ConfigDefaults>
+            <ConfigDefaults value={{ planned: answered ?? null, behind: planned.behind, byId }}>{children}</ConfigDefaults>
             <WhereCard answer={planned.answer.data} onTake={setRental} />
           </div>
           <PlanCard planned={planned} missing={missing} onTake={take} />

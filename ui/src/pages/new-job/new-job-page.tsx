@@ -2,11 +2,12 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { serverQuery } from "@/api/account";
+import { TrainConfig } from "@/api/config-fields";
 import { projectQuery } from "@/api/projects";
 import type { Job, Project } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { Loaded } from "@/components/loaded";
-import { applies, CONFIG_GROUPS, ofFolder, valueAt, withAdapters } from "@/forms/job-fields";
+import { applies, choiceText, CONFIG_GROUPS, isPretrained, ofFolder, valueAt, withAdapters } from "@/forms/job-fields";
 import { jobRules, likeJob, NEW_PROJECT, startingValues } from "@/forms/job-form";
 import { PagePending } from "@/shell/page";
 import { CardsField, ConfigAccordion, ConfigFields, OneField, TrainingAccordions, useConfigValues } from "./config-fields";
@@ -15,6 +16,8 @@ import { LikeAnother, NewJobCrumbs } from "./new-job-header";
 import { useJobForm } from "./use-job-form";
 
 const route = getRouteApi("/app/projects/$projectId/jobs/new");
+
+const TOKENIZER = TrainConfig["data.tokenizer.kind"].default;
 
 export function NewJobInProjectPage() {
   const { projectId } = route.useParams();
@@ -94,7 +97,7 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
   const [data] = CONFIG_GROUPS.data;
   const [model, tokenizer] = CONFIG_GROUPS.model;
   const [folder, firstWeights, tokenizerFile] = CONFIG_GROUPS.folder;
-  const hasLearned = ofFolder(values) && valueAt(values, "model.random_weights") !== "true";
+  const pretrained = isPretrained(values, false);
   const automatic = valueAt(values, "data.tokenizer.kind") === "";
   return (
     <>
@@ -110,7 +113,7 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
         }
       />
       <OneField field={model} />
-      <OneField field={tokenizer} help={tokenizerHelp(automatic, hasLearned)} />
+      <OneField field={tokenizer} help={tokenizerHelp(automatic, pretrained)} />
       {applies(folder, values) && (
         <>
           <OneField
@@ -131,9 +134,9 @@ export function ModelDataFields({ projectPath }: { projectPath: string | null })
   );
 }
 
-function tokenizerHelp(automatic: boolean, hasLearned: boolean): string | undefined {
-  if (automatic) return hasLearned ? "The one in the model’s folder." : "Bytes.";
-  return hasLearned ? "The model’s weights know the tokens of its own tokenizer only." : undefined;
+function tokenizerHelp(automatic: boolean, pretrained: boolean): string | undefined {
+  if (automatic) return pretrained ? "The one in the model’s folder." : `${choiceText("data.tokenizer.kind", TOKENIZER)}.`;
+  return pretrained ? "The model’s weights know the tokens of its own tokenizer only." : undefined;
 }
 
 /** Where this server may read. */

@@ -3,7 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { useForm, useWatch } from "react-hook-form";
 import { createJob } from "@/api/jobs";
-import type { PlanRequest } from "@/api/types";
+import type { PlanRequest, RequestedConfig } from "@/api/types";
 import { toast } from "@/components/toasts";
 import { type Json, missingIn } from "@/forms/job-fields";
 import { configOf, gpuTypeOf, idsOf, jobFailure, type JobFormValues, NEW_PROJECT, newJobBody, parseConfig, valuesOf, withValue } from "@/forms/job-form";
@@ -45,7 +45,7 @@ export function useJobForm(begin: JobFormStart) {
   const mistake = mode === "json" ? parseConfig(json).mistake : null;
 
   const request: PlanRequest = {
-    config,
+    config: config as RequestedConfig,
     projectId: values.project === NEW_PROJECT ? null : values.project,
     ...idsOf(values),
     gpuType: gpuTypeOf(values),

@@ -82,7 +82,7 @@ describe("the rental accordion", () => {
     const { sent, choice } = show();
     await toggle();
     await screen.findByRole("radio", { name: /Lambda · A10/ });
-    expect(sent.find(({ path }) => path === "/api/offers")?.body).toMatchObject({ needs: { memoryGb: 10.1, operations: 6 * 1e9 * 4096 * 100, resumes: true } });
+    expect(sent.find(({ path }) => path === "/api/offers")?.body).toMatchObject({ needs: { memoryGb: 10.1, operations: 6 * 1e9 * 4096 * 100 } });
     expect(choice.at(-1)).toEqual({ offer: null, budget: null, maxHours: null });
     // The plan is for a machine of this server: nothing about it is doubted here.
     expect(screen.queryByText(/may be slow or refuse/)).toBeNull();

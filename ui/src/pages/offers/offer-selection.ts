@@ -29,7 +29,7 @@ const AVAILABILITY: Record<Offer["availability"], string | null> = {
   unavailable: "none to be had now",
 };
 
-export const gpuText = ({ gpu, gpus }: Pick<Offer, "gpu" | "gpus">) => (gpus > 1 ? `${gpus} × ${gpu}` : gpu);
+export const gpuText = ({ gpu, gpus }: Pick<Offer, "gpu"> & Partial<Pick<Offer, "gpus">>) => (gpus && gpus > 1 ? `${gpus} × ${gpu}` : gpu);
 
 export const offerTitle = (offer: Pick<Offer, "title" | "gpu" | "gpus">) => `${offer.title} · ${gpuText(offer)}`;
 

@@ -107,7 +107,7 @@ it("says what speaks against this machine", () => {
 });
 
 describe("the cards", () => {
-  const needs = { memory_gb: 12, hours: 3, gpus: 1, multi_node: false, interactive: false, bf16: false, resumes: true, disk_gb: 50, data_gb: 1 };
+  const needs = { memory_gb: 12, hours: 3 };
   const Picker = () => {
     const [picked, pick] = useState<string | null>(null);
     return <OfferPicker selection={useOfferSelection({ needs }, { picked, preferred: null }, pick)} memoryGb={12} back="/script" waiting="" />;

@@ -1,5 +1,6 @@
 /** The form of a rented machine: what the job needs, the offer, and the limits of cost and time. */
 import { useState } from "react";
+import { NeedIn, NewJob } from "@/api/request-fields";
 import type { Needs } from "@/api/scripts";
 import { Input } from "@/components/input";
 import { Field } from "@/forms/field";
@@ -11,10 +12,10 @@ import { type OfferPreference, PREFER_LOCAL, useOfferSelection } from "./offer-s
 export type KnownNeeds = { memoryGb: number | null; hours: number | null; operations?: number | null };
 
 const LIMITS = {
-  memory: { label: "Memory of the GPU, in GB", most: 100_000, placeholder: "16" },
-  hours: { label: "Hours it takes", most: 100_000, placeholder: "1" },
-  budget: { label: "Budget, in US dollars", most: 1_000_000, placeholder: "no limit" },
-  maxHours: { label: "Longest time, in hours", most: 100_000, placeholder: "no limit" },
+  memory: { label: "Memory of the GPU, in GB", schema: NeedIn.memoryGb, placeholder: "16" },
+  hours: { label: "Hours it takes", schema: NeedIn.hours, placeholder: "1" },
+  budget: { label: "Budget, in US dollars", schema: NewJob.budget, placeholder: "no limit" },
+  maxHours: { label: "Longest time, in hours", schema: NewJob.maxHours, placeholder: "no limit" },
 } as const;
 type LimitName = keyof typeof LIMITS;
 
@@ -24,7 +25,7 @@ export const written = (value: number | null) => (value === null ? "" : String(v
 export function useRentalForm(known: KnownNeeds, { budget = "", maxHours = "", preferLocal = false }: { budget?: string; maxHours?: string; preferLocal?: boolean } = {}) {
   const [typed, setTyped] = useState<Partial<Record<LimitName, string>>>({});
   const values: Record<LimitName, string> = { memory: written(known.memoryGb), hours: written(known.hours), budget, maxHours, ...typed };
-  const mistake = (name: LimitName) => numberMistake(values[name], { above: 0, most: LIMITS[name].most }, false);
+  const mistake = (name: LimitName) => numberMistake(values[name], LIMITS[name].schema);
   const names = Object.keys(LIMITS) as LimitName[];
   const operations = typed.hours === undefined && known.hours === null ? (known.operations ?? null) : null;
   const [preference, setPreference] = useState<OfferPreference>(preferLocal ? PREFER_LOCAL : { picked: null, preferred: null });
@@ -47,7 +48,7 @@ export type RentalForm = ReturnType<typeof useRentalForm>;
 function needsRequest(memoryGb: number | null, hours: number | null, operations: number | null): { needs: Needs } | null {
   if (!memoryGb || memoryGb < 0) return null;
   const length = hours && hours > 0 ? { hours } : operations ? { operations } : null;
-  return length && { needs: { memory_gb: memoryGb, ...length, gpus: 1, multi_node: false, interactive: false, bf16: false, resumes: true, disk_gb: 50, data_gb: 1 } };
+  return length && { needs: { memory_gb: memoryGb, ...length } };
 }
 
 type RentalFieldsProps = {

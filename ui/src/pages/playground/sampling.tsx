@@ -1,5 +1,6 @@
 /** Sampling settings, as typed and as sent, stored for the life of the tab. */
 import type { Sampled } from "@/api/playground";
+import { SamplingSettings } from "@/api/request-fields";
 import { Input, Textarea } from "@/components/input";
 import { Field } from "@/forms/field";
 import { numberMistake, parseNumber } from "@/forms/rules";
@@ -9,19 +10,19 @@ export type SamplingTexts = { temperature: string; topP: string; maxTokens: stri
 
 export const STARTING: SamplingTexts = { temperature: "0.7", topP: "1", maxTokens: "256", stop: "", seed: "", system: "" };
 
-const LIMITS = {
-  temperature: [{ least: 0, most: 2 }, false],
-  topP: [{ above: 0, most: 1 }, false],
-  maxTokens: [{ least: 1, most: 100_000 }, true],
-  seed: [{ least: 0, most: 2 ** 31 - 1 }, true],
+const SCHEMAS = {
+  temperature: SamplingSettings.temperature,
+  topP: SamplingSettings.top_p,
+  maxTokens: SamplingSettings.max_tokens,
+  seed: SamplingSettings.seed,
 } as const;
 
-type Numeric = keyof typeof LIMITS;
+type Numeric = keyof typeof SCHEMAS;
 
 export function mistakesIn(texts: SamplingTexts): Partial<Record<Numeric, string>> {
   return Object.fromEntries(
-    (Object.keys(LIMITS) as Numeric[]).flatMap((name) => {
-      const mistake = numberMistake(texts[name], LIMITS[name][0], LIMITS[name][1]);
+    (Object.keys(SCHEMAS) as Numeric[]).flatMap((name) => {
+      const mistake = numberMistake(texts[name], SCHEMAS[name]);
       return mistake === null ? [] : [[name, mistake]];
     }),
   );
@@ -68,10 +69,10 @@ export function saveSettings(settings: PlaygroundSettings) {
 type SamplingFieldsProps = { texts: SamplingTexts; onChange: (texts: SamplingTexts) => void; chat: boolean };
 
 const NUMBERS = [
-  ["temperature", "Temperature", "0 always takes the likeliest."],
-  ["topP", "Top-p", "How much of the likely is drawn from."],
-  ["maxTokens", "Longest answer", "In tokens."],
-  ["seed", "Seed", "The same one gives the same answer."],
+  ["temperature", "Temperature"],
+  ["topP", "Top-p"],
+  ["maxTokens", "Longest answer"],
+  ["seed", "Seed"],
 ] as const;
 
 export function SamplingFields({ texts, onChange, chat }: SamplingFieldsProps) {
@@ -85,8 +86,8 @@ export function SamplingFields({ texts, onChange, chat }: SamplingFieldsProps) {
         </Field>
       )}
       <div className="grid grid-cols-2 gap-3.5">
-        {NUMBERS.map(([name, label, help]) => (
-          <Field key={name} label={label} help={help} error={mistakes[name]} optional={name === "seed"}>
+        {NUMBERS.map(([name, label]) => (
+          <Field key={name} label={label} help={SCHEMAS[name].description} error={mistakes[name]} optional={name === "seed"}>
             {(control) => <Input {...control} inputMode="decimal" autoComplete="off" value={texts[name]} onChange={set(name)} />}
           </Field>
         ))}

@@ -4,6 +4,7 @@ import { PiggyBank, Plus } from "lucide-react";
 import { useState } from "react";
 import { projectsQuery } from "@/api/projects";
 import { type Budget, budgetsQuery, removeBudget, setBudget } from "@/api/providers";
+import { BudgetIn } from "@/api/request-fields";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { cn } from "@/components/class-names";
@@ -12,7 +13,7 @@ import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { SelectField, TextField } from "@/forms/field";
-import { decimal } from "@/forms/rules";
+import { numberRule } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { moneyText } from "@/text/numbers";
 
@@ -105,8 +106,8 @@ const MINE = "";
 
 const rules = z.object({
   of: z.string(),
-  limit: decimal({ above: 0, most: 1_000_000 }).pipe(z.number("Enter an amount, such as 50.")),
-  period: z.enum(["month", "total"]),
+  limit: numberRule(BudgetIn.limit).pipe(z.number("Enter an amount, such as 50.")),
+  period: z.enum(BudgetIn.period.enum),
 });
 
 const PERIOD_CHOICES = [

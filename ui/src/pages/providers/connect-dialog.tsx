@@ -1,17 +1,19 @@
 import { ApiProblem } from "@/api/problem";
 import { connectProvider, type Provider } from "@/api/providers";
+import { CredentialsIn } from "@/api/request-fields";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { PasswordField, TextField } from "@/forms/field";
+import { textRule } from "@/forms/rules";
 import { z } from "@/forms/zod";
 
 const rulesFor = (provider: Provider) =>
   z.object(
     Object.fromEntries(
       provider.fields.map(({ name, title, required }) => {
-        const text = z.string().trim().max(10_000, "At most 10,000 characters.");
+        const text = textRule(CredentialsIn.values.items);
         return [name, required ? text.min(1, `Enter: ${title}.`) : text];
       }),
     ),

@@ -10,9 +10,11 @@ import { Input } from "@/components/input";
 import { SkeletonRows, Updating } from "@/components/loaded";
 import { Notice } from "@/components/notice";
 import { Field } from "@/forms/field";
-import { parseNumber } from "@/forms/rules";
+import { choiceText } from "@/forms/job-fields";
+import { numberMistake, parseNumber } from "@/forms/rules";
+import type { FieldSchema } from "@/forms/schema-fields";
 import { countText, hoursText, parametersText } from "@/text/numbers";
-import { type Draft, type DraftMistakes, type Overrides, scriptRequest } from "./script-draft";
+import { type Draft, type DraftMistakes, OVERRIDE_SCHEMAS, type Overrides, scriptRequest } from "./script-draft";
 
 const PAUSE = 500;
 
@@ -35,21 +37,22 @@ type Needs = ReturnType<typeof useNeeds>;
 
 const stated = <Value,>(value: Value): Detected<Value> => ({ value, confidence: "stated", evidence: [], reason: "You said so." });
 
+const within = (text: string, schema: FieldSchema) => (numberMistake(text, schema) === null ? parseNumber(text) : null);
+
 /** The detected requirements, with a person's overrides. */
 export function withOverrides(requirements: Requirements, { gpus, memory, hours }: Overrides): Requirements {
-  const [count, gigabytes, duration] = [gpus, memory, hours].map(parseNumber);
+  const [count, gigabytes, duration] = [within(gpus, OVERRIDE_SCHEMAS.gpus), within(memory, OVERRIDE_SCHEMAS.memory), within(hours, OVERRIDE_SCHEMAS.hours)];
   return {
     ...requirements,
-    gpus: count && Number.isInteger(count) && count > 0 ? stated(count) : requirements.gpus,
-    gpu_memory_gb: gigabytes && gigabytes > 0 ? stated(gigabytes) : requirements.gpu_memory_gb,
-    duration_hours: duration && duration > 0 ? stated(duration) : requirements.duration_hours,
+    gpus: count === null ? requirements.gpus : stated(count),
+    gpu_memory_gb: gigabytes === null ? requirements.gpu_memory_gb : stated(gigabytes),
+    duration_hours: duration === null ? requirements.duration_hours : stated(duration),
   };
 }
 
 /** One thing a script needs: what, how sure, why, and the lines that say so. */
 type NeedRow = { name: string; value: string; confidence: Confidence; reason: string | null; evidence: Evidence[] };
 
-const METHODS = { full: "all weights", lora: "LoRA", qlora: "QLoRA" };
 const PURPOSES = { train: "training", infer: "running a model", other: "something else" };
 
 /** Everything but the three figures that can be overridden. Where nothing was detected there is no row. */
@@ -66,7 +69,7 @@ export function needRows(requirements: Requirements): NeedRow[] {
   one("What it does", requirements.purpose, (purpose) => PURPOSES[purpose]);
   several("Model", requirements.models);
   one("Parameters", requirements.parameters, parametersText);
-  one("Trained", requirements.method, (method) => METHODS[method]);
+  one("Trained", requirements.method, (method) => choiceText("method", method));
   one("Rows at once", requirements.batch, countText);
   one("Gathered over", requirements.accumulation, (count) => (count > 1 ? `${countText(count)} batches` : null));
   one("Tokens a row", requirements.sequence, countText);

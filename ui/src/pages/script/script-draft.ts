@@ -5,8 +5,10 @@
  */
 import { useEffect, useState } from "react";
 import { isSignedIn } from "@/api/auth";
+import { NewMlJob, Overrides as OverrideFields, ScriptIn } from "@/api/request-fields";
 import type { NewScriptJob, ScriptTemplate } from "@/api/scripts";
 import { numberMistake, parseNumber } from "@/forms/rules";
+import type { FieldSchema } from "@/forms/schema-fields";
 import type { OfferChoice, OfferPreference } from "@/pages/offers/offer-selection";
 import { useCurrentUser } from "@/shell/session";
 import { bytesOf, entryOf, fileBodies, isText, merged, type ScriptFile } from "./script-files";
@@ -116,9 +118,9 @@ const entryText = ({ files, entry }: Pick<Draft, "files" | "entry">): string | n
   return file && isText(file) ? file.text : null;
 };
 
-/** What is read to find out what the script needs; as much of it as the server takes. */
-const MOST_FILES = 50;
-const MOST_CHARACTERS = 500_000;
+/** What is read to find out what the script needs; a request of a moment, so it stays below what the server takes. */
+const MOST_FILES = ScriptIn.files.maxProperties;
+const MOST_CHARACTERS = ScriptIn.script.maxLength / 2;
 
 export function scriptRequest({ files, entry, arguments: line }: Pick<Draft, "files" | "entry" | "arguments">) {
   const script = entryText({ files, entry });
@@ -135,6 +137,12 @@ export function scriptRequest({ files, entry, arguments: line }: Pick<Draft, "fi
   return { script, files: otherFiles, arguments: commandWords(line).words };
 }
 
+export const OVERRIDE_SCHEMAS = {
+  gpus: OverrideFields.gpus,
+  memory: OverrideFields.gpu_memory_gb,
+  hours: OverrideFields.duration_hours,
+} as const satisfies Record<keyof Overrides, FieldSchema>;
+
 export type DraftMistakes = Partial<Record<"files" | "arguments" | "budget" | "maxHours" | keyof Overrides, string>>;
 
 export function mistakesIn(draft: Draft): DraftMistakes {
@@ -142,11 +150,11 @@ export function mistakesIn(draft: Draft): DraftMistakes {
   const mistakes: Record<keyof DraftMistakes, string | null | undefined> = {
     files: draft.files.length === 0 ? "Choose a template, bring a folder, or write a script." : text === null || text.trim() === "" ? "Choose which script the job begins with; it must not be empty." : null,
     arguments: commandWords(draft.arguments).mistake,
-    budget: numberMistake(draft.budget, { above: 0, most: 1_000_000 }, false),
-    maxHours: numberMistake(draft.maxHours, { above: 0, most: 100_000 }, false),
-    gpus: numberMistake(draft.overrides.gpus, { least: 1, most: 1_024 }, true),
-    memory: numberMistake(draft.overrides.memory, { above: 0, most: 100_000 }, false),
-    hours: numberMistake(draft.overrides.hours, { above: 0, most: 100_000 }, false),
+    budget: numberMistake(draft.budget, NewMlJob.budget),
+    maxHours: numberMistake(draft.maxHours, NewMlJob.max_hours),
+    gpus: numberMistake(draft.overrides.gpus, OVERRIDE_SCHEMAS.gpus),
+    memory: numberMistake(draft.overrides.memory, OVERRIDE_SCHEMAS.memory),
+    hours: numberMistake(draft.overrides.hours, OVERRIDE_SCHEMAS.hours),
   };
   return Object.fromEntries(Object.entries(mistakes).filter(([, mistake]) => mistake)) as DraftMistakes;
 }

@@ -4,6 +4,7 @@ import { UserPlus } from "lucide-react";
 import { useState } from "react";
 import { changePerson, invite, peopleQuery } from "@/api/account";
 import { sentenceOf } from "@/api/problem";
+import { InvitationIn } from "@/api/request-fields";
 import type { Invitation, Person, Role } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -130,7 +131,7 @@ const ROLES = [
   ["admin", "Administrator"],
 ] as const;
 
-const rules = z.object({ email: emailAddress, role: z.enum(["member", "admin"]) });
+const rules = z.object({ email: emailAddress, role: z.enum(InvitationIn.role.enum) });
 
 type InviteDialogProps = { open: boolean; onOpenChange: (open: boolean) => void };
 

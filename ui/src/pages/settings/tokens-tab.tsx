@@ -5,6 +5,7 @@ import { type ReactNode, useId, useState } from "react";
 import type { UseFormRegisterReturn } from "react-hook-form";
 import { createToken, deleteToken, tokensQuery } from "@/api/account";
 import { hubTokenQuery, keepHubToken, removeHubToken } from "@/api/models";
+import { NewApiToken, NewHubToken } from "@/api/request-fields";
 import type { ApiToken, Scope } from "@/api/types";
 import { Button, CopyButton } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -16,6 +17,7 @@ import { TimeAgo } from "@/components/time-ago";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { PasswordField, SelectField, TextField } from "@/forms/field";
+import { numberRule, textRule } from "@/forms/rules";
 import { z } from "@/forms/zod";
 import { useCurrentUser } from "@/shell/session";
 
@@ -115,9 +117,9 @@ const LIFETIMES = [
 ] as const;
 
 const newTokenRules = z.object({
-  name: z.string().trim().min(1, "Give the token a name.").max(120, "A name can have at most 120 characters."),
-  scopes: z.array(z.enum(["read", "write", "admin"])).min(1, "Choose at least one right."),
-  expiresInDays: z.string().transform(Number).pipe(z.number().int().min(1).max(365)),
+  name: textRule(NewApiToken.name).min(1, "Give the token a name."),
+  scopes: z.array(z.enum(NewApiToken.scopes.items.enum)).min(1, "Choose at least one right."),
+  expiresInDays: numberRule(NewApiToken.expiresInDays).pipe(z.number()),
 });
 
 type NewTokenDialogProps = { open: boolean; onOpenChange: (open: boolean) => void };
@@ -135,7 +137,7 @@ function NewToken({ onClose }: { onClose: () => void }) {
   const [secret, setSecret] = useState<string | null>(null);
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: newTokenRules,
-    defaultValues: { name: "", scopes: ["read"], expiresInDays: "90" },
+    defaultValues: { name: "", scopes: ["read"], expiresInDays: String(NewApiToken.expiresInDays.default) },
     submit: async (values) => setSecret((await createToken(values)).token),
   });
 
@@ -216,7 +218,7 @@ export function SecretOnce({ secret, label, children, onClose }: SecretOnceProps
   );
 }
 
-const hubTokenRules = z.object({ token: z.string().trim().min(1, "Paste the token.").max(500, "A token has at most 500 characters.").regex(/^\S*$/, "A token has no spaces.") });
+const hubTokenRules = z.object({ token: textRule(NewHubToken.token).min(1, "Paste the token.").regex(/^\S*$/, "A token has no spaces.") });
 
 /** The token that opens private and gated models and datasets on the Hub. It is never shown again. */
 function HubTokenCard() {

@@ -1,0 +1,172 @@
+// Made from openapi.json by `make api`; a change here is lost.
+
+export const BudgetIn = {
+  "scope": {"type":"string","enum":["user","project","job"]},
+  "projectId": {"type":"string"},
+  "jobId": {"type":"string"},
+  "limit": {"type":"number","minimum":0,"maximum":1000000},
+  "period": {"type":"string","enum":["total","month"],"default":"total"},
+} as const;
+
+export const ChangePassword = {
+  "currentPassword": {"type":"string","maxLength":1024},
+  "newPassword": {"type":"string","minLength":10,"maxLength":128},
+} as const;
+
+export const CredentialsIn = {
+  "values": {"type":"object","maxProperties":20,"items":{"type":"string","maxLength":4000}},
+} as const;
+
+export const DatasetChange = {
+  "format": {"type":"string","enum":["text","prompt_completion","alpaca","sharegpt","messages"]},
+  "columns": {"type":"object","maxProperties":10,"items":{"type":"string","minLength":1,"maxLength":500}},
+  "encoding": {"type":"string","enum":["utf-8","utf-16","utf-16-le","utf-16-be","latin-1"]},
+  "name": {"type":"string","minLength":1,"maxLength":200},
+} as const;
+
+export const DatasetFromHub = {
+  "name": {"type":"string","minLength":1,"maxLength":200},
+  "repository": {"type":"string","pattern":"^[A-Za-z0-9][\\w.-]{0,95}(/[A-Za-z0-9][\\w.-]{0,95})?$"},
+  "config": {"type":"string","minLength":1,"maxLength":120,"pattern":"^[\\w][\\w./=+-]*$"},
+  "split": {"type":"string","minLength":1,"maxLength":120,"pattern":"^[\\w][\\w./=+-]*$"},
+  "revision": {"type":"string","minLength":1,"maxLength":120,"pattern":"^[\\w][\\w./=+-]*$"},
+} as const;
+
+export const Extension = {
+  "epochs": {"type":"integer","minimum":1,"maximum":100000},
+  "maxSteps": {"type":"integer","minimum":1,"maximum":1000000000},
+} as const;
+
+export const HubPush = {
+  "repository": {"type":"string","maxLength":120,"pattern":"^[\\w.-]+/[\\w.-]+$"},
+  "private": {"type":"boolean","default":true},
+} as const;
+
+export const InvitationIn = {
+  "email": {"type":"string","minLength":3,"maxLength":254},
+  "role": {"type":"string","enum":["admin","member"],"default":"member"},
+} as const;
+
+export const LiveSettings = {
+  "learningRate": {"type":"number","exclusiveMinimum":0,"maximum":10},
+  "weightDecay": {"type":"number","minimum":0,"maximum":1000},
+  "clipNorm": {"type":"number","minimum":0,"maximum":1000000},
+  "evalEverySteps": {"type":"integer","minimum":1,"maximum":1000000000},
+  "saveEverySteps": {"type":"integer","minimum":1,"maximum":1000000000},
+} as const;
+
+export const NeedIn = {
+  "memoryGb": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "operations": {"type":"number","exclusiveMinimum":0,"maximum":1e+30},
+  "referenceGpu": {"type":"string","minLength":1,"maxLength":100},
+  "gpus": {"type":"integer","minimum":1,"maximum":1024,"default":1},
+  "multiNode": {"type":"boolean","default":false},
+  "interactive": {"type":"boolean","default":false},
+  "bf16": {"type":"boolean","default":false},
+  "resumes": {"type":"boolean","default":true},
+  "diskGb": {"type":"number","minimum":0,"maximum":1000000,"default":50},
+  "dataGb": {"type":"number","minimum":0,"maximum":1000000,"default":1},
+} as const;
+
+export const NewApiToken = {
+  "name": {"type":"string","minLength":1,"maxLength":120},
+  "scopes": {"type":"array","minItems":1,"maxItems":3,"items":{"type":"string","enum":["read","write","admin"]}},
+  "expiresInDays": {"type":"integer","minimum":1,"maximum":365,"default":90},
+} as const;
+
+export const NewEvaluation = {
+  "maxNewTokens": {"type":"integer","minimum":1,"maximum":4096,"default":128},
+  "maxBatches": {"type":"integer","minimum":1,"maximum":1000000000,"default":20},
+  "checkpointId": {"type":"string"},
+  "prompts": {"type":"array","maxItems":1000,"items":{"type":"string","minLength":1,"maxLength":20000}},
+  "lmEvalTasks": {"type":"array","maxItems":50,"items":{"type":"string","minLength":1,"maxLength":120,"pattern":"^[\\w.,:/-]+$"}},
+} as const;
+
+export const NewExport = {
+  "form": {"type":"string","enum":["adapter","merged","gguf"],"default":"merged","choices":[{"label":"Merged","note":"a whole model, for transformers and vLLM","value":"merged"},{"label":"Adapter","note":"only what was learned, for PEFT","value":"adapter"},{"label":"GGUF","note":"one file, for llama.cpp and Ollama","value":"gguf"}]},
+  "dtype": {"description":"fp32 keeps every digit and needs twice the room.","type":"string","enum":["fp32","bf16","fp16"],"default":"bf16","choices":[{"label":"bf16","value":"bf16"},{"label":"fp16","value":"fp16"},{"label":"fp32","value":"fp32"}]},
+  "checkpointId": {"description":"One checkpoint of the job; without one, its finished model.","type":"string"},
+  "prompts": {"type":"array","maxItems":1000,"items":{"type":"string","minLength":1,"maxLength":20000}},
+} as const;
+
+export const NewHubToken = {
+  "token": {"type":"string","minLength":8,"maxLength":500},
+} as const;
+
+export const NewJob = {
+  "projectId": {"type":"string"},
+  "datasetId": {"type":"string"},
+  "modelId": {"type":"string"},
+  "gpuType": {"type":"string","minLength":1,"maxLength":64},
+  "hostMemory": {"type":"integer","exclusiveMinimum":0,"maximum":1000000},
+  "kind": {"type":"string","enum":["train","find_learning_rate"],"default":"train"},
+  "name": {"type":"string","minLength":1,"maxLength":120},
+  "maxAttempts": {"type":"integer","minimum":1,"maximum":1000,"default":5},
+  "budget": {"type":"number","minimum":0,"maximum":1000000},
+  "maxHours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+} as const;
+
+export const NewModel = {
+  "source": {"type":"string","enum":["hub","folder","upload"]},
+  "name": {"type":"string","minLength":1,"maxLength":200},
+  "repository": {"type":"string","pattern":"^[A-Za-z0-9][\\w.-]{0,95}/[A-Za-z0-9][\\w.-]{0,95}$"},
+  "revision": {"type":"string","minLength":1,"maxLength":120,"pattern":"^[\\w][\\w./+-]*$"},
+  "path": {"type":"string","minLength":1,"maxLength":1024},
+  "files": {"type":"array","maxItems":1000,"items":{"type":"object"}},
+} as const;
+
+export const ProjectIn = {
+  "name": {"type":"string","minLength":1,"maxLength":120},
+  "description": {"type":"string","maxLength":2000},
+  "modelArchitecture": {"type":"string","enum":["transformer","custom"]},
+  "modelSize": {"type":"number","exclusiveMinimum":0,"maximum":10000},
+  "trainingDataPath": {"type":"string","maxLength":1024},
+} as const;
+
+export const SamplingSettings = {
+  "temperature": {"description":"0 always takes the likeliest token.","type":"number","minimum":0,"maximum":2},
+  "top_p": {"description":"Share of the likely tokens to draw from.","type":"number","exclusiveMinimum":0,"maximum":1},
+  "seed": {"description":"The same seed gives the same answer.","type":"integer","minimum":-9223372036854776000,"exclusiveMaximum":9223372036854776000},
+  "max_tokens": {"description":"Longest answer, in tokens.","type":"integer","minimum":1},
+} as const;
+
+export const ScriptIn = {
+  "script": {"type":"string","maxLength":1000000},
+  "files": {"type":"object","maxProperties":50,"default":{},"items":{"type":"string","maxLength":1000000}},
+  "arguments": {"type":"array","maxItems":100,"default":[],"items":{"type":"string","maxLength":1000}},
+} as const;
+
+export const SignUp = {
+  "password": {"type":"string","minLength":10,"maxLength":128},
+  "name": {"type":"string","minLength":1,"maxLength":120},
+  "email": {"type":"string","minLength":3,"maxLength":254},
+  "invitation": {"type":"string","minLength":1,"maxLength":256},
+} as const;
+
+export const NewMlJob = {
+  "code": {"type":"string","maxLength":1000000},
+  "files": {"type":"array","maxItems":2000,"default":[],"items":{"type":"object"}},
+  "entry": {"type":"string","minLength":1,"maxLength":400},
+  "arguments": {"type":"array","maxItems":500,"default":[],"items":{"type":"string","maxLength":4000}},
+  "name": {"type":"string","minLength":1,"maxLength":120},
+  "project_id": {"type":"string"},
+  "provider": {"type":"string","minLength":1,"maxLength":100},
+  "packages": {"type":"array","maxItems":200,"items":{"type":"string","minLength":1,"maxLength":100}},
+  "environment": {"type":"object","maxProperties":100,"default":{},"items":{"type":"string"}},
+  "datasets": {"type":"array","maxItems":20,"default":[],"items":{"type":"string","minLength":1,"maxLength":100}},
+  "budget": {"type":"number","minimum":0,"maximum":1000000},
+  "max_hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "network": {"type":"boolean","default":false},
+  "confirmed": {"type":"boolean","default":false},
+} as const;
+
+export const Overrides = {
+  "gpu_memory_gb": {"type":"number","minimum":0,"maximum":100000},
+  "duration_hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "gpus": {"type":"integer","minimum":0,"maximum":1024},
+  "interactive": {"type":"boolean"},
+  "multi_node": {"type":"boolean"},
+  "timeout_seconds": {"type":"number","exclusiveMinimum":0,"maximum":360000000},
+  "framework": {"type":"string","minLength":1,"maxLength":100},
+} as const;
