@@ -38,7 +38,7 @@ export const TrainConfig = {
   "model.path": {"title":"Model folder","description":"A model folder in Hugging Face layout, instead of a preset.","type":"string","minLength":1},
   "model.random_weights": {"title":"Begin with","description":"Random weights take the shape of the folder's config.json.","type":"boolean","default":false,"choices":[{"label":"The folder’s weights","value":"false"},{"label":"Random weights, in its shape","value":"true"}]},
   "model.architecture": {"title":"Architecture","description":"An architecture of a plug-in, in these sizes.","type":"string","minLength":1,"maxLength":100},
-  "model.options": {"title":"Options","description":"Settings of that plug-in besides the sizes.","type":"object","default":{}},
+  "model.options": {"title":"Options","description":"Settings of that plug-in besides the sizes.","type":"object","default":{},"items":{}},
   "data.kind": {"title":"Kind of data","description":"examples: train_path is one file of rows, such as chats in .jsonl or .parquet.","type":"string","enum":["text","examples"],"default":"text"},
   "data.train_path": {"title":"Training data","description":"A file, a folder, a glob or .bin token files; of examples one file.","type":"string","minLength":1},
   "data.eval_path": {"title":"Evaluation data","description":"Held-out data; without it eval_fraction of the training data is held out.","type":"string","minLength":1},

@@ -52,7 +52,7 @@ class EventLines {
 }
 
 /** The model to load: a run's finished model, one of its checkpoints, or a model of one's own. */
-export type Source = { jobId: string; checkpointId?: string } | { modelId: string };
+export type Source = { job_id: string; checkpoint_id?: string } | { model_id: string };
 
 const LOADING_EVERY = 700;
 const LOADED_EVERY = 5_000;

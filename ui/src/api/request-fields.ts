@@ -2,15 +2,23 @@
 
 export const BudgetIn = {
   "scope": {"type":"string","enum":["user","project","job"]},
-  "projectId": {"type":"string"},
-  "jobId": {"type":"string"},
+  "project_id": {"type":"string"},
+  "job_id": {"type":"string"},
   "limit": {"type":"number","minimum":0,"maximum":1000000},
   "period": {"type":"string","enum":["total","month"],"default":"total"},
 } as const;
 
+export const CamelProjectIn = {
+  "name": {"type":"string","minLength":1,"maxLength":120},
+  "description": {"type":"string","maxLength":2000},
+  "modelArchitecture": {"type":"string","enum":["transformer","custom"]},
+  "modelSize": {"type":"number","exclusiveMinimum":0,"maximum":10000},
+  "trainingDataPath": {"type":"string","maxLength":1024},
+} as const;
+
 export const ChangePassword = {
-  "currentPassword": {"type":"string","maxLength":1024},
-  "newPassword": {"type":"string","minLength":10,"maxLength":128},
+  "current_password": {"type":"string","maxLength":1024},
+  "new_password": {"type":"string","minLength":10,"maxLength":128},
 } as const;
 
 export const CredentialsIn = {
@@ -34,7 +42,7 @@ export const DatasetFromHub = {
 
 export const Extension = {
   "epochs": {"type":"integer","minimum":1,"maximum":100000},
-  "maxSteps": {"type":"integer","minimum":1,"maximum":1000000000},
+  "max_steps": {"type":"integer","minimum":1,"maximum":1000000000},
 } as const;
 
 export const HubPush = {
@@ -48,45 +56,45 @@ export const InvitationIn = {
 } as const;
 
 export const LiveSettings = {
-  "learningRate": {"type":"number","exclusiveMinimum":0,"maximum":10},
-  "weightDecay": {"type":"number","minimum":0,"maximum":1000},
-  "clipNorm": {"type":"number","minimum":0,"maximum":1000000},
-  "evalEverySteps": {"type":"integer","minimum":1,"maximum":1000000000},
-  "saveEverySteps": {"type":"integer","minimum":1,"maximum":1000000000},
+  "learning_rate": {"type":"number","exclusiveMinimum":0,"maximum":10},
+  "weight_decay": {"type":"number","minimum":0,"maximum":1000},
+  "clip_norm": {"type":"number","minimum":0,"maximum":1000000},
+  "eval_every_steps": {"type":"integer","minimum":1,"maximum":1000000000},
+  "save_every_steps": {"type":"integer","minimum":1,"maximum":1000000000},
 } as const;
 
 export const NeedIn = {
-  "memoryGb": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "memory_gb": {"type":"number","exclusiveMinimum":0,"maximum":100000},
   "hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
   "operations": {"type":"number","exclusiveMinimum":0,"maximum":1e+30},
-  "referenceGpu": {"type":"string","minLength":1,"maxLength":100},
+  "reference_gpu": {"type":"string","minLength":1,"maxLength":100},
   "gpus": {"type":"integer","minimum":1,"maximum":1024,"default":1},
-  "multiNode": {"type":"boolean","default":false},
+  "multi_node": {"type":"boolean","default":false},
   "interactive": {"type":"boolean","default":false},
   "bf16": {"type":"boolean","default":false},
   "resumes": {"type":"boolean","default":true},
-  "diskGb": {"type":"number","minimum":0,"maximum":1000000,"default":50},
-  "dataGb": {"type":"number","minimum":0,"maximum":1000000,"default":1},
+  "disk_gb": {"type":"number","minimum":0,"maximum":1000000,"default":50},
+  "data_gb": {"type":"number","minimum":0,"maximum":1000000,"default":1},
 } as const;
 
 export const NewApiToken = {
   "name": {"type":"string","minLength":1,"maxLength":120},
   "scopes": {"type":"array","minItems":1,"maxItems":3,"items":{"type":"string","enum":["read","write","admin"]}},
-  "expiresInDays": {"type":"integer","minimum":1,"maximum":365,"default":90},
+  "expires_in_days": {"type":"integer","minimum":1,"maximum":365,"default":90},
 } as const;
 
 export const NewEvaluation = {
-  "maxNewTokens": {"type":"integer","minimum":1,"maximum":4096,"default":128},
-  "maxBatches": {"type":"integer","minimum":1,"maximum":1000000000,"default":20},
-  "checkpointId": {"type":"string"},
+  "max_new_tokens": {"type":"integer","minimum":1,"maximum":4096,"default":128},
+  "max_batches": {"type":"integer","minimum":1,"maximum":1000000000,"default":20},
+  "checkpoint_id": {"type":"string"},
   "prompts": {"type":"array","maxItems":1000,"items":{"type":"string","minLength":1,"maxLength":20000}},
-  "lmEvalTasks": {"type":"array","maxItems":50,"items":{"type":"string","minLength":1,"maxLength":120,"pattern":"^[\\w.,:/-]+$"}},
+  "lm_eval_tasks": {"type":"array","maxItems":50,"items":{"type":"string","minLength":1,"maxLength":120,"pattern":"^[\\w.,:/-]+$"}},
 } as const;
 
 export const NewExport = {
   "form": {"type":"string","enum":["adapter","merged","gguf"],"default":"merged","choices":[{"label":"Merged","note":"a whole model, for transformers and vLLM","value":"merged"},{"label":"Adapter","note":"only what was learned, for PEFT","value":"adapter"},{"label":"GGUF","note":"one file, for llama.cpp and Ollama","value":"gguf"}]},
   "dtype": {"description":"fp32 keeps every digit and needs twice the room.","type":"string","enum":["fp32","bf16","fp16"],"default":"bf16","choices":[{"label":"bf16","value":"bf16"},{"label":"fp16","value":"fp16"},{"label":"fp32","value":"fp32"}]},
-  "checkpointId": {"description":"One checkpoint of the job; without one, its finished model.","type":"string"},
+  "checkpoint_id": {"description":"One checkpoint of the job; without one, its finished model.","type":"string"},
   "prompts": {"type":"array","maxItems":1000,"items":{"type":"string","minLength":1,"maxLength":20000}},
 } as const;
 
@@ -95,16 +103,16 @@ export const NewHubToken = {
 } as const;
 
 export const NewJob = {
-  "projectId": {"type":"string"},
-  "datasetId": {"type":"string"},
-  "modelId": {"type":"string"},
-  "gpuType": {"type":"string","minLength":1,"maxLength":64},
-  "hostMemory": {"type":"integer","exclusiveMinimum":0,"maximum":1000000},
+  "project_id": {"type":"string"},
+  "dataset_id": {"type":"string"},
+  "model_id": {"type":"string"},
+  "gpu_type": {"type":"string","minLength":1,"maxLength":64},
+  "host_memory": {"type":"integer","exclusiveMinimum":0,"maximum":1000000},
   "kind": {"type":"string","enum":["train","find_learning_rate"],"default":"train"},
   "name": {"type":"string","minLength":1,"maxLength":120},
-  "maxAttempts": {"type":"integer","minimum":1,"maximum":1000,"default":5},
+  "max_attempts": {"type":"integer","minimum":1,"maximum":1000,"default":5},
   "budget": {"type":"number","minimum":0,"maximum":1000000},
-  "maxHours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
+  "max_hours": {"type":"number","exclusiveMinimum":0,"maximum":100000},
 } as const;
 
 export const NewModel = {
@@ -114,14 +122,6 @@ export const NewModel = {
   "revision": {"type":"string","minLength":1,"maxLength":120,"pattern":"^[\\w][\\w./+-]*$"},
   "path": {"type":"string","minLength":1,"maxLength":1024},
   "files": {"type":"array","maxItems":1000,"items":{"type":"object"}},
-} as const;
-
-export const ProjectIn = {
-  "name": {"type":"string","minLength":1,"maxLength":120},
-  "description": {"type":"string","maxLength":2000},
-  "modelArchitecture": {"type":"string","enum":["transformer","custom"]},
-  "modelSize": {"type":"number","exclusiveMinimum":0,"maximum":10000},
-  "trainingDataPath": {"type":"string","maxLength":1024},
 } as const;
 
 export const SamplingSettings = {

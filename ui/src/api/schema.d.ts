@@ -2478,7 +2478,10 @@ export interface components {
          * @description A job as the product's first description spells it; also one that was once read.
          */
         CamelNewJob: {
-            /** @description What differs from the defaults; camelCase is accepted. */
+            /**
+             * Config
+             * @description What differs from the defaults; camelCase is accepted.
+             */
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Projectid
@@ -2719,20 +2722,24 @@ export interface components {
          */
         "CheckpointConfig-Input": {
             /**
-             * Directory
+             * Folder of checkpoints
              * @description Default: checkpoints/ in the run directory.
              */
             directory?: string | null;
             /**
-             * Every Epochs
+             * Save every … epochs
              * @description 0: not by epoch.
              * @default 1
              */
             every_epochs?: number;
-            /** Every Steps */
+            /**
+             * Save every … steps
+             * @description Besides the checkpoints by epoch.
+             */
             every_steps?: number | null;
             /**
-             * Keep Last
+             * Keep the newest
+             * @description Number of checkpoints; the best evaluated one is kept besides.
              * @default 2
              */
             keep_last?: number;
@@ -2743,20 +2750,24 @@ export interface components {
          */
         "CheckpointConfig-Output": {
             /**
-             * Directory
+             * Folder of checkpoints
              * @description Default: checkpoints/ in the run directory.
              */
             directory: string | null;
             /**
-             * Every Epochs
+             * Save every … epochs
              * @description 0: not by epoch.
              * @default 1
              */
             every_epochs: number;
-            /** Every Steps */
+            /**
+             * Save every … steps
+             * @description Besides the checkpoints by epoch.
+             */
             every_steps: number | null;
             /**
-             * Keep Last
+             * Keep the newest
+             * @description Number of checkpoints; the best evaluated one is kept besides.
              * @default 2
              */
             keep_last: number;
@@ -3211,24 +3222,30 @@ export interface components {
          */
         "DataConfig-Input": {
             /**
-             * Kind
+             * Kind of data
              * @description examples: train_path is one file of rows, such as chats in .jsonl or .parquet.
              * @default text
              * @enum {string}
              */
             kind?: "text" | "examples";
-            /** Train Path */
+            /**
+             * Training data
+             * @description A file, a folder, a glob or .bin token files; of examples one file.
+             */
             train_path?: string | null;
-            /** Eval Path */
+            /**
+             * Evaluation data
+             * @description Held-out data; without it eval_fraction of the training data is held out.
+             */
             eval_path?: string | null;
             /**
              * Format
-             * @description What a row of examples is; found out unless said.
+             * @description Format of a row of examples; detected unless given.
              */
             format?: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
             /**
              * Columns
-             * @description Which column is which field of the format, such as prompt: question.
+             * @description Column of each field of the format, such as prompt: question.
              * @default {}
              */
             columns?: {
@@ -3236,37 +3253,37 @@ export interface components {
             };
             /**
              * Encoding
-             * @description Of a file of examples; found out unless said.
+             * @description Text encoding of a file of examples; detected unless given.
              */
             encoding?: string | null;
             /**
-             * Train On
-             * @description Of examples: only what the model should write, or prompts as well.
+             * Trained
+             * @description Examples: the loss counts completions only, or prompts as well.
              * @default completions
              * @enum {string}
              */
             train_on?: "completions" | "everything";
             /**
-             * Packing
-             * @description Several examples share a row; none sees another.
+             * Several examples in a row
+             * @description Packs short examples into one row; attention does not cross them.
              * @default true
              */
             packing?: boolean;
             /**
-             * Too Long
-             * @description Examples that are longer than a row lose their end, or are left out.
+             * Examples that are too long
+             * @description Examples that are longer than a row are truncated or left out.
              * @default cut
              * @enum {string}
              */
             too_long?: "cut" | "skip";
             /**
-             * Eval Fraction
-             * @description Kept for evaluation when there is no eval_path.
+             * Share held out
+             * @description Held out for evaluation when there is no eval_path. Equal examples stay on one side.
              * @default 0.05
              */
             eval_fraction?: number;
             /**
-             * Token Dtype
+             * Type of token ids
              * @description Little-endian ids in a .bin file.
              * @default uint16
              * @enum {string}
@@ -3286,24 +3303,30 @@ export interface components {
          */
         "DataConfig-Output": {
             /**
-             * Kind
+             * Kind of data
              * @description examples: train_path is one file of rows, such as chats in .jsonl or .parquet.
              * @default text
              * @enum {string}
              */
             kind: "text" | "examples";
-            /** Train Path */
+            /**
+             * Training data
+             * @description A file, a folder, a glob or .bin token files; of examples one file.
+             */
             train_path: string | null;
-            /** Eval Path */
+            /**
+             * Evaluation data
+             * @description Held-out data; without it eval_fraction of the training data is held out.
+             */
             eval_path: string | null;
             /**
              * Format
-             * @description What a row of examples is; found out unless said.
+             * @description Format of a row of examples; detected unless given.
              */
             format: ("text" | "prompt_completion" | "alpaca" | "sharegpt" | "messages") | null;
             /**
              * Columns
-             * @description Which column is which field of the format, such as prompt: question.
+             * @description Column of each field of the format, such as prompt: question.
              * @default {}
              */
             columns: {
@@ -3311,37 +3334,37 @@ export interface components {
             };
             /**
              * Encoding
-             * @description Of a file of examples; found out unless said.
+             * @description Text encoding of a file of examples; detected unless given.
              */
             encoding: string | null;
             /**
-             * Train On
-             * @description Of examples: only what the model should write, or prompts as well.
+             * Trained
+             * @description Examples: the loss counts completions only, or prompts as well.
              * @default completions
              * @enum {string}
              */
             train_on: "completions" | "everything";
             /**
-             * Packing
-             * @description Several examples share a row; none sees another.
+             * Several examples in a row
+             * @description Packs short examples into one row; attention does not cross them.
              * @default true
              */
             packing: boolean;
             /**
-             * Too Long
-             * @description Examples that are longer than a row lose their end, or are left out.
+             * Examples that are too long
+             * @description Examples that are longer than a row are truncated or left out.
              * @default cut
              * @enum {string}
              */
             too_long: "cut" | "skip";
             /**
-             * Eval Fraction
-             * @description Kept for evaluation when there is no eval_path.
+             * Share held out
+             * @description Held out for evaluation when there is no eval_path. Equal examples stay on one side.
              * @default 0.05
              */
             eval_fraction: number;
             /**
-             * Token Dtype
+             * Type of token ids
              * @description Little-endian ids in a .bin file.
              * @default uint16
              * @enum {string}
@@ -3721,10 +3744,14 @@ export interface components {
          * @description When to evaluate, besides the end of every epoch and of the run.
          */
         "EvalConfig-Input": {
-            /** Every Steps */
+            /**
+             * Evaluate every … steps
+             * @description Besides the end of every epoch and of the run.
+             */
             every_steps?: number | null;
             /**
-             * Max Batches
+             * Batches per evaluation
+             * @description Maximum number of batches of held-out data.
              * @default 20
              */
             max_batches?: number;
@@ -3734,10 +3761,14 @@ export interface components {
          * @description When to evaluate, besides the end of every epoch and of the run.
          */
         "EvalConfig-Output": {
-            /** Every Steps */
+            /**
+             * Evaluate every … steps
+             * @description Besides the end of every epoch and of the run.
+             */
             every_steps: number | null;
             /**
-             * Max Batches
+             * Batches per evaluation
+             * @description Maximum number of batches of held-out data.
              * @default 20
              */
             max_batches: number;
@@ -3747,6 +3778,18 @@ export interface components {
          * @description Perplexity on held-out data and answers to prompts, of the base and of what was trained.
          */
         EvaluateTask: {
+            /**
+             * Max New Tokens
+             * @description Longest answer to a prompt, in tokens.
+             * @default 128
+             */
+            max_new_tokens: number;
+            /**
+             * Max Batches
+             * @description Maximum number of batches of held-out data.
+             * @default 20
+             */
+            max_batches: number;
             /**
              * Model
              * @description A run directory, a checkpoint, or a model folder.
@@ -3778,16 +3821,6 @@ export interface components {
              * @default []
              */
             prompts: string[];
-            /**
-             * Max New Tokens
-             * @default 128
-             */
-            max_new_tokens: number;
-            /**
-             * Max Batches
-             * @default 20
-             */
-            max_batches: number;
             /**
              * Lm Eval Tasks
              * @description Names of lm-eval tasks; needs the extra eval.
@@ -3921,6 +3954,19 @@ export interface components {
          */
         ExportTask: {
             /**
+             * Form
+             * @default merged
+             * @enum {string}
+             */
+            form: "adapter" | "merged" | "gguf";
+            /**
+             * Dtype
+             * @description fp32 keeps every digit and needs twice the room.
+             * @default bf16
+             * @enum {string}
+             */
+            dtype: "fp32" | "bf16" | "fp16";
+            /**
              * Model
              * @description A run directory, a checkpoint, or a model folder.
              */
@@ -3941,18 +3987,6 @@ export interface components {
              * @constant
              */
             kind: "export";
-            /**
-             * Form
-             * @default merged
-             * @enum {string}
-             */
-            form: "adapter" | "merged" | "gguf";
-            /**
-             * Dtype
-             * @default bf16
-             * @enum {string}
-             */
-            dtype: "fp32" | "bf16" | "fp16";
             /**
              * Prompts
              * @description Replayed before and after; by default some of the data's own.
@@ -4007,13 +4041,6 @@ export interface components {
          */
         FindLearningRateTask: {
             /**
-             * Kind
-             * @default find_learning_rate
-             * @constant
-             */
-            kind: "find_learning_rate";
-            train: components["schemas"]["TrainConfig-Output"];
-            /**
              * Lowest
              * @default 0.000001
              */
@@ -4028,6 +4055,13 @@ export interface components {
              * @default 60
              */
             steps: number;
+            /**
+             * Kind
+             * @default find_learning_rate
+             * @constant
+             */
+            kind: "find_learning_rate";
+            train: components["schemas"]["TrainConfig-Output"];
         };
         /**
          * Finder
@@ -4235,35 +4269,32 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
+            status?: "queued" | "provisioning" | "running" | "pausing" | "paused" | "cancelling" | "cancelled" | "completed" | "failed";
             /**
              * Want
              * @enum {string}
              */
-            want: "run" | "pause" | "cancel";
-            /** Settings */
-            settings: {
-                [key: string]: components["schemas"]["JsonValue"];
-            };
+            want?: "run" | "pause" | "cancel";
+            settings?: components["schemas"]["LiveSettings-Output"];
             /** Attempt */
-            attempt: number;
+            attempt?: number;
             /** Rows Used */
-            rows_used: number | null;
+            rows_used?: number | null;
             /** Rows Total */
-            rows_total: number | null;
+            rows_total?: number | null;
             /** Warnings */
-            warnings: components["schemas"]["RunWarning"][];
+            warnings?: components["schemas"]["RunWarning"][];
             /** Warnings Left Out */
-            warnings_left_out: number;
+            warnings_left_out?: number;
             /** Error Code */
-            error_code: string | null;
+            error_code?: string | null;
             /** Error Message */
-            error_message: string | null;
+            error_message?: string | null;
             /** Start Time */
-            start_time: string | null;
+            start_time?: string | null;
             /** End Time */
-            end_time: string | null;
-            summary: components["schemas"]["SummaryDelta"] | null;
+            end_time?: string | null;
+            summary?: components["schemas"]["SummaryDelta"] | null;
         };
         /**
          * JobListItem
@@ -4557,24 +4588,24 @@ export interface components {
              * Since
              * @description The position that this follows on; left out: `job` has every field.
              */
-            since: number | null;
+            since?: number | null;
             /** @description Left out: the same as before. */
-            job: components["schemas"]["JobDelta"] | null;
+            job?: components["schemas"]["JobDelta"] | null;
             /**
              * Series
              * @description New points.
              */
-            series: components["schemas"]["LiveSeries"][];
+            series?: components["schemas"]["LiveSeries"][];
             /**
              * Reload
              * @description There are too many new points: load the curves anew.
              */
-            reload: boolean;
+            reload?: boolean;
             /**
              * Checkpoints
              * @description Checkpoints were saved or removed.
              */
-            checkpoints: boolean;
+            checkpoints?: boolean;
         };
         /** Jobs */
         Jobs: {
@@ -4723,24 +4754,25 @@ export interface components {
         "LoraConfig-Input": {
             /**
              * Rank
+             * @description A higher rank can learn more and needs more memory.
              * @default 16
              */
             rank?: number;
             /**
              * Alpha
-             * @description Adapters count alpha / rank times.
+             * @description Adapter output is scaled by alpha / rank.
              * @default 32
              */
             alpha?: number;
             /**
-             * Targets
-             * @description Names of linear layers, such as q_proj, or all in the decoder layers.
+             * Adapted layers
+             * @description Names of linear layers, such as q_proj, v_proj; all-linear: all in the decoder layers.
              * @default all-linear
              */
             targets?: "all-linear" | string[];
             /**
              * Dropout
-             * @description Share of an adapter's inputs left out in a step.
+             * @description Share of adapter inputs dropped in a step; reduces overfitting on small datasets.
              * @default 0
              */
             dropout?: number;
@@ -4752,24 +4784,25 @@ export interface components {
         "LoraConfig-Output": {
             /**
              * Rank
+             * @description A higher rank can learn more and needs more memory.
              * @default 16
              */
             rank: number;
             /**
              * Alpha
-             * @description Adapters count alpha / rank times.
+             * @description Adapter output is scaled by alpha / rank.
              * @default 32
              */
             alpha: number;
             /**
-             * Targets
-             * @description Names of linear layers, such as q_proj, or all in the decoder layers.
+             * Adapted layers
+             * @description Names of linear layers, such as q_proj, v_proj; all-linear: all in the decoder layers.
              * @default all-linear
              */
             targets: "all-linear" | string[];
             /**
              * Dropout
-             * @description Share of an adapter's inputs left out in a step.
+             * @description Share of adapter inputs dropped in a step; reduces overfitting on small datasets.
              * @default 0
              */
             dropout: number;
@@ -4847,7 +4880,7 @@ export interface components {
              * @default {}
              */
             settings: {
-                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+                [key: string]: number;
             };
             /**
              * Refused
@@ -4912,20 +4945,20 @@ export interface components {
          */
         "MemoryConfig-Input": {
             /**
-             * Mode
-             * @description resident: all on the GPU; stream: decoder layers live in host memory; auto: whatever is fastest.
+             * Where the model lives
+             * @description stream: decoder layers live in host memory. Automatic is the fastest that fits; the result is the same.
              * @default auto
              * @enum {string}
              */
             mode?: "auto" | "resident" | "stream";
             /**
-             * Gpu Budget Gb
-             * @description Use no more GPU memory (10^9 bytes).
+             * GPU memory, at most … GB
+             * @description Limit of GPU memory in 10^9 bytes; the rest is left to other programs.
              */
             gpu_budget_gb?: number | null;
             /**
-             * Host Budget Gb
-             * @description Use no more host memory (10^9 bytes).
+             * Host memory, at most … GB
+             * @description Limit of host memory in 10^9 bytes; the rest is left to other programs.
              */
             host_budget_gb?: number | null;
         };
@@ -4935,20 +4968,20 @@ export interface components {
          */
         "MemoryConfig-Output": {
             /**
-             * Mode
-             * @description resident: all on the GPU; stream: decoder layers live in host memory; auto: whatever is fastest.
+             * Where the model lives
+             * @description stream: decoder layers live in host memory. Automatic is the fastest that fits; the result is the same.
              * @default auto
              * @enum {string}
              */
             mode: "auto" | "resident" | "stream";
             /**
-             * Gpu Budget Gb
-             * @description Use no more GPU memory (10^9 bytes).
+             * GPU memory, at most … GB
+             * @description Limit of GPU memory in 10^9 bytes; the rest is left to other programs.
              */
             gpu_budget_gb: number | null;
             /**
-             * Host Budget Gb
-             * @description Use no more host memory (10^9 bytes).
+             * Host memory, at most … GB
+             * @description Limit of host memory in 10^9 bytes; the rest is left to other programs.
              */
             host_budget_gb: number | null;
         };
@@ -5055,37 +5088,64 @@ export interface components {
          */
         "ModelConfig-Input": {
             /**
-             * Preset
-             * @description One of: nano, tiny, small, 125m, 350m, 1b, 3b, 8b, 70b
+             * Model
+             * @description Sizes of a new model; each of them can be changed.
              * @default tiny
              */
             preset?: string;
-            /** Hidden Size */
+            /**
+             * Hidden size
+             * @description Width of the embeddings and of the residual stream.
+             */
             hidden_size?: number | null;
-            /** Layers */
+            /**
+             * Layers
+             * @description Number of decoder layers.
+             */
             layers?: number | null;
-            /** Heads */
+            /**
+             * Attention heads
+             * @description The hidden size must be a multiple of it.
+             */
             heads?: number | null;
-            /** Kv Heads */
+            /**
+             * Key-value heads
+             * @description Attention heads must be a multiple of it.
+             */
             kv_heads?: number | null;
-            /** Ffn Size */
+            /**
+             * Feed-forward size
+             * @description Width of the feed-forward networks; with another hidden size 8/3 of it.
+             */
             ffn_size?: number | null;
-            /** Context Length */
+            /**
+             * Context length
+             * @description Maximum sequence length, in tokens.
+             */
             context_length?: number | null;
-            /** Tie Embeddings */
+            /**
+             * Tied embeddings
+             * @description Input and output embeddings share their weights.
+             */
             tie_embeddings?: boolean | null;
-            /** Rope Theta */
+            /**
+             * RoPE theta
+             * @description Base of the rotary position frequencies.
+             */
             rope_theta?: number | null;
-            /** Norm Eps */
+            /**
+             * Norm epsilon
+             * @description Added to the mean square in RMSNorm.
+             */
             norm_eps?: number | null;
             /**
-             * Path
+             * Model folder
              * @description A model folder in Hugging Face layout, instead of a preset.
              */
             path?: string | null;
             /**
-             * Random Weights
-             * @description Takes the shape of model.path's config.json and begins with random weights.
+             * Begin with
+             * @description Random weights take the shape of the folder's config.json.
              * @default false
              */
             random_weights?: boolean;
@@ -5096,7 +5156,7 @@ export interface components {
             architecture?: string | null;
             /**
              * Options
-             * @description What that plug-in is told besides the sizes.
+             * @description Settings of that plug-in besides the sizes.
              * @default {}
              */
             options?: {
@@ -5109,37 +5169,64 @@ export interface components {
          */
         "ModelConfig-Output": {
             /**
-             * Preset
-             * @description One of: nano, tiny, small, 125m, 350m, 1b, 3b, 8b, 70b
+             * Model
+             * @description Sizes of a new model; each of them can be changed.
              * @default tiny
              */
             preset: string;
-            /** Hidden Size */
+            /**
+             * Hidden size
+             * @description Width of the embeddings and of the residual stream.
+             */
             hidden_size: number | null;
-            /** Layers */
+            /**
+             * Layers
+             * @description Number of decoder layers.
+             */
             layers: number | null;
-            /** Heads */
+            /**
+             * Attention heads
+             * @description The hidden size must be a multiple of it.
+             */
             heads: number | null;
-            /** Kv Heads */
+            /**
+             * Key-value heads
+             * @description Attention heads must be a multiple of it.
+             */
             kv_heads: number | null;
-            /** Ffn Size */
+            /**
+             * Feed-forward size
+             * @description Width of the feed-forward networks; with another hidden size 8/3 of it.
+             */
             ffn_size: number | null;
-            /** Context Length */
+            /**
+             * Context length
+             * @description Maximum sequence length, in tokens.
+             */
             context_length: number | null;
-            /** Tie Embeddings */
+            /**
+             * Tied embeddings
+             * @description Input and output embeddings share their weights.
+             */
             tie_embeddings: boolean | null;
-            /** Rope Theta */
+            /**
+             * RoPE theta
+             * @description Base of the rotary position frequencies.
+             */
             rope_theta: number | null;
-            /** Norm Eps */
+            /**
+             * Norm epsilon
+             * @description Added to the mean square in RMSNorm.
+             */
             norm_eps: number | null;
             /**
-             * Path
+             * Model folder
              * @description A model folder in Hugging Face layout, instead of a preset.
              */
             path: string | null;
             /**
-             * Random Weights
-             * @description Takes the shape of model.path's config.json and begins with random weights.
+             * Begin with
+             * @description Random weights take the shape of the folder's config.json.
              * @default false
              */
             random_weights: boolean;
@@ -5150,7 +5237,7 @@ export interface components {
             architecture: string | null;
             /**
              * Options
-             * @description What that plug-in is told besides the sizes.
+             * @description Settings of that plug-in besides the sizes.
              * @default {}
              */
             options: {
@@ -5390,22 +5477,24 @@ export interface components {
          */
         NewEvaluation: {
             /**
+             * Max New Tokens
+             * @description Longest answer to a prompt, in tokens.
+             * @default 128
+             */
+            max_new_tokens?: number;
+            /**
+             * Max Batches
+             * @description Maximum number of batches of held-out data.
+             * @default 20
+             */
+            max_batches?: number;
+            /**
              * Checkpoint Id
              * @description One checkpoint of the job; without one, its finished model.
              */
             checkpoint_id?: string | null;
             /** Prompts */
             prompts?: string[];
-            /**
-             * Max New Tokens
-             * @default 128
-             */
-            max_new_tokens?: number;
-            /**
-             * Max Batches
-             * @default 20
-             */
-            max_batches?: number;
             /** Lm Eval Tasks */
             lm_eval_tasks?: string[];
         };
@@ -5415,11 +5504,6 @@ export interface components {
          */
         NewExport: {
             /**
-             * Checkpoint Id
-             * @description One checkpoint of the job; without one, its finished model.
-             */
-            checkpoint_id?: string | null;
-            /**
              * Form
              * @default merged
              * @enum {string}
@@ -5427,10 +5511,16 @@ export interface components {
             form?: "adapter" | "merged" | "gguf";
             /**
              * Dtype
+             * @description fp32 keeps every digit and needs twice the room.
              * @default bf16
              * @enum {string}
              */
             dtype?: "fp32" | "bf16" | "fp16";
+            /**
+             * Checkpoint Id
+             * @description One checkpoint of the job; without one, its finished model.
+             */
+            checkpoint_id?: string | null;
             /** Prompts */
             prompts?: string[];
             hub?: components["schemas"]["HubPush"] | null;
@@ -5451,7 +5541,10 @@ export interface components {
          * @description A job for a project that exists, or for one that is created with it.
          */
         NewJob: {
-            /** @description What differs from the defaults; camelCase is accepted. */
+            /**
+             * Config
+             * @description What differs from the defaults; camelCase is accepted.
+             */
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Project Id
@@ -5667,34 +5760,38 @@ export interface components {
          */
         "OptimizerConfig-Input": {
             /**
-             * Name
+             * Optimizer
              * @default adamw
              * @constant
              */
             name?: "adamw";
             /**
-             * Beta1
+             * Beta 1
+             * @description Decay of the mean of gradients.
              * @default 0.9
              */
             beta1?: number;
             /**
-             * Beta2
+             * Beta 2
+             * @description Decay of the mean of squared gradients.
              * @default 0.95
              */
             beta2?: number;
             /**
-             * Eps
+             * Epsilon
+             * @description Added to the root of that mean.
              * @default 1e-8
              */
             eps?: number;
             /**
-             * Weight Decay
+             * Weight decay
+             * @description Of matrices; norms do not decay.
              * @default 0.1
              */
             weight_decay?: number;
             /**
-             * Clip Norm
-             * @description Global gradient norm limit; 0 turns clipping off.
+             * Clip gradients at norm
+             * @description Limit of the global gradient norm; 0 turns clipping off.
              * @default 1
              */
             clip_norm?: number;
@@ -5705,34 +5802,38 @@ export interface components {
          */
         "OptimizerConfig-Output": {
             /**
-             * Name
+             * Optimizer
              * @default adamw
              * @constant
              */
             name: "adamw";
             /**
-             * Beta1
+             * Beta 1
+             * @description Decay of the mean of gradients.
              * @default 0.9
              */
             beta1: number;
             /**
-             * Beta2
+             * Beta 2
+             * @description Decay of the mean of squared gradients.
              * @default 0.95
              */
             beta2: number;
             /**
-             * Eps
+             * Epsilon
+             * @description Added to the root of that mean.
              * @default 1e-8
              */
             eps: number;
             /**
-             * Weight Decay
+             * Weight decay
+             * @description Of matrices; norms do not decay.
              * @default 0.1
              */
             weight_decay: number;
             /**
-             * Clip Norm
-             * @description Global gradient norm limit; 0 turns clipping off.
+             * Clip gradients at norm
+             * @description Limit of the global gradient norm; 0 turns clipping off.
              * @default 1
              */
             clip_norm: number;
@@ -5980,7 +6081,7 @@ export interface components {
             /** Fits */
             fits: boolean;
             /** Code */
-            code?: string | null;
+            code: string | null;
             /** Reason */
             reason: string | null;
             plan: components["schemas"]["Plan"] | null;
@@ -6000,7 +6101,10 @@ export interface components {
          * @description A config and the machine it is for.
          */
         PlanRequest: {
-            /** @description What differs from the defaults; camelCase is accepted. */
+            /**
+             * Config
+             * @description What differs from the defaults; camelCase is accepted.
+             */
             config?: components["schemas"]["TrainConfig-Input"];
             /**
              * Project Id
@@ -6871,22 +6975,50 @@ export interface components {
             attempt: number;
         };
         /**
+         * SamplingSettings
+         * @description What a person can set for an answer, in the words of OpenAI's protocol.
+         */
+        SamplingSettings: {
+            /**
+             * Temperature
+             * @description 0 always takes the likeliest token.
+             */
+            temperature?: number | null;
+            /**
+             * Top P
+             * @description Share of the likely tokens to draw from.
+             */
+            top_p?: number | null;
+            /**
+             * Seed
+             * @description The same seed gives the same answer.
+             */
+            seed?: number | null;
+            /**
+             * Max Tokens
+             * @description Longest answer, in tokens.
+             */
+            max_tokens?: number | null;
+        };
+        /**
          * ScheduleConfig
          * @description Linear warm-up, then half a cosine down to a fraction of the learning rate.
          */
         "ScheduleConfig-Input": {
             /**
-             * Warmup Steps
-             * @description Overrides warmup_fraction.
+             * Warm-up steps
+             * @description Steps up to the peak learning rate; overrides warmup_fraction.
              */
             warmup_steps?: number | null;
             /**
-             * Warmup Fraction
+             * Warm-up share
+             * @description Share of all steps up to the peak.
              * @default 0.03
              */
             warmup_fraction?: number;
             /**
-             * Final Fraction
+             * Final share of the rate
+             * @description Learning rate of the last step, as a share of the peak.
              * @default 0.1
              */
             final_fraction?: number;
@@ -6897,17 +7029,19 @@ export interface components {
          */
         "ScheduleConfig-Output": {
             /**
-             * Warmup Steps
-             * @description Overrides warmup_fraction.
+             * Warm-up steps
+             * @description Steps up to the peak learning rate; overrides warmup_fraction.
              */
             warmup_steps: number | null;
             /**
-             * Warmup Fraction
+             * Warm-up share
+             * @description Share of all steps up to the peak.
              * @default 0.03
              */
             warmup_fraction: number;
             /**
-             * Final Fraction
+             * Final share of the rate
+             * @description Learning rate of the last step, as a share of the peak.
              * @default 0.1
              */
             final_fraction: number;
@@ -7370,102 +7504,102 @@ export interface components {
              * Phase
              * @description What the run is doing, such as training or evaluating.
              */
-            phase: string | null;
+            phase?: string | null;
             /**
              * Waiting
              * @description Why nothing runs yet, where somebody knows.
              */
-            waiting: string | null;
+            waiting?: string | null;
             /**
              * Step
              * @description The newest step.
              */
-            step: number | null;
+            step?: number | null;
             /**
              * Total Steps
              * @description How many steps there will be.
              */
-            total_steps: number | null;
+            total_steps?: number | null;
             /**
              * Epoch
              * @description The epoch of the newest step.
              */
-            epoch: number | null;
+            epoch?: number | null;
             /**
              * Epochs
              * @description How many epochs there will be.
              */
-            epochs: number | null;
+            epochs?: number | null;
             /**
              * Eta Seconds
              * @description Seconds left at the speed of the last minutes.
              */
-            eta_seconds: number | null;
+            eta_seconds?: number | null;
             /**
              * Restart Count
              * @description How often the run was started again.
              */
-            restart_count: number;
+            restart_count?: number;
             /**
              * Resumed From Step
              * @description The step that this attempt resumed from.
              */
-            resumed_from_step: number | null;
+            resumed_from_step?: number | null;
             /**
              * Control Version
              * @description The newest command that the run has applied.
              */
-            control_version: number | null;
+            control_version?: number | null;
             /**
              * Updated At
              * @description The run's last event; seconds since 1970.
              */
-            updated_at: number | null;
+            updated_at?: number | null;
             /**
              * Facts
              * @description What the run says about itself.
              */
-            facts: {
+            facts?: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
             /**
              * Dropped
              * @description How many events the run could not record, by kind.
              */
-            dropped: {
+            dropped?: {
                 [key: string]: number;
             };
             /**
              * Damaged Lines
              * @description Lines of the run's events that cannot be read.
              */
-            damaged_lines: number;
+            damaged_lines?: number;
             /** @description The exception that ended the run. */
-            error: components["schemas"]["RunError"] | null;
+            error?: components["schemas"]["RunError"] | null;
             /**
              * Marks
              * @description Moments that charts mark, oldest first.
              */
-            marks: components["schemas"]["Mark"][];
+            marks?: components["schemas"]["Mark"][];
             /**
              * Findings
              * @description What is wrong with the run, worst first.
              */
-            findings: components["schemas"]["Finding"][];
+            findings?: components["schemas"]["Finding"][];
             /** @description What the job has cost; None: nothing was rented for it. */
-            cost: components["schemas"]["Cost"] | null;
+            cost?: components["schemas"]["Cost"] | null;
             /**
              * Values
              * @description Series with a newer value.
              */
-            values: {
+            values?: {
                 [key: string]: components["schemas"]["LastValue"] | null;
             };
             /**
              * System
              * @description Telemetry with another value.
              */
-            system: {
+            system?: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity") | null;
             };
         };
@@ -7532,21 +7666,21 @@ export interface components {
          */
         "TokenizerConfig-Input": {
             /**
-             * Kind
+             * Tokenizer
              * @description With the weights of model.path the default is its own tokenizer.json.
              * @default bytes
              * @enum {string}
              */
             kind?: "bytes" | "bpe" | "file";
             /**
-             * Vocab Size
-             * @description Size of a trained BPE.
+             * Vocabulary size
+             * @description Number of tokens of a trained BPE.
              * @default 4096
              */
             vocab_size?: number;
             /**
-             * Path
-             * @description A tokenizer.json, for kind 'file'.
+             * Tokenizer file
+             * @description Path of a tokenizer.json, for kind file.
              */
             path?: string | null;
         };
@@ -7556,21 +7690,21 @@ export interface components {
          */
         "TokenizerConfig-Output": {
             /**
-             * Kind
+             * Tokenizer
              * @description With the weights of model.path the default is its own tokenizer.json.
              * @default bytes
              * @enum {string}
              */
             kind: "bytes" | "bpe" | "file";
             /**
-             * Vocab Size
-             * @description Size of a trained BPE.
+             * Vocabulary size
+             * @description Number of tokens of a trained BPE.
              * @default 4096
              */
             vocab_size: number;
             /**
-             * Path
-             * @description A tokenizer.json, for kind 'file'.
+             * Tokenizer file
+             * @description Path of a tokenizer.json, for kind file.
              */
             path: string | null;
         };
@@ -7586,35 +7720,36 @@ export interface components {
              */
             version?: 1;
             /**
-             * Name
+             * Name of the run
              * @default train
              */
             name?: string;
             /**
              * Seed
+             * @description Decides random weights and the order of rows.
              * @default 0
              */
             seed?: number;
             /**
              * Epochs
-             * @description By default 10 for a new model, 3 for a learned one.
+             * @description Passes over the training data.
              * @default 10
              */
             epochs?: number;
             /**
-             * Max Steps
+             * Most steps
              * @description Ends the run early.
              */
             max_steps?: number | null;
             /**
-             * Batch Size
-             * @description Rows per process and micro-batch; by default 32 for a new model, 8 for a learned one.
+             * Batch size
+             * @description Rows per process and micro-batch.
              * @default 32
              */
             batch_size?: number;
             /**
              * Processes
-             * @description That many train together, each with rows of its own: a GPU each, or a share of the CPU's cores. By default one for each GPU of the machine, or one on a CPU; auto: on a CPU as many as a short measurement finds fastest, which then share the rows of batch_size.
+             * @description Number of processes that train together, each with rows of its own: one GPU each, or a share of the CPU's cores. auto: on a CPU, as many as are measured fastest; they share the rows.
              */
             processes?: number | "auto" | null;
             /**
@@ -7636,14 +7771,14 @@ export interface components {
              */
             callbacks?: string[];
             /**
-             * Accumulation
-             * @description Micro-batches per step.
+             * Micro-batches per step
+             * @description Gradients of this many micro-batches make one step.
              * @default 1
              */
             accumulation?: number;
             /**
-             * Learning Rate
-             * @description By default 1e-3 for a new model, 2e-4 for adapters, 2e-5 for a learned one in full.
+             * Learning rate
+             * @description Peak of the schedule.
              */
             learning_rate?: number | null;
             /**
@@ -7653,13 +7788,14 @@ export interface components {
             device?: string;
             /**
              * Precision
+             * @description Trainable weights also keep an fp32 master copy.
              * @default auto
              * @enum {string}
              */
             precision?: "auto" | "fp32" | "bf16" | "fp16";
             /**
-             * Compile
-             * @description Faster layers, once they are compiled. auto: on GPUs, unless the run is short, which waits about a minute for it; on a CPU, where the run goes on meanwhile, only when asked for.
+             * Compiled layers
+             * @description Faster after about a minute of compilation. Automatic: for long runs on GPUs; on a CPU only when asked for.
              * @default auto
              * @enum {string}
              */
@@ -7687,7 +7823,7 @@ export interface components {
              */
             lora?: components["schemas"]["LoraConfig-Input"];
             /**
-             * Backend
+             * Trained by
              * @description What trains: this engine, TRL, or TRL with Unsloth's kernels.
              * @default engine
              * @enum {string}
@@ -7761,35 +7897,36 @@ export interface components {
              */
             version: 1;
             /**
-             * Name
+             * Name of the run
              * @default train
              */
             name: string;
             /**
              * Seed
+             * @description Decides random weights and the order of rows.
              * @default 0
              */
             seed: number;
             /**
              * Epochs
-             * @description By default 10 for a new model, 3 for a learned one.
+             * @description Passes over the training data.
              * @default 10
              */
             epochs: number;
             /**
-             * Max Steps
+             * Most steps
              * @description Ends the run early.
              */
             max_steps: number | null;
             /**
-             * Batch Size
-             * @description Rows per process and micro-batch; by default 32 for a new model, 8 for a learned one.
+             * Batch size
+             * @description Rows per process and micro-batch.
              * @default 32
              */
             batch_size: number;
             /**
              * Processes
-             * @description That many train together, each with rows of its own: a GPU each, or a share of the CPU's cores. By default one for each GPU of the machine, or one on a CPU; auto: on a CPU as many as a short measurement finds fastest, which then share the rows of batch_size.
+             * @description Number of processes that train together, each with rows of its own: one GPU each, or a share of the CPU's cores. auto: on a CPU, as many as are measured fastest; they share the rows.
              */
             processes: number | "auto" | null;
             /**
@@ -7811,14 +7948,14 @@ export interface components {
              */
             callbacks: string[];
             /**
-             * Accumulation
-             * @description Micro-batches per step.
+             * Micro-batches per step
+             * @description Gradients of this many micro-batches make one step.
              * @default 1
              */
             accumulation: number;
             /**
-             * Learning Rate
-             * @description By default 1e-3 for a new model, 2e-4 for adapters, 2e-5 for a learned one in full.
+             * Learning rate
+             * @description Peak of the schedule.
              */
             learning_rate: number | null;
             /**
@@ -7828,13 +7965,14 @@ export interface components {
             device: string;
             /**
              * Precision
+             * @description Trainable weights also keep an fp32 master copy.
              * @default auto
              * @enum {string}
              */
             precision: "auto" | "fp32" | "bf16" | "fp16";
             /**
-             * Compile
-             * @description Faster layers, once they are compiled. auto: on GPUs, unless the run is short, which waits about a minute for it; on a CPU, where the run goes on meanwhile, only when asked for.
+             * Compiled layers
+             * @description Faster after about a minute of compilation. Automatic: for long runs on GPUs; on a CPU only when asked for.
              * @default auto
              * @enum {string}
              */
@@ -7862,7 +8000,7 @@ export interface components {
              */
             lora: components["schemas"]["LoraConfig-Output"];
             /**
-             * Backend
+             * Trained by
              * @description What trains: this engine, TRL, or TRL with Unsloth's kernels.
              * @default engine
              * @enum {string}
@@ -12376,9 +12514,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    [key: string]: unknown;
-                };
+                "application/json": components["schemas"]["SamplingSettings"];
             };
         };
         responses: {
@@ -12410,9 +12546,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    [key: string]: unknown;
-                };
+                "application/json": components["schemas"]["SamplingSettings"];
             };
         };
         responses: {

@@ -210,7 +210,7 @@ const settingName = (name: string) => NAMES[name] ?? name.replaceAll("_", " ");
  * What charts mark. A run confirms every command with all settings in force, a pause as well as a new
  * learning rate, so only what differs from the confirmation before is worth a line.
  */
-export function chartMarks(marks: readonly Mark[]): ChartMark[] {
+export function chartMarks(marks: readonly Pick<Mark, "kind" | "step" | "settings">[]): ChartMark[] {
   const result: ChartMark[] = [];
   let inForce: Record<string, number> = {};
   for (const mark of marks) {

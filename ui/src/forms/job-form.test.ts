@@ -165,13 +165,13 @@ describe("the rules of a job", () => {
 
 describe("starting a job", () => {
   it("creates the project with it when there is none", () => {
-    const values = { ...startingValues(NEW_PROJECT), projectName: " Poems ", gpu: OTHER_GPU, otherGpu: "H200", hostMemory: "1,536" };
+    const values = { ...startingValues(NEW_PROJECT), projectName: " Poems ", gpu: OTHER_GPU, otherGpu: "H200", host_memory: "1,536" };
     const config = { data: { train_path: "poems.txt" } };
     expect(newJobBody(values, config, 771_328)).toEqual({
       config,
       project: { name: "Poems", modelArchitecture: "transformer", modelSize: 0.000771, trainingDataPath: "poems.txt" },
-      gpuType: "H200",
-      hostMemory: 1536,
+      gpu_type: "H200",
+      host_memory: 1536,
     });
   });
 
@@ -186,7 +186,7 @@ describe("starting a job", () => {
       code: "invalid_input",
       fieldErrors: [
         { field: "config.optimizer.weight_decay", message: "Too small." },
-        { field: "gpuType", message: "This server has no H200." },
+        { field: "gpu_type", message: "This server has no H200." },
         { field: "config.modle", message: "Extra inputs are not permitted" },
       ],
     });
@@ -202,14 +202,14 @@ describe("starting a job", () => {
 
 const config = { epochs: 3, data: { train_path: "/data/a.jsonl", tokenizer: { kind: "file", path: "/models/m/tokenizer.json" } }, model: { path: "/models/m", preset: null } };
 
-const given = { requestedConfig: config, datasetId: null, modelId: null, gpuType: null, hostMemory: null };
+const given = { requested_config: config, dataset_id: null, model_id: null, gpu_type: null, host_memory: null };
 
 it("starts a job like another one with what was set for it", () => {
   expect(likeJob(given)).toEqual({ config });
-  expect(likeJob({ ...given, requested_config: { memory: "stream" }, gpuType: "H200", hostMemory: 512 })).toEqual({ config: { memory: { mode: "stream" } }, gpuType: "H200", hostMemory: 512 });
+  expect(likeJob({ ...given, requested_config: { memory: "stream" }, gpu_type: "H200", host_memory: 512 })).toEqual({ config: { memory: { mode: "stream" } }, gpu_type: "H200", host_memory: 512 });
 });
 
 it("names what was given by id by its id, and no path with it", () => {
-  const like = likeJob({ ...given, datasetId: "d1", modelId: "m1" });
-  expect(like).toEqual({ config: { epochs: 3, model: { preset: null } }, datasetId: "d1", modelId: "m1" });
+  const like = likeJob({ ...given, dataset_id: "d1", model_id: "m1" });
+  expect(like).toEqual({ config: { epochs: 3, model: { preset: null } }, dataset_id: "d1", model_id: "m1" });
 });

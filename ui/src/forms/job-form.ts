@@ -3,7 +3,7 @@
  * and changing one leaves everything else in the JSON as it was.
  */
 import { ApiProblem, sentenceOf } from "@/api/problem";
-import { NewJob as JobSchema, ProjectIn as ProjectSchema } from "@/api/request-fields";
+import { NewJob as JobSchema, CamelProjectIn as ProjectSchema } from "@/api/request-fields";
 import type { Job, NewJob, RequestedConfig } from "@/api/types";
 import { applies, CONFIG_FIELDS, CONFIG_SCHEMA, type ConfigField, type ConfigValues, isObject, type Json, missingIn, MODEL_FOLDER, valueAt } from "./job-fields";
 import { numberMistake, parseNumber, textRule } from "./rules";
@@ -110,27 +110,27 @@ export type JobFormValues = {
   project: string;
   projectName: string;
   /** Ids of one's own; "" where the config names paths instead. */
-  datasetId: string;
-  modelId: string;
+  dataset_id: string;
+  model_id: string;
   /** "" for automatic, a GPU that is there, or OTHER_GPU. */
   gpu: string;
   otherGpu: string;
-  hostMemory: string;
+  host_memory: string;
   config: ConfigValues;
 };
 
-type Start = { config?: Json; projectName?: string; datasetId?: string; modelId?: string; gpuType?: string; hostMemory?: number };
+type Start = { config?: Json; projectName?: string; dataset_id?: string; model_id?: string; gpu_type?: string; host_memory?: number };
 
 /** A new form starts empty: what nobody types is not sent, and the server's defaults hold. */
-export const startingValues = (project: string, { config = {}, projectName = "", datasetId = "", modelId = "", gpuType, hostMemory }: Start = {}): JobFormValues => ({
+export const startingValues = (project: string, { config = {}, projectName = "", dataset_id = "", model_id = "", gpu_type, host_memory }: Start = {}): JobFormValues => ({
   name: "",
   project,
   projectName,
-  datasetId,
-  modelId,
-  gpu: gpuType ? OTHER_GPU : "",
-  otherGpu: gpuType ?? "",
-  hostMemory: hostMemory ? String(hostMemory) : "",
+  dataset_id,
+  model_id,
+  gpu: gpu_type ? OTHER_GPU : "",
+  otherGpu: gpu_type ?? "",
+  host_memory: host_memory ? String(host_memory) : "",
   config: valuesOf(config),
 });
 
@@ -139,19 +139,19 @@ export const jobRules = z
     name: textRule(JobSchema.name),
     project: z.string(),
     projectName: textRule(ProjectSchema.name),
-    datasetId: z.string(),
-    modelId: z.string(),
+    dataset_id: z.string(),
+    model_id: z.string(),
     gpu: z.string(),
-    otherGpu: textRule(JobSchema.gpuType),
-    hostMemory: z.string(),
+    otherGpu: textRule(JobSchema.gpu_type),
+    host_memory: z.string(),
     config: z.custom<ConfigValues>(),
   })
   .superRefine((values, context) => {
     const say = (path: string, message: string) => context.addIssue({ code: "custom", path: path.split("."), message });
     if (values.project === NEW_PROJECT && values.projectName === "") say("projectName", "Give the project a name.");
     if (values.gpu === OTHER_GPU && values.otherGpu === "") say("otherGpu", "Name the GPU, such as H200.");
-    const memory = numberMistake(values.hostMemory, JobSchema.hostMemory);
-    if (memory) say("hostMemory", memory);
+    const memory = numberMistake(values.host_memory, JobSchema.host_memory);
+    if (memory) say("host_memory", memory);
     for (const field of CONFIG_FIELDS) {
       if ((field.kind !== "whole" && field.kind !== "decimal") || !applies(field, values.config)) continue;
       const typed = String(valueAt(values.config, field.path) ?? "");
@@ -166,21 +166,21 @@ export const jobRules = z
 export const gpuTypeOf = ({ gpu, otherGpu }: Pick<JobFormValues, "gpu" | "otherGpu">) => (gpu === OTHER_GPU ? otherGpu.trim() : gpu) || null;
 
 /** What is given by id. A config that names paths instead says nothing about them. */
-export const idsOf = ({ datasetId, modelId }: Pick<JobFormValues, "datasetId" | "modelId">) => ({ ...(datasetId && { datasetId }), ...(modelId && { modelId }) });
+export const idsOf = ({ dataset_id, model_id }: Pick<JobFormValues, "dataset_id" | "model_id">) => ({ ...(dataset_id && { dataset_id }), ...(model_id && { model_id }) });
 
 /** What is sent to start the job: what somebody set, and nothing else. */
 export function newJobBody(values: JobFormValues, config: Json, parameters: number | null): NewJob {
   const name = values.name.trim();
-  const gpuType = gpuTypeOf(values);
-  const hostMemory = parseNumber(values.hostMemory);
+  const gpu_type = gpuTypeOf(values);
+  const host_memory = parseNumber(values.host_memory);
   return {
     // Typed here, where the JSON editor's text may hold anything; the server says what is wrong with it.
     config: config as RequestedConfig,
     ...idsOf(values),
     ...(name && { name }),
-    ...(gpuType && { gpuType }),
-    ...(hostMemory !== null && { hostMemory }),
-    ...(values.project === NEW_PROJECT ? { project: newProject(values, config, parameters) } : { projectId: values.project }),
+    ...(gpu_type && { gpu_type }),
+    ...(host_memory !== null && { host_memory }),
+    ...(values.project === NEW_PROJECT ? { project: newProject(values, config, parameters) } : { project_id: values.project }),
   };
 }
 
@@ -197,14 +197,14 @@ function newProject({ projectName }: JobFormValues, config: Json, parameters: nu
 
 type JobFailure = { fields: { path: string; message: string }[]; others: string[] };
 
-const FORM_FIELDS: Record<string, string> = { name: "name", projectId: "project", datasetId: "datasetId", modelId: "modelId", "project.name": "projectName", hostMemory: "hostMemory" };
+const FORM_FIELDS: Record<string, string> = { name: "name", project_id: "project", dataset_id: "dataset_id", model_id: "model_id", "project.name": "projectName", host_memory: "host_memory" };
 
 /** Sorts a refusal: what belongs to a field of the form, and what is shown above the form with its path in the config. */
 export function jobFailure(error: unknown, gpu: string): JobFailure {
   if (!(error instanceof ApiProblem) || error.fieldErrors.length === 0) return { fields: [], others: [sentenceOf(error)] };
   const failure: JobFailure = { fields: [], others: [] };
   for (const { field, message } of error.fieldErrors) {
-    const path = field === "gpuType" ? (gpu === OTHER_GPU ? "otherGpu" : "gpu") : FORM_FIELDS[field];
+    const path = field === "gpu_type" ? (gpu === OTHER_GPU ? "otherGpu" : "gpu") : FORM_FIELDS[field];
     const isConfig = CONFIG_FIELDS.some((known) => `config.${known.path}` === field);
     if (path || isConfig) failure.fields.push({ path: path ?? field, message });
     // A person cannot correct the path; the sentence is enough.
@@ -213,18 +213,18 @@ export function jobFailure(error: unknown, gpu: string): JobFailure {
   return failure;
 }
 
-type Like = { config: Json; datasetId?: string; modelId?: string; gpuType?: string; hostMemory?: number };
+type Like = { config: Json; dataset_id?: string; model_id?: string; gpu_type?: string; host_memory?: number };
 
 /** What a form for a job like another one starts with: what somebody set, and no default. What was given by id is named by id again, not by its path. */
-export function likeJob(job: Pick<Job, "requested_config" | "datasetId" | "modelId" | "gpuType" | "hostMemory">): Like {
+export function likeJob(job: Pick<Job, "requested_config" | "dataset_id" | "model_id" | "gpu_type" | "host_memory">): Like {
   let config = spelledOut(job.requested_config as Json);
-  if (job.datasetId) config = withValue(config, "data.train_path", undefined);
+  if (job.dataset_id) config = withValue(config, "data.train_path", undefined);
   const folder = valueAt(config, "model.path");
-  if (job.modelId && typeof folder === "string") {
+  if (job.model_id && typeof folder === "string") {
     const tokenizer = valueAt(config, "data.tokenizer.path");
     // The model brings it along.
     if (typeof tokenizer === "string" && tokenizer.startsWith(folder)) config = withValue(config, "data.tokenizer", undefined);
     config = withValue(config, "model.path", undefined);
   }
-  return { config, dataset_id: job.datasetId ?? undefined, model_id: job.modelId ?? undefined, gpu_type: job.gpuType ?? undefined, host_memory: job.hostMemory ?? undefined };
+  return { config, dataset_id: job.dataset_id ?? undefined, model_id: job.model_id ?? undefined, gpu_type: job.gpu_type ?? undefined, host_memory: job.host_memory ?? undefined };
 }

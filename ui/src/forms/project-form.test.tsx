@@ -20,7 +20,7 @@ const project: Project = {
   updatedAt: "2026-11-15T00:00:00Z",
 };
 
-const info = { version: "1", signup: "closed", uploadsFolder: "/srv/uploads", dataRoots: ["/data"] };
+const info = { version: "1", signup: "closed", uploads_folder: "/srv/uploads", data_roots: ["/data"] };
 
 function show(given: { project?: Project; onSaved?: (project: Project) => void } = {}) {
   render(

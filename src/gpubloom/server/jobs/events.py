@@ -10,12 +10,13 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import load_only
 
 from gpubloom.server.jobs.metrics import PointRange, merged, read_new
+from gpubloom.server.jobs.schemas import LiveSettings
 from gpubloom.server.jobs.states import Status, Want
 from gpubloom.server.jobs.summary import (
     LastValue,
@@ -84,7 +85,7 @@ class JobDelta(Schema):
     # The defaults are never sent.
     status: Status = "queued"
     want: Want = "run"
-    settings: dict[str, JsonValue] = Field({})
+    settings: LiveSettings = LiveSettings()
     attempt: int = 0
     rows_used: int | None = None
     rows_total: int | None = None
@@ -160,7 +161,7 @@ class JobState:
         self.fields: dict[str, Any] = {
             "status": job.status,
             "want": job.want,
-            "settings": job.settings,
+            "settings": LiveSettings.stored(job.settings),
             "attempt": job.attempt,
             "rows_used": report.rows_used,
             "rows_total": report.rows_total,

@@ -51,7 +51,7 @@ async def job_out(session: AsyncSession, settings: Settings, job: TrainingJob, p
         budget=job.budget,
         max_hours=job.max_hours,
         want=job.want,
-        settings=_readable(LiveSettings, job.settings) or LiveSettings(),
+        settings=LiveSettings.stored(job.settings),
         attempt=job.attempt,
         max_attempts=job.max_attempts,
         **vars(read_run_report(job.summary)),

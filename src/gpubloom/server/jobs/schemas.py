@@ -1,5 +1,6 @@
 """The JSON of jobs."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -105,6 +106,11 @@ class LiveSettings(Schema):
     clip_norm: Annotated[float, Field(ge=0, le=limits.MAX_CLIP_NORM, allow_inf_nan=False)] | None = None
     eval_every_steps: Annotated[int, Field(ge=1, le=limits.MAX_STEPS)] | None = None
     save_every_steps: Annotated[int, Field(ge=1, le=limits.MAX_STEPS)] | None = None
+
+    @classmethod
+    def stored(cls, settings: Mapping[str, Any]) -> "LiveSettings":
+        """Those of a job's row; a setting of another version is left out."""
+        return cls(**{name: value for name, value in settings.items() if name in cls.model_fields})
 
 
 class CheckpointOut(Schema):

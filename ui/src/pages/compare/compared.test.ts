@@ -1,3 +1,4 @@
+import type { Job } from "@/api/types";
 import { describe, expect, it } from "vitest";
 import type { Curve, Curves, Outcome } from "@/api/types";
 import { comparedChartSpecs, comparedSeries, figuresOf, labelsOf, valueNear } from "./compared";
@@ -54,7 +55,7 @@ describe("figures", () => {
 });
 
 it("lists every field of configs that differ in shape", () => {
-  expect(allFields([{ config: { a: 1, lora: { rank: 8 } } }, { config: { a: 2, data: { packing: true } } }])).toEqual([
+  expect(allFields([{ config: { a: 1, lora: { rank: 8 } } }, { config: { a: 2, data: { packing: true } } }] as unknown as Job[])).toEqual([
     { path: "a", values: [1, 2] },
     { path: "lora.rank", values: [8, null] },
     { path: "data.packing", values: [null, true] },

@@ -110,7 +110,7 @@ function leaves(group: Record<string, unknown>, path: string[] = []): [string, u
 
 /** Every field of the configs, in the order in which the first of them has it. */
 export function allFields(jobs: readonly Pick<Job, "config">[]): Difference[] {
-  const fieldMaps = jobs.map(({ config }) => new Map(leaves(config)));
+  const fieldMaps = jobs.map(({ config }) => new Map(leaves(config ?? {})));
   const paths = [...new Set(fieldMaps.flatMap((fields) => [...fields.keys()]))];
   return paths.map((path) => ({ path, values: fieldMaps.map((fields) => fields.get(path) ?? null) }));
 }

@@ -7,7 +7,7 @@ import { progressOf } from "@/api/summary";
 import { jobsQuery, totalsQuery } from "@/api/jobs";
 import { projectsQuery } from "@/api/projects";
 import { spendingQuery } from "@/api/providers";
-import type { Job, Project } from "@/api/types";
+import type { JobListItem, Project } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ProgressBar, StatSummary } from "@/components/figures";
@@ -225,13 +225,13 @@ function RunningJob({ job }: { job: JobListItem }) {
   return (
     <Link
       to="/projects/$projectId/jobs/$jobId"
-      params={{ projectId: job.projectId, jobId: job.id }}
+      params={{ projectId: job.project_id, jobId: job.id }}
       className="flex min-w-0 flex-col gap-2.5 rounded-card border border-line bg-card px-4 py-3.5 transition-colors duration-150 hover:border-violet-soft/40 hover:bg-[#2a3547]"
     >
       <span className="flex items-baseline justify-between gap-3">
         <span className="min-w-0">
           <span className="block truncate text-lg font-[590]">{job.name}</span>
-          <span className="block truncate text-sm text-dim">{job.projectName}</span>
+          <span className="block truncate text-sm text-dim">{job.project_name}</span>
         </span>
         <JobStatusBadge status={job.status} />
       </span>

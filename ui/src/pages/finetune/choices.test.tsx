@@ -17,7 +17,7 @@ afterEach(() => {
 });
 
 function Form() {
-  const form = useForm({ defaultValues: { modelId: "m1", datasetId: "d1" } });
+  const form = useForm({ defaultValues: { model_id: "m1", dataset_id: "d1" } });
   return (
     <QueryClientProvider client={queryClient}>
       <FormProvider {...form}>

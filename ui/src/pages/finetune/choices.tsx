@@ -26,27 +26,27 @@ import { FROM_HUB } from "./finetune-rules";
 /** The model to begin with: one's own, or one of the catalogue that is fetched first. */
 export function ModelChoice() {
   const { register, setValue } = useFormContext<JobFormValues>();
-  const modelId = useWatch<JobFormValues, "modelId">({ name: "modelId" });
+  const model_id = useWatch<JobFormValues, "model_id">({ name: "model_id" });
   const error = useFieldError();
   const models = useQuery(modelsQuery);
   const catalogue = useQuery(catalogueQuery);
   const own = models.data?.items ?? [];
   const listed = catalogue.data?.families.flatMap((family) => family.models) ?? [];
-  const chosen = own.find(({ id }) => id === modelId);
-  const wanted = listed.find(({ id }) => `${FROM_HUB}${id}` === modelId);
+  const chosen = own.find(({ id }) => id === model_id);
+  const wanted = listed.find(({ id }) => `${FROM_HUB}${id}` === model_id);
   const groups = [
     { title: "Yours", options: own.map((model) => [model.id, `${model.name}${modelStateText(model)}`] as const) },
     { title: "Catalogue, to be fetched", options: listed.filter(({ id }) => !own.some((model) => model.repository === id)).map(({ id, parameters }) => [`${FROM_HUB}${id}`, `${id} · ${parametersText(parameters)}`] as const) },
   ];
   const findings = chosen?.status === "ready" ? (chosen.check?.findings ?? []).filter(({ severity }) => severity !== "note") : [];
-  const take = (model: Model) => setValue("modelId", model.id, { shouldDirty: true, shouldValidate: true });
+  const take = (model: Model) => setValue("model_id", model.id, { shouldDirty: true, shouldValidate: true });
 
   return (
     <div className="flex min-w-0 flex-col gap-2.5">
-      <Field label="Model" error={error("modelId")} help={chosen?.status === "ready" ? modelFacts(chosen) : undefined}>
+      <Field label="Model" error={error("model_id")} help={chosen?.status === "ready" ? modelFacts(chosen) : undefined}>
         {(control) => (
           // The list arrives after the form: without its value the browser would keep showing the first entry.
-          <GroupedSelect value={modelId} {...register("modelId")} {...control} first={["", "Choose a model…"]} groups={groups} />
+          <GroupedSelect value={model_id} {...register("model_id")} {...control} first={["", "Choose a model…"]} groups={groups} />
         )}
       </Field>
       {wanted && <FetchFirst model={wanted} onFetching={take} />}
@@ -102,22 +102,22 @@ export const LISTED = { limit: 200 };
 /** The examples to learn from: a dataset that is here, or a file that is sent from here. */
 export function DataChoice() {
   const { register, setValue } = useFormContext<JobFormValues>();
-  const datasetId = useWatch<JobFormValues, "datasetId">({ name: "datasetId" });
+  const dataset_id = useWatch<JobFormValues, "dataset_id">({ name: "dataset_id" });
   const error = useFieldError();
   const datasets = useQuery(datasetsQuery(LISTED));
   const items = datasets.data?.items ?? [];
-  const chosen = items.find(({ id }) => id === datasetId);
+  const chosen = items.find(({ id }) => id === dataset_id);
   const options = [["", "Choose a dataset…"] as const, ...items.map((dataset) => [dataset.id, `${dataset.name}${datasetStateText(dataset)}`] as const)];
 
   async function send(files: File[]) {
     const [first] = await sendDatasets(files.slice(0, 1));
-    if (first) setValue("datasetId", first.id, { shouldDirty: true, shouldValidate: true });
+    if (first) setValue("dataset_id", first.id, { shouldDirty: true, shouldValidate: true });
   }
 
   return (
     <div className="flex min-w-0 flex-col gap-2.5">
-      <Field label="Dataset" error={error("datasetId")} help={chosen && <DataFacts dataset={chosen} />}>
-        {(control) => <Select value={datasetId} options={options} {...register("datasetId")} {...control} />}
+      <Field label="Dataset" error={error("dataset_id")} help={chosen && <DataFacts dataset={chosen} />}>
+        {(control) => <Select value={dataset_id} options={options} {...register("dataset_id")} {...control} />}
       </Field>
       {chosen && (chosen.status === "inspecting" || chosen.status === "fetching") && <ProgressBar value={chosen.progress} label={`Progress of ${chosen.name}`} />}
       {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}

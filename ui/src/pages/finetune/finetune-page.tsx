@@ -24,15 +24,15 @@ export function FinetunePage() {
 function Finetune({ like }: { like?: Job }) {
   const fromAddress = route.useSearch();
   const start = like ? likeJob(like) : { config: FINETUNE_CONFIG };
-  const search = { project: like?.project_id ?? fromAddress.project, dataset: start.datasetId ?? fromAddress.dataset, model: start.modelId ?? fromAddress.model };
+  const search = { project: like?.project_id ?? fromAddress.project, dataset: start.dataset_id ?? fromAddress.dataset, model: start.model_id ?? fromAddress.model };
   const models = useQuery(modelsQuery);
   const datasets = useQuery(datasetsQuery(LISTED));
-  const find = (values: Pick<JobFormValues, "modelId" | "datasetId">) => ({
-    model: models.data?.items.find(({ id }) => id === values.modelId),
-    dataset: datasets.data?.items.find(({ id }) => id === values.datasetId),
+  const find = (values: Pick<JobFormValues, "model_id" | "dataset_id">) => ({
+    model: models.data?.items.find(({ id }) => id === values.model_id),
+    dataset: datasets.data?.items.find(({ id }) => id === values.dataset_id),
   });
   const job = useJobForm({
-    values: startingValues(search.project ?? NEW_PROJECT, { ...start, projectName: "Fine-tuning", datasetId: search.dataset, modelId: search.model }),
+    values: startingValues(search.project ?? NEW_PROJECT, { ...start, projectName: "Fine-tuning", dataset_id: search.dataset, model_id: search.model }),
     config: start.config,
     rules: finetuneRules,
     missing: (current) => {
@@ -49,8 +49,8 @@ function Finetune({ like }: { like?: Job }) {
 
   // Values that were chosen before the lists were there.
   useEffect(() => {
-    if (search.model) resetField("modelId", { defaultValue: search.model });
-    if (search.dataset) resetField("datasetId", { defaultValue: search.dataset });
+    if (search.model) resetField("model_id", { defaultValue: search.model });
+    if (search.dataset) resetField("dataset_id", { defaultValue: search.dataset });
   }, [search.model, search.dataset, resetField]);
 
   useOwnProject(search.project === undefined, (id) => !getFieldState("project").isDirty && setValue("project", id));

@@ -12,19 +12,19 @@ export const FROM_HUB = "hub:";
 /** The form shows LoRA as chosen; everything else is the server's default until somebody types. */
 export const FINETUNE_CONFIG: Json = { method: "lora" };
 
-export const finetuneRules = jobRules.superRefine(({ datasetId, modelId }, context) => {
+export const finetuneRules = jobRules.superRefine(({ dataset_id, model_id }, context) => {
   const say = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
-  if (modelId === "") say("modelId", "Choose a model.");
-  if (modelId.startsWith(FROM_HUB)) say("modelId", "Fetch this model first.");
-  if (datasetId === "") say("datasetId", "Choose a dataset.");
+  if (model_id === "") say("model_id", "Choose a model.");
+  if (model_id.startsWith(FROM_HUB)) say("model_id", "Fetch this model first.");
+  if (dataset_id === "") say("dataset_id", "Choose a dataset.");
 });
 
 /** What has to happen before there is anything to plan. */
-export function whatIsMissing({ datasetId, modelId }: Pick<JobFormValues, "datasetId" | "modelId">, model: Model | undefined, dataset: Dataset | undefined): string | null {
-  if (modelId === "") return "Choose a model.";
-  if (modelId.startsWith(FROM_HUB)) return "Fetch the model.";
+export function whatIsMissing({ dataset_id, model_id }: Pick<JobFormValues, "dataset_id" | "model_id">, model: Model | undefined, dataset: Dataset | undefined): string | null {
+  if (model_id === "") return "Choose a model.";
+  if (model_id.startsWith(FROM_HUB)) return "Fetch the model.";
   if (model && model.status !== "ready") return model.status === "failed" ? "Choose another model: this one could not be fetched." : "The model is on its way.";
-  if (datasetId === "") return "Choose a dataset.";
+  if (dataset_id === "") return "Choose a dataset.";
   if (dataset && dataset.status !== "ready") return dataset.status === "failed" ? "Choose another dataset: this one cannot be used." : "The data is on its way.";
   if (dataset?.report && dataset.report.mapping === null) return "Say on the dataset’s page which column is what.";
   return null;

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
-import type { Dataset, Model, PlanAnswer, PlanRequest } from "@/api/types";
+import type { Dataset, Model, Plan, PlanAnswer, PlanRequest } from "@/api/types";
 import type { ConfigValues } from "@/forms/job-fields";
 import { configOf, newJobBody, startingValues, valuesOf, withValue } from "@/forms/job-form";
 import { hubDatasetId, hubModelId } from "@/forms/rules";
 import { costText, FINETUNE_CONFIG, finetuneRules, whatIsMissing, withMethod } from "./finetune-rules";
 
-const begin = (given: { datasetId?: string; modelId?: string } = {}) => startingValues("p1", { config: FINETUNE_CONFIG, ...given });
+const begin = (given: { dataset_id?: string; model_id?: string } = {}) => startingValues("p1", { config: FINETUNE_CONFIG, ...given });
 
 const messages = (given: object) => finetuneRules.safeParse({ ...begin(), ...given }).error?.issues.map((issue) => issue.message) ?? [];
 
@@ -34,15 +34,15 @@ describe("the form for fine-tuning", () => {
   });
 
   it("names model and data by their ids, never by paths", () => {
-    const body = newJobBody(begin({ datasetId: "d1", modelId: "m1" }), changed({}), 5e8);
-    expect(body).toMatchObject({ datasetId: "d1", modelId: "m1", projectId: "p1" });
+    const body = newJobBody(begin({ dataset_id: "d1", model_id: "m1" }), changed({}), 5e8);
+    expect(body).toMatchObject({ dataset_id: "d1", model_id: "m1", projectId: "p1" });
     expect(JSON.stringify(body)).not.toContain("path");
   });
 
   it("asks for a model that is here, and for data", () => {
     expect(messages({})).toEqual(["Choose a model.", "Choose a dataset."]);
-    expect(messages({ modelId: "hub:Qwen/Qwen2.5-0.5B", datasetId: "d1" })).toEqual(["Fetch this model first."]);
-    expect(messages({ modelId: "m1", datasetId: "d1" })).toEqual([]);
+    expect(messages({ model_id: "hub:Qwen/Qwen2.5-0.5B", dataset_id: "d1" })).toEqual(["Fetch this model first."]);
+    expect(messages({ model_id: "m1", dataset_id: "d1" })).toEqual([]);
   });
 });
 
@@ -50,11 +50,11 @@ const model = (status: string) => ({ status }) as Model;
 const dataset = (status: string, mapping: object | null = {}) => ({ status, report: { mapping } }) as unknown as Dataset;
 
 describe("what is missing before there can be a plan", () => {
-  const chosen = { modelId: "m1", datasetId: "d1" };
+  const chosen = { model_id: "m1", dataset_id: "d1" };
 
   it("is said one thing at a time", () => {
-    expect(whatIsMissing({ modelId: "", datasetId: "" }, undefined, undefined)).toBe("Choose a model.");
-    expect(whatIsMissing({ modelId: "hub:a/b", datasetId: "d1" }, undefined, undefined)).toBe("Fetch the model.");
+    expect(whatIsMissing({ model_id: "", dataset_id: "" }, undefined, undefined)).toBe("Choose a model.");
+    expect(whatIsMissing({ model_id: "hub:a/b", dataset_id: "d1" }, undefined, undefined)).toBe("Fetch the model.");
     expect(whatIsMissing(chosen, model("fetching"), dataset("ready"))).toContain("on its way");
     expect(whatIsMissing(chosen, model("ready"), dataset("inspecting"))).toContain("on its way");
     expect(whatIsMissing(chosen, model("ready"), dataset("ready", null))).toContain("which column is what");
@@ -63,17 +63,17 @@ describe("what is missing before there can be a plan", () => {
 });
 
 describe("the cost of a method", () => {
-  const request: PlanRequest = { config: { method: "lora", lora: { rank: 8 }, epochs: 3 }, modelId: "m1" };
+  const request: PlanRequest = { config: { method: "lora", lora: { rank: 8 }, epochs: 3 }, model_id: "m1" };
 
   it("is asked for with everything else as it is", () => {
-    expect(withMethod(request, "qlora")).toEqual({ config: { method: "qlora", lora: { rank: 8 }, epochs: 3 }, modelId: "m1" });
-    expect(withMethod(request, "full")).toEqual({ config: { method: "full", epochs: 3 }, modelId: "m1" });
+    expect(withMethod(request, "qlora")).toEqual({ config: { method: "qlora", lora: { rank: 8 }, epochs: 3 }, model_id: "m1" });
+    expect(withMethod(request, "full")).toEqual({ config: { method: "full", epochs: 3 }, model_id: "m1" });
   });
 
   it("is the memory it needs, or that it does not fit", () => {
     const memory = { weights: 30e9, gradients: 0, optimizer: 1e9, activations: 1e9, overhead: 1e9 };
-    const plan = { device: "cuda", memory, memory_total_bytes: 33e9, memory_limit_bytes: 80e9 };
-    const answer: PlanAnswer = { fits: true, reason: null, plan, machine: "box", nearest: null };
+    const plan = { device: "cuda", memory, memory_total_bytes: 33e9, memory_limit_bytes: 80e9 } as Plan;
+    const answer = { fits: true, code: null, reason: null, plan, machine: "box", nearest: null, defaults: null } satisfies PlanAnswer;
     expect(costText(answer)).toBe("33 GB");
     expect(costText({ ...answer, fits: false, plan: null, nearest: { changes: {}, plan, machine: "box" } })).toBe("does not fit like this");
     expect(costText({ ...answer, fits: false, plan: null })).toBeNull();

@@ -149,9 +149,8 @@ function NoCheckpoint({ ended }: { ended: boolean }) {
 
 /** "every epoch, and every 50 steps", from the config and what was changed since. */
 function rhythm({ config, settings }: Job): string | null {
-  const configured = config.checkpoint as { every_epochs?: number; every_steps?: number | null } | undefined;
-  const steps = (settings.save_every_steps as number | undefined) ?? configured?.every_steps;
-  const epochs = configured?.every_epochs;
+  const steps = settings.save_every_steps ?? config?.checkpoint.every_steps;
+  const epochs = config?.checkpoint.every_epochs;
   const parts: string[] = [];
   if (epochs) parts.push(epochs === 1 ? "every epoch" : `every ${epochs} epochs`);
   if (steps) parts.push(`every ${counted(steps, "step")}`);

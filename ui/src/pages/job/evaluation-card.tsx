@@ -19,13 +19,13 @@ import { methodOf } from "./tuning-card";
 /** One prompt on each line. */
 export const linesOf = (text: string) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 
-const TASK_NAME = new RegExp(EvaluationSchema.lmEvalTasks.items.pattern);
+const TASK_NAME = new RegExp(EvaluationSchema.lm_eval_tasks.items.pattern);
 
 const evaluationRules = z
   .object({
     prompts: z.string(),
-    maxNewTokens: numberRule(EvaluationSchema.maxNewTokens),
-    maxBatches: numberRule(EvaluationSchema.maxBatches),
+    maxNewTokens: numberRule(EvaluationSchema.max_new_tokens),
+    maxBatches: numberRule(EvaluationSchema.max_batches),
     lmEvalTasks: z.string(),
   })
   .superRefine(({ prompts, lmEvalTasks }, context) => {
@@ -95,8 +95,8 @@ function EvaluateForm({ subject, onClose, onStarted }: Required<EvaluateDialogPr
     <ApiForm label="Evaluate" failure={failure} onSubmit={onSubmit}>
       <TextareaField label="Prompts" optional rows={4} help="One on each line." {...field("prompts")} />
       <div className="grid gap-4 sm:grid-cols-2">
-        <TextField label="Longest answer, in tokens" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.maxNewTokens.default)} {...field("maxNewTokens")} />
-        <TextField label="Batches of held-out data" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.maxBatches.default)} {...field("maxBatches")} />
+        <TextField label="Longest answer, in tokens" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.max_new_tokens.default)} {...field("maxNewTokens")} />
+        <TextField label="Batches of held-out data" inputMode="numeric" autoComplete="off" placeholder={countText(EvaluationSchema.max_batches.default)} {...field("maxBatches")} />
       </div>
       <TextField label="lm-eval tasks" optional autoComplete="off" placeholder="hellaswag arc_easy" help="Benchmarks of the lm-eval package, where the server has it; they can take hours." {...field("lmEvalTasks")} />
       <div className="flex justify-end gap-2">

@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 
 import { machinesQuery } from "@/api/jobs";
-import type { Job } from "@/api/types";
+import type { Job, RunSummary } from "@/api/types";
 import { cn } from "@/components/class-names";
 import { Notice } from "@/components/notice";
 import { counted, countText } from "@/text/numbers";
@@ -83,8 +83,8 @@ const LIMITS: Record<string, string> = { budget: "Paused: the budget is spent.",
 
 /** What budgets have to say: the last warning of each, and that a job was paused by one. */
 function moneyFindings(job: Pick<Job, "status" | "error_code" | "error_message">, { marks }: Pick<RunSummary, "marks">): Finding[] {
-  const stopped = (job.status === "paused" || job.status === "pausing") && job.errorCode !== null ? LIMITS[job.errorCode] : undefined;
-  if (stopped) return [{ key: "limit", tone: "bad", title: stopped, text: job.errorMessage ?? "" }];
+  const stopped = (job.status === "paused" || job.status === "pausing") && job.error_code !== null ? LIMITS[job.error_code] : undefined;
+  if (stopped) return [{ key: "limit", tone: "bad", title: stopped, text: job.error_message ?? "" }];
   const last = new Map(marks.filter(({ kind }) => kind === "budget").map((mark) => [mark.scope, mark] as const));
   return [...last.values()].map(({ percent, scope, sentence }) => ({
     key: `budget-${scope}`,
@@ -121,7 +121,7 @@ type RunWarningsProps = { job: Pick<Job, "warnings" | "warnings_left_out">; clas
 
 /** What the run itself warned of: rows it could not use, examples it cut, a template it replaced. */
 export function RunWarnings({ job, className }: RunWarningsProps) {
-  const { warnings, warningsLeftOut } = job;
+  const { warnings, warnings_left_out: warningsLeftOut } = job;
   if (warnings.length === 0) return null;
   const errors = warnings.filter((warning) => warning.level === "error").length;
   const title = [errors > 0 && counted(errors, "error"), warnings.length > errors && counted(warnings.length - errors, "warning")].filter(Boolean).join(", ");

@@ -20,7 +20,7 @@ import { z } from "@/forms/zod";
 import { countText } from "@/text/numbers";
 
 const extendRules = z.object({
-  maxSteps: numberRule(Extension.maxSteps),
+  max_steps: numberRule(Extension.max_steps),
   epochs: numberRule(Extension.epochs),
 });
 
@@ -39,19 +39,19 @@ export function ExtendDialog({ job, onClose }: { job: Job; onClose: () => void }
 }
 
 function ExtendForm({ job, onClose }: { job: Job; onClose: () => void }) {
-  const byStep = typeof job.config.max_steps === "number";
+  const byStep = typeof job.config?.max_steps === "number";
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: extendRules,
-    defaultValues: { maxSteps: "", epochs: "" },
+    defaultValues: { max_steps: "", epochs: "" },
     submit: async (values) => {
       await extendJob(job.id, values);
       toast("The job is queued again and goes on from its last checkpoint.");
       onClose();
     },
   });
-  const steps = <TextField key="steps" label="Steps in all" inputMode="numeric" autoComplete="off" {...field("maxSteps")} />;
+  const steps = <TextField key="steps" label="Steps in all" inputMode="numeric" autoComplete="off" {...field("max_steps")} />;
   const epochs = (
-    <TextField key="epochs" label="Epochs in all" inputMode="numeric" autoComplete="off" help={`It has ${String(job.config.epochs)} now.`} {...field("epochs")} />
+    <TextField key="epochs" label="Epochs in all" inputMode="numeric" autoComplete="off" help={`It has ${String(job.config?.epochs)} now.`} {...field("epochs")} />
   );
   return (
     <ApiForm label="Train further" failure={failure} onSubmit={onSubmit}>
@@ -68,33 +68,33 @@ function ExtendForm({ job, onClose }: { job: Job; onClose: () => void }) {
 }
 
 const settingsRules = z.object({
-  learningRate: numberRule(SettingsSchema.learningRate),
-  weightDecay: numberRule(SettingsSchema.weightDecay),
-  clipNorm: numberRule(SettingsSchema.clipNorm),
-  evalEverySteps: numberRule(SettingsSchema.evalEverySteps),
-  saveEverySteps: numberRule(SettingsSchema.saveEverySteps),
+  learning_rate: numberRule(SettingsSchema.learning_rate),
+  weight_decay: numberRule(SettingsSchema.weight_decay),
+  clip_norm: numberRule(SettingsSchema.clip_norm),
+  eval_every_steps: numberRule(SettingsSchema.eval_every_steps),
+  save_every_steps: numberRule(SettingsSchema.save_every_steps),
 });
 
 type SettingsValues = z.input<typeof settingsRules>;
 
 /** The field of the config that a setting changes. */
 const CHANGES = {
-  learningRate: "learning_rate",
-  weightDecay: "optimizer.weight_decay",
-  clipNorm: "optimizer.clip_norm",
-  evalEverySteps: "eval.every_steps",
-  saveEverySteps: "checkpoint.every_steps",
+  learning_rate: "learning_rate",
+  weight_decay: "optimizer.weight_decay",
+  clip_norm: "optimizer.clip_norm",
+  eval_every_steps: "eval.every_steps",
+  save_every_steps: "checkpoint.every_steps",
 } as const satisfies Record<keyof SettingsValues, ConfigPath>;
 
 /** What is in force: the config, and what was changed since. */
 function inForce({ config, settings }: Job): SettingsValues {
   const text = (name: keyof SettingsValues, changed: unknown) => String(changed ?? valueAt(config, CHANGES[name]) ?? "");
   return {
-    learningRate: text("learningRate", settings.learning_rate),
-    weightDecay: text("weightDecay", settings.weight_decay),
-    clipNorm: text("clipNorm", settings.clip_norm),
-    evalEverySteps: text("evalEverySteps", settings.eval_every_steps),
-    saveEverySteps: text("saveEverySteps", settings.save_every_steps),
+    learning_rate: text("learning_rate", settings.learning_rate),
+    weight_decay: text("weight_decay", settings.weight_decay),
+    clip_norm: text("clip_norm", settings.clip_norm),
+    eval_every_steps: text("eval_every_steps", settings.eval_every_steps),
+    save_every_steps: text("save_every_steps", settings.save_every_steps),
   };
 }
 
@@ -130,12 +130,12 @@ function SettingsForm({ job, onClose }: SettingsDialogProps) {
   };
   return (
     <ApiForm label="Settings" failure={failure} onSubmit={onSubmit}>
-      {setting("learningRate", "The schedule goes on, scaled to this peak.")}
+      {setting("learning_rate", "The schedule goes on, scaled to this peak.")}
       <div className="grid gap-4 sm:grid-cols-2">
-        {setting("weightDecay")}
-        {setting("clipNorm")}
-        {setting("evalEverySteps")}
-        {setting("saveEverySteps")}
+        {setting("weight_decay")}
+        {setting("clip_norm")}
+        {setting("eval_every_steps")}
+        {setting("save_every_steps")}
       </div>
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>

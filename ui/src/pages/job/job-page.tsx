@@ -115,7 +115,7 @@ function LoadedJob({ job }: { job: Job }) {
           </>
         )}
         <div className="min-w-0 lg:col-span-12">
-          <ConfigCard config={job.config} />
+          {job.config && <ConfigCard config={job.config} />}
         </div>
         <div className="min-w-0 lg:col-span-12">
           <ScriptCard job={job} />

@@ -1,10 +1,10 @@
 /** Figures of a job: progress, time, speed and cost. */
 import { ExternalLink } from "lucide-react";
 import { useEffect, useState } from "react";
-import { type Cost, lastValue } from "@/api/summary";
+import { lastValue } from "@/api/summary";
 import { isResting } from "@/api/jobs";
 import { useProviderTitle } from "@/api/providers";
-import type { Job } from "@/api/types";
+import type { Cost, Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { Facts, type Stat, StatSummary } from "@/components/figures";
 import { gpuText } from "@/pages/offers/offer-selection";
@@ -65,7 +65,7 @@ export function CostCard({ job }: { job: Job }) {
   const { cost } = job.summary;
   const providerTitle = useProviderTitle();
   if (cost === null) return null;
-  const machine = [providerTitle(cost.provider), cost.gpu && gpuText({ gpu: cost.gpu, gpus: cost.gpus }), cost.region].filter(Boolean).join(" · ");
+  const machine = [cost.provider && providerTitle(cost.provider), cost.gpu && gpuText({ gpu: cost.gpu, gpus: cost.gpus ?? 1 }), cost.region].filter(Boolean).join(" · ");
   return (
     <Card aria-label="Cost" className="mt-3.5">
       <CardHeader title="Cost" note={machine} />
@@ -101,7 +101,7 @@ export function CostCard({ job }: { job: Job }) {
           {cost.detail && <p className="mt-2 text-xs break-words text-faint">{cost.detail}</p>}
           {cost.page && (
             <a href={cost.page} target="_blank" rel="noreferrer" className="mt-2 inline-flex items-center gap-1 text-xs text-violet-soft underline-offset-3 hover:underline">
-              The machine at {providerTitle(cost.provider)}
+              The machine at {providerTitle(cost.provider ?? "")}
               <ExternalLink aria-hidden className="size-3.5" />
             </a>
           )}

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Plan } from "@/api/types";
+import type { Plan, RunSummary } from "@/api/types";
 import { effectiveConfig } from "./config-card";
 import { differenceText, predictionsOf } from "./memory-card";
 

@@ -1,7 +1,7 @@
 /** Memory and step time of a job, planned and measured. */
-import { lastTelemetry, lastValue, number, type Summary } from "@/api/summary";
+import { lastTelemetry, lastValue, number } from "@/api/summary";
 import { memoriesOf, type MemoryUse } from "@/api/plan";
-import type { Job, Plan } from "@/api/types";
+import type { Job, Plan, RunSummary } from "@/api/types";
 import { ENGINE_MEMORY, STEP_PARTS } from "@/charts/chart-spec";
 import { type CurveStore, useRecent } from "@/charts/curve-store";
 import { Card, CardHeader } from "@/components/card";
@@ -12,7 +12,7 @@ import { bytesText, countText, parametersText, secondsText } from "@/text/number
 type Prediction = { name: string; planned: number; measured: number | null; text: (value: number) => string };
 
 /** The run plans again where it happens, on what it measures there; its own figures go before the job's. */
-export function predictionsOf(plan: Plan, summary: Summary, tokensPerSecond: number | null): Prediction[] {
+export function predictionsOf(plan: Plan, summary: RunSummary, tokensPerSecond: number | null): Prediction[] {
   const { facts } = summary;
   const predictions: Prediction[] = memoriesOf(plan).map((memory) => memoryPrediction(plan, memory, summary));
   const stepTokens = number(facts.tokens_per_step) ?? plan.tokens_per_step;
@@ -23,7 +23,7 @@ export function predictionsOf(plan: Plan, summary: Summary, tokensPerSecond: num
   return predictions;
 }
 
-function memoryPrediction(plan: Plan, memory: MemoryUse, summary: Summary): Prediction {
+function memoryPrediction(plan: Plan, memory: MemoryUse, summary: RunSummary): Prediction {
   const { facts } = summary;
   const row = { name: `${memory.name} memory`, text: bytesText };
   const reported = lastValue(summary, ENGINE_MEMORY[memory.name]);
@@ -151,7 +151,7 @@ function PredictionTable({ rows }: { rows: readonly Prediction[] }) {
   );
 }
 
-function factsOf(job: Job, plan: Plan, { facts }: Summary): [string, string][] {
+function factsOf(job: Job, plan: Plan, { facts }: RunSummary): [string, string][] {
   const rows: [string, string][] = [
     ["Device", plan.device === "cpu" ? "CPU" : (job.gpu_type ?? "GPU")],
     ["Precision", plan.precision],

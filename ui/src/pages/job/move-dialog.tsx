@@ -54,7 +54,7 @@ export function MoveDialog({ job, onClose }: { job: Job; onClose: () => void }) 
 }
 
 function MoveForm({ job, onClose }: { job: Job; onClose: () => void }) {
-  const rental = useRentalForm(useMoveNeeds(job), { budget: written(job.budget), maxHours: written(job.max_hours) });
+  const rental = useRentalForm(useMoveNeeds(job), { budget: written(job.budget), max_hours: written(job.max_hours) });
   const [failure, setFailure] = useState<string | null>(null);
   const [pending, setPending] = useState(false);
 

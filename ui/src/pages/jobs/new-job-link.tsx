@@ -31,10 +31,7 @@ export function NewJobLink({ projectId }: { projectId?: string }) {
 /** Without a model and a dataset, the server trains its demo: a small model on text that every machine has. */
 const DEMO = {
   name: "Demo run",
-  project: { name: "Demo", description: "A small model, trained on text that every machine has.", modelArchitecture: "transformer" as const, modelSize: 0.001, trainingDataPath: null },
-  config: {},
-  kind: "train" as const,
-  maxAttempts: 5,
+  project: { name: "Demo", description: "A small model, trained on text that every machine has.", model_architecture: "transformer" as const, model_size: 0.001 },
 };
 
 export function DemoButton({ variant = "primary" }: { variant?: "primary" | "outline" }) {

@@ -2,7 +2,7 @@
 import { cleanup, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, expect, it, vi } from "vitest";
-import type { PlanAnswer } from "@/api/types";
+import type { Plan, PlanAnswer } from "@/api/types";
 import { changeFacts, PlanCard, type usePlan } from "./plan-card";
 
 const memory = { weights: 2e9, gradients: 0, optimizer: 4e9, activations: 1e9, overhead: 1e9, limit_bytes: 10e9 };
@@ -25,7 +25,7 @@ const plan = {
   parameters: 7e9,
   trained_parameters: 7e9,
   tokens_per_second: 4096,
-};
+} as Plan;
 
 function show(answer: Partial<PlanAnswer>, given: { behind?: boolean; missing?: string } = {}) {
   const onTake = vi.fn();

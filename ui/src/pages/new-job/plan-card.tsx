@@ -3,7 +3,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { planQuery } from "@/api/jobs";
 import { memoriesOf } from "@/api/plan";
-import type { PlanAnswer, PlanRequest } from "@/api/types";
+import type { Phase, Plan, PlanAnswer, PlanRequest } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
@@ -135,14 +135,14 @@ function PlanFigures({ plan }: { plan: Plan }) {
     <div className="mt-4 grid gap-4">
       <MemoryBars memories={memoriesOf(plan)} />
       <StepTimeline plan={plan} />
-      {plan.limitedBy && (
+      {plan.limited_by && (
         <p className="text-xs text-dim">
-          <span className="font-[560] text-text">Limited by {plan.limitedBy}.</span> {plan.limits.join(" ")}
+          <span className="font-[560] text-text">Limited by {plan.limited_by}.</span> {plan.limits.join(" ")}
         </p>
       )}
       <Facts facts={factsOf(plan)} />
       <p className="text-xs text-faint">
-        {plan.precisionReason}.{plan.assumptions.length > 0 && ` Assumes ${plan.assumptions.join("; ")}.`}
+        {plan.precision_reason}.{plan.assumptions.length > 0 && ` Assumes ${plan.assumptions.join("; ")}.`}
       </p>
     </div>
   );
@@ -150,12 +150,12 @@ function PlanFigures({ plan }: { plan: Plan }) {
 
 function factsOf(plan: Plan): [string, string][] {
   const facts: [string, string][] = [];
-  if (plan.tokensPerSecond !== null) facts.push(["Tokens per second", `about ${countText(plan.tokensPerSecond)}`]);
+  facts.push(["Tokens per second", `about ${countText(plan.tokens_per_second)}`]);
   if (plan.seconds !== null) facts.push(["Time", `about ${durationText(plan.seconds)}`]);
   facts.push(["Steps", plan.steps === null ? "known once it starts" : countText(plan.steps)]);
-  if (plan.tokensPerStep !== null) facts.push(["Tokens per step", countText(plan.tokensPerStep)]);
-  if (plan.parameters !== null) facts.push(["Parameters", parametersText(plan.parameters)]);
-  if (plan.trainedParameters !== null && plan.trainedParameters !== plan.parameters) facts.push(["Trained", parametersText(plan.trainedParameters)]);
+  facts.push(["Tokens per step", countText(plan.tokens_per_step)]);
+  facts.push(["Parameters", parametersText(plan.parameters)]);
+  if (plan.trained_parameters !== 0 && plan.trained_parameters !== plan.parameters) facts.push(["Trained", parametersText(plan.trained_parameters)]);
   facts.push(["Precision", plan.precision]);
   return facts;
 }
@@ -166,15 +166,15 @@ const MIN_LABEL_WIDTH = 0.16;
 
 /** A step from left to right: how long its phases last, and which parts of the machine are busy in them. */
 function StepTimeline({ plan }: { plan: Plan }) {
-  const { phases, stepSeconds } = plan;
-  if (phases.length === 0 || stepSeconds === null) return null;
+  const { phases, step_seconds } = plan;
+  if (phases.length === 0 || step_seconds === null) return null;
   const lanes = lanesOf(plan);
-  const share = (phase: Phase) => phase.seconds / stepSeconds;
+  const share = (phase: Phase) => phase.seconds / step_seconds;
   return (
     <div>
       <div className="mb-1.5 flex justify-between gap-3 text-xs text-dim">
         One step
-        <span className="font-[520] text-text tabular-nums">{secondsText(stepSeconds)}</span>
+        <span className="font-[520] text-text tabular-nums">{secondsText(step_seconds)}</span>
       </div>
       <div role="img" aria-label={describePhases(phases, lanes)} className="grid grid-cols-[2.25rem_minmax(0,1fr)] gap-y-1 text-2xs text-faint">
         <span />

@@ -46,10 +46,10 @@ export function useJobForm(begin: JobFormStart) {
 
   const request: PlanRequest = {
     config: config as RequestedConfig,
-    projectId: values.project === NEW_PROJECT ? null : values.project,
+    project_id: values.project === NEW_PROJECT ? null : values.project,
     ...idsOf(values),
-    gpuType: gpuTypeOf(values),
-    hostMemory: parseNumber(values.hostMemory),
+    gpu_type: gpuTypeOf(values),
+    host_memory: parseNumber(values.host_memory),
   };
   const planned = usePlan(request, missing === null);
 

@@ -16,7 +16,7 @@ const plan = { device: "cuda:0", parameters: 1e9, tokens_per_step: 4096, steps: 
 const answer = { fits: true, machine: "vm", plan, nearest: null, reason: null } as unknown as PlanAnswer;
 
 const span = (likely: number) => ({ low: likely, likely, high: likely });
-const cost = { compute: span(2.5), storage: span(0), network: span(0), startUp: span(0.08), total: span(2.58) };
+const cost = { compute: span(2.5), storage: span(0), network: span(0), start_up: span(0.08), total: span(2.58) };
 const a10 = {
   provider: "lambda",
   title: "Lambda",
@@ -28,7 +28,7 @@ const a10 = {
   hourly: span(1.29),
   cost,
   hours: span(2),
-  waitHours: span(0.1),
+  wait_hours: span(0.1),
   relaunches: 0,
   availability: "immediate",
   unattended: true,
@@ -38,7 +38,7 @@ const a10 = {
   assumed: [],
   stale: false,
   source: "Its page",
-  readOn: "2026-11-01",
+  read_on: "2026-11-01",
   recommended: true,
   reasons: [],
 };
@@ -49,7 +49,7 @@ function show() {
   const choice: (RentalChoice | null)[] = [];
   const sent = serveFrom(({ path }) => {
     if (path === "/api/providers") return { body: { items: [{ name: "lambda", title: "Lambda", available: true, connected: true }], storage: { ready: true, reason: null } } };
-    if (path === "/api/machines") return { body: { items: [{ name: "vm", gpus: [], gpuMemoryBytes: [], hostMemoryBytes: GIB }] } };
+    if (path === "/api/machines") return { body: { items: [{ name: "vm", gpus: [], gpu_memory_bytes: [], host_memory_bytes: GIB }] } };
     return { body: { need: {}, offers: [a10], excluded: [], archetype: null, usual: null } };
   });
   const onTake = (next: RentalChoice | null) => void choice.push(next);
@@ -83,7 +83,7 @@ describe("the rental accordion", () => {
     await toggle();
     await screen.findByRole("radio", { name: /Lambda · A10/ });
     expect(sent.find(({ path }) => path === "/api/offers")?.body).toMatchObject({ needs: { memoryGb: 10.1, operations: 6 * 1e9 * 4096 * 100 } });
-    expect(choice.at(-1)).toEqual({ offer: null, budget: null, maxHours: null });
+    expect(choice.at(-1)).toEqual({ offer: null, budget: null, max_hours: null });
     // The plan is for a machine of this server: nothing about it is doubted here.
     expect(screen.queryByText(/may be slow or refuse/)).toBeNull();
   });
@@ -94,12 +94,12 @@ describe("the rental accordion", () => {
     await userEvent.click(await screen.findByRole("radio", { name: /Lambda · A10/ }));
     await userEvent.type(screen.getByLabelText(/Budget/), "5");
     const offer = { provider: "lambda", gpu: "A10", gpus: 1, kind: "on_demand", region: null };
-    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, maxHours: null }));
+    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, max_hours: null }));
     expect(screen.getByText(/planned anew for the one you chose/)).toBeDefined();
     await userEvent.type(screen.getByLabelText(/Budget/), "x");
     await waitFor(() => expect(choice.at(-1)).toBeNull());
     await userEvent.type(screen.getByLabelText(/Budget/), "{Backspace}");
-    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, maxHours: null }));
+    await waitFor(() => expect(choice.at(-1)).toEqual({ offer, budget: 5, max_hours: null }));
     await toggle();
     await waitFor(() => expect(choice.at(-1)).toBeNull());
   });

@@ -43,8 +43,8 @@ export function WhereCard(rent: WhereCardProps) {
           inputMode="numeric"
           autoComplete="off"
           placeholder="as much as it needs"
-          registration={register("hostMemory")}
-          error={error("hostMemory")}
+          registration={register("host_memory")}
+          error={error("host_memory")}
           help={largest > 0 ? `The largest machine here has ${bytesText(largest)}.` : undefined}
         />
       </div>

@@ -12,19 +12,19 @@ import { type OfferPreference, PREFER_LOCAL, useOfferSelection } from "./offer-s
 export type KnownNeeds = { memoryGb: number | null; hours: number | null; operations?: number | null };
 
 const LIMITS = {
-  memory: { label: "Memory of the GPU, in GB", schema: NeedIn.memoryGb, placeholder: "16" },
+  memory: { label: "Memory of the GPU, in GB", schema: NeedIn.memory_gb, placeholder: "16" },
   hours: { label: "Hours it takes", schema: NeedIn.hours, placeholder: "1" },
   budget: { label: "Budget, in US dollars", schema: NewJob.budget, placeholder: "no limit" },
-  maxHours: { label: "Longest time, in hours", schema: NewJob.maxHours, placeholder: "no limit" },
+  max_hours: { label: "Longest time, in hours", schema: NewJob.max_hours, placeholder: "no limit" },
 } as const;
 type LimitName = keyof typeof LIMITS;
 
 export const written = (value: number | null) => (value === null ? "" : String(value));
 
 /** The offer for a job with known needs, and its limits. Fields that nobody typed in follow the known needs. `preferLocal`: nothing is rented until an offer is picked. */
-export function useRentalForm(known: KnownNeeds, { budget = "", maxHours = "", preferLocal = false }: { budget?: string; maxHours?: string; preferLocal?: boolean } = {}) {
+export function useRentalForm(known: KnownNeeds, { budget = "", max_hours = "", preferLocal = false }: { budget?: string; max_hours?: string; preferLocal?: boolean } = {}) {
   const [typed, setTyped] = useState<Partial<Record<LimitName, string>>>({});
-  const values: Record<LimitName, string> = { memory: written(known.memoryGb), hours: written(known.hours), budget, maxHours, ...typed };
+  const values: Record<LimitName, string> = { memory: written(known.memoryGb), hours: written(known.hours), budget, max_hours, ...typed };
   const mistake = (name: LimitName) => numberMistake(values[name], LIMITS[name].schema);
   const names = Object.keys(LIMITS) as LimitName[];
   const operations = typed.hours === undefined && known.hours === null ? (known.operations ?? null) : null;
@@ -39,7 +39,7 @@ export function useRentalForm(known: KnownNeeds, { budget = "", maxHours = "", p
     wrong: names.some((name) => mistake(name) !== null),
     type: (name: LimitName, text: string) => setTyped((before) => ({ ...before, [name]: text })),
     /** What is sent; no offer is this machine. */
-    choice: { offer: selection.choice, budget: parseNumber(values.budget), maxHours: parseNumber(values.maxHours) },
+    choice: { offer: selection.choice, budget: parseNumber(values.budget), max_hours: parseNumber(values.max_hours) },
   };
 }
 
@@ -61,7 +61,7 @@ type RentalFieldsProps = {
 /** What a job needs, the offers for it, and its limits of cost and time. */
 export function RentalFields({ rental, hoursLabel = LIMITS.hours.label, fitsHere = false }: RentalFieldsProps) {
   const field = (name: LimitName, label: string = LIMITS[name].label) => (
-    <Field label={label} error={rental.mistake(name) ?? undefined} optional={name === "budget" || name === "maxHours"}>
+    <Field label={label} error={rental.mistake(name) ?? undefined} optional={name === "budget" || name === "max_hours"}>
       {(control) => (
         <Input {...control} inputMode="decimal" autoComplete="off" value={rental.values[name]} placeholder={name === "hours" && rental.estimated ? "reckoned from the plan" : LIMITS[name].placeholder} onChange={(event) => rental.type(name, event.target.value)} />
       )}
@@ -76,7 +76,7 @@ export function RentalFields({ rental, hoursLabel = LIMITS.hours.label, fitsHere
       <OfferPicker selection={rental.selection} memoryGb={fitsHere ? null : parseNumber(rental.values.memory)} waiting="Say how much memory and how many hours it needs; offers follow." />
       <div className="grid gap-3.5 sm:grid-cols-2">
         {field("budget")}
-        {field("maxHours")}
+        {field("max_hours")}
       </div>
     </div>
   );

@@ -15,7 +15,7 @@ let requests: ModelRequest[] = [];
 let opened = 0;
 let session: Record<string, unknown> = {};
 
-const ready = { job: { id: "s", status: "running", config: {}, errorMessage: null }, state: "ready", models: ["base", "tuned"], contextLength: 512, chatTemplate: true, lastUsedAt: null };
+const ready = { job: { id: "s", status: "running", config: {}, error_message: null }, state: "ready", models: ["base", "tuned"], context_length: 512, chat_template: true, last_used_at: null };
 
 /** A server whose models write what the test tells them, when it tells them. */
 async function serve(request: Request): Promise<Response> {
@@ -63,7 +63,7 @@ afterEach(() => {
 async function talk() {
   render(
     <QueryClientProvider client={queryClient}>
-      <Chat source={{ jobId: "j" }} storageKey="j" />
+      <Chat source={{ job_id: "j" }} storageKey="j" />
     </QueryClientProvider>,
   );
   await screen.findByText("Base beside it");
@@ -121,10 +121,10 @@ it("says that the model was unloaded, keeps the conversation, and loads it again
 });
 
 it("shows why a model could not be loaded", async () => {
-  session = { ...ready, state: "ended", models: [], job: { ...ready.job, status: "failed", errorMessage: "Its weights are cut short." } };
+  session = { ...ready, state: "ended", models: [], job: { ...ready.job, status: "failed", error_message: "Its weights are cut short." } };
   render(
     <QueryClientProvider client={queryClient}>
-      <Chat source={{ jobId: "j" }} storageKey="j" />
+      <Chat source={{ job_id: "j" }} storageKey="j" />
     </QueryClientProvider>,
   );
   expect(await screen.findByText("Its weights are cut short.")).toBeDefined();

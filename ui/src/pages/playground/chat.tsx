@@ -52,7 +52,7 @@ function stateOf(session: PlaygroundSession | undefined): SessionState {
 
 function endOf({ job }: PlaygroundSession): SessionState {
   if (job.status === "failed") return { kind: "failed", problem: job.error_message ?? "The model could not be loaded, and no reason was recorded." };
-  const minutes = Number(job.config.idle_minutes ?? 10);
+  const minutes = job.task?.kind === "serve" ? job.task.idle_minutes : 10;
   const reason = job.error_message ?? (job.status === "completed" ? `Nobody asked it anything for ${minutes} minutes, so its memory was freed.` : "It was stopped, and its memory was freed.");
   return { kind: "unloaded", reason };
 }

@@ -38,8 +38,8 @@ export function PlaygroundPage() {
 function Chosen({ search: { job: jobId, checkpoint, model } }: { search: PlaygroundSearch }) {
   const job = useQuery({ ...jobQuery(jobId ?? ""), enabled: jobId !== undefined });
   const source = useMemo<Source | null>(() => {
-    if (model) return { modelId: model };
-    return jobId ? { jobId, ...(checkpoint ? { checkpointId: checkpoint } : {}) } : null;
+    if (model) return { model_id: model };
+    return jobId ? { job_id: jobId, ...(checkpoint ? { checkpoint_id: checkpoint } : {}) } : null;
   }, [jobId, checkpoint, model]);
   if (source === null) return <NothingChosen />;
   if (job.error instanceof ApiProblem && job.error.status === 404) return <NothingChosen gone />;

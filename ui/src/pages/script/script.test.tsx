@@ -118,14 +118,14 @@ const requirements = {
   iterations: null,
   epochs: null,
   gpus: detected(1, null, "assumed"),
-  multiNode: detected(false),
+  multi_node: detected(false),
   interactive: detected(false),
-  gpuMemoryGb: detected(10.5, 4, "derived"),
-  durationHours: detected(3, 6, "derived"),
-  referenceGpu: "A10",
+  gpu_memory_gb: detected(10.5, 4, "derived"),
+  duration_hours: detected(3, 6, "derived"),
+  reference_gpu: "A10",
   operations: null,
-  checkpoints: detected({ savesWith: "torch.save", folder: "out", resumesWith: null, resumeArguments: [] }, 8),
-  writesTensorboard: detected(false),
+  checkpoints: detected({ saves_with: "torch.save", folder: "out", resumes_with: null, resume_arguments: [] }, 8),
+  writes_tensorboard: detected(false),
   notes: [],
 } as unknown as Requirements;
 
@@ -156,7 +156,7 @@ describe("what was found in a script", () => {
   });
 
   it("goes back in the words of the library", () => {
-    expect(snakeKeys({ gpuMemoryGb: detected(1), checkpoints: { value: { savesWith: "x" } }, notes: ["aB"] })).toEqual({ gpu_memory_gb: detected(1), checkpoints: { value: { saves_with: "x" } }, notes: ["aB"] });
+    expect(snakeKeys({ gpu_memory_gb: detected(1), checkpoints: { value: { saves_with: "x" } }, notes: ["aB"] })).toEqual({ gpu_memory_gb: detected(1), checkpoints: { value: { saves_with: "x" } }, notes: ["aB"] });
   });
 });
 

@@ -108,13 +108,13 @@ export function ProfileTab() {
   );
 }
 
-const passwordRules = z.object({ currentPassword: existingPassword, newPassword });
+const passwordRules = z.object({ current_password: existingPassword, new_password: newPassword });
 
 export function PasswordCard() {
   const user = useCurrentUser();
   const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: passwordRules,
-    defaultValues: { currentPassword: "", newPassword: "" },
+    defaultValues: { current_password: "", new_password: "" },
     submit: async (values) => {
       await changePassword(values);
       form.reset();
@@ -126,8 +126,8 @@ export function PasswordCard() {
       <CardHeader title="Password" />
       <ApiForm label="Change password" failure={failure} onSubmit={onSubmit}>
         <input type="email" autoComplete="username" value={user.email} readOnly hidden />
-        <PasswordField label="Current password" autoComplete="current-password" {...field("currentPassword")} />
-        <PasswordField label="New password" autoComplete="new-password" help={PASSWORD_HELP} {...field("newPassword")} />
+        <PasswordField label="Current password" autoComplete="current-password" {...field("current_password")} />
+        <PasswordField label="New password" autoComplete="new-password" help={PASSWORD_HELP} {...field("new_password")} />
         <p className="text-sm text-dim">Changing it signs out every other device.</p>
         <Button type="submit" variant="primary" pending={isSubmitting} className="justify-self-end">
           Change password

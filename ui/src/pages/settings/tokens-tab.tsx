@@ -119,7 +119,7 @@ const LIFETIMES = [
 const newTokenRules = z.object({
   name: textRule(NewApiToken.name).min(1, "Give the token a name."),
   scopes: z.array(z.enum(NewApiToken.scopes.items.enum)).min(1, "Choose at least one right."),
-  expiresInDays: numberRule(NewApiToken.expiresInDays).pipe(z.number()),
+  expires_in_days: numberRule(NewApiToken.expires_in_days).pipe(z.number()),
 });
 
 type NewTokenDialogProps = { open: boolean; onOpenChange: (open: boolean) => void };
@@ -137,7 +137,7 @@ function NewToken({ onClose }: { onClose: () => void }) {
   const [secret, setSecret] = useState<string | null>(null);
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: newTokenRules,
-    defaultValues: { name: "", scopes: ["read"], expiresInDays: String(NewApiToken.expiresInDays.default) },
+    defaultValues: { name: "", scopes: ["read"], expires_in_days: String(NewApiToken.expires_in_days.default) },
     submit: async (values) => setSecret((await createToken(values)).token),
   });
 
@@ -152,7 +152,7 @@ function NewToken({ onClose }: { onClose: () => void }) {
     <ApiForm label="New API token" failure={failure} onSubmit={onSubmit}>
       <TextField label="Name" placeholder="Nightly training script" autoComplete="off" {...field("name")} />
       <ScopeChoices {...field("scopes")} admin={user.role === "admin"} />
-      <SelectField label="Valid for" options={LIFETIMES} {...field("expiresInDays")} />
+      <SelectField label="Valid for" options={LIFETIMES} {...field("expires_in_days")} />
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" variant="primary" pending={isSubmitting}>

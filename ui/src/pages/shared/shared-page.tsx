@@ -70,7 +70,7 @@ function SharedJob({ token, job }: { token: string; job: Job }) {
         <JobCharts store={store} marks={marks} waiting="Waiting for the first step." aside={<MemoryCard job={job} store={store} />} />
       </Suspense>
       <div className="mt-6">
-        <ConfigCard config={job.config} />
+        {job.config && <ConfigCard config={job.config} />}
       </div>
     </>
   );
