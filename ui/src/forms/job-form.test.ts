@@ -169,7 +169,7 @@ describe("starting a job", () => {
     const config = { data: { train_path: "poems.txt" } };
     expect(newJobBody(values, config, 771_328)).toEqual({
       config,
-      project: { name: "Poems", modelArchitecture: "transformer", modelSize: 0.000771, trainingDataPath: "poems.txt" },
+      project: { name: "Poems", model_architecture: "transformer", model_size: 0.000771, training_data_path: "poems.txt" },
       gpu_type: "H200",
       host_memory: 1536,
     });
@@ -177,7 +177,7 @@ describe("starting a job", () => {
 
   it("sends nothing but the project from a form that nobody touched", () => {
     const values = startingValues("p1");
-    expect(newJobBody(values, configOf(values.config, {}), null)).toEqual({ config: {}, projectId: "p1" });
+    expect(newJobBody(values, configOf(values.config, {}), null)).toEqual({ config: {}, project_id: "p1" });
   });
 
   it("puts refusals at their fields, and the others above with their path", () => {

@@ -35,7 +35,7 @@ describe("the form for fine-tuning", () => {
 
   it("names model and data by their ids, never by paths", () => {
     const body = newJobBody(begin({ dataset_id: "d1", model_id: "m1" }), changed({}), 5e8);
-    expect(body).toMatchObject({ dataset_id: "d1", model_id: "m1", projectId: "p1" });
+    expect(body).toMatchObject({ dataset_id: "d1", model_id: "m1", project_id: "p1" });
     expect(JSON.stringify(body)).not.toContain("path");
   });
 

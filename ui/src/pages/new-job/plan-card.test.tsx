@@ -23,6 +23,10 @@ const plan = {
   limited_by: "the host optimizer",
   limits: ["Larger batches would hide it."],
   parameters: 7e9,
+  assumptions: [] as string[],
+  steps: null,
+  seconds: null,
+  tokens_per_step: 8192,
   trained_parameters: 7e9,
   tokens_per_second: 4096,
 } as Plan;

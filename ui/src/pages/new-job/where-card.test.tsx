@@ -12,7 +12,7 @@ import { RentAccordion, type RentalChoice, plannedNeeds } from "./where-card";
 configure({ asyncUtilTimeout: 10_000 });
 
 const GIB = 2 ** 30;
-const plan = { device: "cuda:0", parameters: 1e9, tokens_per_step: 4096, steps: 100, memory: { weights: 10.04 * GIB }, memory_total_bytes: 10.04 * GIB, memory_limit_bytes: 22 * GIB };
+const plan = { device: "cuda:0", parameters: 1e9, tokens_per_step: 4096, steps: 100, memory: { weights: 10.04 * GIB, gradients: 0, optimizer: 0, activations: 0, overhead: 0, limit_bytes: 0 }, memory_total_bytes: 10.04 * GIB, memory_limit_bytes: 22 * GIB };
 const answer = { fits: true, machine: "vm", plan, nearest: null, reason: null } as unknown as PlanAnswer;
 
 const span = (likely: number) => ({ low: likely, likely, high: likely });
@@ -22,7 +22,7 @@ const a10 = {
   title: "Lambda",
   gpu: "A10",
   gpus: 1,
-  memoryGb: 24,
+  memory_gb: 24,
   kind: "on_demand",
   region: null,
   hourly: span(1.29),
@@ -82,7 +82,7 @@ describe("the rental accordion", () => {
     const { sent, choice } = show();
     await toggle();
     await screen.findByRole("radio", { name: /Lambda · A10/ });
-    expect(sent.find(({ path }) => path === "/api/offers")?.body).toMatchObject({ needs: { memoryGb: 10.1, operations: 6 * 1e9 * 4096 * 100 } });
+    expect(sent.find(({ path }) => path === "/api/offers")?.body).toMatchObject({ needs: { memory_gb: 10.1, operations: 6 * 1e9 * 4096 * 100 } });
     expect(choice.at(-1)).toEqual({ offer: null, budget: null, max_hours: null });
     // The plan is for a machine of this server: nothing about it is doubted here.
     expect(screen.queryByText(/may be slow or refuse/)).toBeNull();

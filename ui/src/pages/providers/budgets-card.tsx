@@ -129,7 +129,7 @@ function BudgetForm({ budget, onClose }: { budget: Budget | null; onClose: () =>
     schema: rules,
     defaultValues: { of: budget?.project_id ?? MINE, limit: budget ? String(budget.limit) : "", period: budget?.period ?? "month" },
     submit: async ({ of, limit, period }) => {
-      const whose = budget?.job_id ? ({ scope: "job", jobId: budget.job_id } as const) : of === MINE ? ({ scope: "user" } as const) : ({ scope: "project", projectId: of } as const);
+      const whose = budget?.job_id ? ({ scope: "job", job_id: budget.job_id } as const) : of === MINE ? ({ scope: "user" } as const) : ({ scope: "project", project_id: of } as const);
       await setBudget({ ...whose, limit, period });
       toast("The budget is set.");
       onClose();
