@@ -31,7 +31,7 @@ def token(server: LiveServer) -> str:
     with httpx2.Client(base_url=server.address) as client:
         account = {"name": "Ada", "email": "ada@example.com", "password": "correct horse battery"}
         secret = server.setup_link.partition("token=")[2]
-        csrf = client.post("/api/auth/setup", json={"token": secret, **account}).json()["csrfToken"]
+        csrf = client.post("/api/auth/setup", json={"token": secret, **account}).json()["csrf_token"]
         created = client.post(
             "/api/me/tokens",
             json={"name": "cli", "scopes": ["read", "write"]},

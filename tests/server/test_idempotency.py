@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
@@ -72,8 +73,8 @@ def test_a_request_that_failed_may_be_sent_again(ada: Browser) -> None:
 
 def test_a_key_is_forgotten_after_a_day(installation: Installation, ada: Browser) -> None:
     first = _post(ada, "/api/projects", PROJECT, "k").json()
-    [row] = installation.all(IdempotencyKey)
-    installation.change(row, created_at=now() - timedelta(days=2))
+    with installation.session() as session:
+        session.execute(update(IdempotencyKey).values(created_at=now() - timedelta(days=2)))
     assert _post(ada, "/api/projects", PROJECT, "k").json()["id"] != first["id"]
 
 

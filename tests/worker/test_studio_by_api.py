@@ -128,7 +128,7 @@ class LiveApp:
 
     def open_playground(self, job_id: str) -> None:
         """Loading may take longer than a request of OpenAI's clients waits."""
-        playground_path = f"/api/playground/{self.post('/api/playground', {'jobId': job_id})['id']}"
+        playground_path = f"/api/playground/{self.post('/api/playground', {'job_id': job_id})['id']}"
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while (found := self.get(playground_path))["state"] != "ready":
             assert found["job"]["status"] != "failed", found

@@ -235,6 +235,6 @@ def test_a_page_of_enormous_rows_is_shown_shortened(server: Server, member: User
     dataset_id = upload(browser, "wide.jsonl", "\n".join(rows).encode())
     answer = browser.get(f"/api/datasets/{dataset_id}/preview")
     assert len(answer.content) < 500_000
-    shown = answer.json()["rows"]
+    shown = answer.json()["items"]
     assert [row["cut"] for row in shown] == [True] * 6
     assert len(shown[0]["raw"]["prompt"]) == 20_001

@@ -187,8 +187,8 @@ def test_an_event_has_only_what_changed_and_the_changes_add_up(
                 "since": 1,
                 "checkpoints": True,
                 "job": {
-                    "errorMessage": "Late.",
-                    "startTime": "2026-01-02T00:00:00Z",
+                    "error_message": "Late.",
+                    "start_time": "2026-01-02T00:00:00Z",
                     "summary": {
                         "step": 2,
                         "values": {"train/loss": {"step": 2, "value": "NaN"}},

@@ -27,7 +27,7 @@ def test_paths_and_the_inspected_mapping_go_into_the_config(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     dataset, model = add_dataset(installation, member, encoding="latin-1"), add_model(installation, member)
-    body = _body(installation, member, datasetId=str(dataset.id), modelId=str(model.id))
+    body = _body(installation, member, dataset_id=str(dataset.id), model_id=str(model.id))
     answer = ada.post("/api/jobs", json=body)
     assert answer.status_code == 201, answer.text
     job = answer.json()
@@ -50,7 +50,7 @@ def test_what_the_config_says_about_the_data_wins_over_the_datasets_mapping(
 ) -> None:
     dataset, model = add_dataset(installation, member), add_model(installation, member)
     config = {**CONFIG, "data": {"format": "text", "columns": {"text": "q"}, "packing": False}}
-    body = _body(installation, member, datasetId=str(dataset.id), modelId=str(model.id), config=config)
+    body = _body(installation, member, dataset_id=str(dataset.id), model_id=str(model.id), config=config)
     data = ada.post("/api/jobs", json=body).json()["config"]["data"]
     assert (data["format"], data["columns"], data["packing"]) == ("text", {"text": "q"}, False)
 
@@ -89,8 +89,8 @@ def test_what_is_not_ready_or_named_twice_is_refused_by_its_field(
     body = _body(
         installation,
         member,
-        datasetId=str(dataset.id),
-        modelId=str(model.id),
+        dataset_id=str(dataset.id),
+        model_id=str(model.id),
         config=changes.get("config", CONFIG),
     )
     answer = ada.post("/api/jobs", json=body)
@@ -116,7 +116,7 @@ def test_other_peoples_datasets_and_models_are_not_found(
         assert refused.status_code == 422
     own = add_model(installation, member)
     tokenizer = {"kind": "file", "path": str(installation.home / f"models/{model.id}/tokenizer.json")}
-    body = _body(installation, member, modelId=str(own.id), config={"data": {"tokenizer": tokenizer}})
+    body = _body(installation, member, model_id=str(own.id), config={"data": {"tokenizer": tokenizer}})
     assert ada.post("/api/jobs", json=body).status_code == 422
 
 
@@ -124,7 +124,7 @@ def test_a_share_shows_which_model_it_is_and_no_path_or_dataset(
     installation: Installation, member: User, server: Server, ada: Browser
 ) -> None:
     dataset, model = add_dataset(installation, member), add_model(installation, member)
-    body = _body(installation, member, datasetId=str(dataset.id), modelId=str(model.id))
+    body = _body(installation, member, dataset_id=str(dataset.id), model_id=str(model.id))
     job = ada.post("/api/jobs", json=body).json()
     installation.change(
         installation.all(TrainingJob)[0],
@@ -142,7 +142,7 @@ def test_a_dataset_in_use_is_kept_until_its_job_has_ended(
     installation: Installation, member: User, ada: Browser
 ) -> None:
     dataset, model = add_dataset(installation, member), add_model(installation, member)
-    body = _body(installation, member, datasetId=str(dataset.id), modelId=str(model.id))
+    body = _body(installation, member, dataset_id=str(dataset.id), model_id=str(model.id))
     job = ada.post("/api/jobs", json=body).json()
     refused = ada.delete(f"/api/datasets/{dataset.id}")
     assert (refused.status_code, refused.json()["code"]) == (409, "dataset_in_use")
@@ -162,7 +162,7 @@ def test_a_backend_that_cannot_run_here_is_refused_with_what_to_do(
     assert offered["engine"]["available"] is True
     assert offered["unsloth"]["available"] is False
     model = add_model(installation, member)
-    body = _body(installation, member, modelId=str(model.id), config={**CONFIG, "backend": "unsloth"})
+    body = _body(installation, member, model_id=str(model.id), config={**CONFIG, "backend": "unsloth"})
     answer = ada.post("/api/jobs", json=body)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "config.backend"

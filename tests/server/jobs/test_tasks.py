@@ -115,8 +115,8 @@ def test_lists_and_totals_are_about_trainings_unless_asked(
     assert listed() == {str(training.id)}
     assert listed(kind="evaluate") == {str(task.id)}
     assert listed(kind=["evaluate", "find_learning_rate"]) == {str(task.id), str(finder.id)}
-    assert listed(parentId=str(training.id)) == {str(task.id)}
-    assert listed(parentId=str(training.id), kind="export") == set()
+    assert listed(parent_id=str(training.id)) == {str(task.id)}
+    assert listed(parent_id=str(training.id), kind="export") == set()
     totals = ada.get("/api/jobs/totals").json()
     assert (totals["running"], totals["queued"], totals["completed"]) == (0, 0, 1)
 
