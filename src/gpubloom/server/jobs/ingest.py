@@ -183,7 +183,10 @@ async def _write(
 
 def _array(column: tuple[Any, ...]) -> str:
     """A column as PostgreSQL reads an array; the driver takes ten times as long. Numbers and names only."""
-    if None in column:
+    missing = column.count(None)
+    if missing == len(column):
+        column = ("NULL",) * missing
+    elif missing:
         column = tuple("NULL" if value is None else value for value in column)
     return "{" + ",".join(map(str, column)) + "}"
 
