@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
@@ -58,8 +59,8 @@ LOOP_SECONDS = 0.2
 LOOK_EVERY_SECONDS = 5.0
 SUBMIT_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=5)
 # Stored in one transaction: some thousand points, so that the lock is held for a small part of a second.
-BATCH_BYTES = 1 << 18
-_BATCHES_AT_ONCE = 8
+_PIECE_BYTES = 1 << 17
+_PIECES_AT_ONCE = 16
 # The worker draws nothing: curves only as fine as Reading needs them to be.
 _BUCKETS = 64
 _OF_ENDED_RUNS = frozenset({"diverging"})
@@ -103,6 +104,18 @@ class RunWatch:
         return [Finding.model_validate(each) for each in found if not ended or each["kind"] in _OF_ENDED_RUNS]
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """Events that are stored together, and the cursors before and behind them."""
+
+    before: dict[str, int]
+    after: dict[str, int]
+    events: list[RunEvent]
+    batch: Batch
+    latest: dict[str, Any] | None
+    damaged_lines: int
+
+
 class Follower:
     """One claimed job."""
 
@@ -125,6 +138,9 @@ class Follower:
         self._disk = disk
         self._run_dir = run_directory(settings, job.id)
         self._reader = Reader(self._run_dir, cursor=job.cursor)
+        # SQLite writes in this process and asks for the interpreter's lock at every row: whatever is parsed
+        # meanwhile would hold up the writing, and with it everybody who waits for the database.
+        self._reads_ahead = database.kind != "sqlite"
         self._watch = RunWatch(self._run_dir, has_history=bool(job.cursor))
         self._renewed = time.monotonic()
         self._control_written = -1
@@ -353,35 +369,53 @@ class Follower:
 
     async def _read(self) -> bool:
         """Store what the run said since; says whether there may be more."""
-        for _ in range(_BATCHES_AT_ONCE):
-            if not await self._read_batch():
+        reading = self._start_reading()
+        for left in reversed(range(_PIECES_AT_ONCE)):
+            if (piece := await reading) is None:
                 return False
+            ahead = self._start_reading() if left and self._reads_ahead else None
+            try:
+                behind_at = await self._store_piece(piece)
+            finally:
+                if ahead is not None:
+                    # A thread cannot be stopped, and nobody else may use the reader meanwhile.
+                    await asyncio.wait({ahead})
+            if behind_at is not None:
+                self._read_again_from(behind_at)
+                return True
+            if left:
+                reading = ahead or self._start_reading()
         return True
 
-    async def _read_batch(self) -> bool:
-        before = self._reader.cursor
-        events, batch = await asyncio.to_thread(self._take_events)
-        if not events and self._reader.cursor == before:
-            return False
-        latest = await asyncio.to_thread(load_latest, self._run_dir)
+    def _start_reading(self) -> asyncio.Future[_Piece | None]:
+        return asyncio.ensure_future(asyncio.to_thread(self._next_piece))
 
-        async def stored() -> None:
+    def _next_piece(self) -> _Piece | None:
+        """What comes next in the run directory, ready to be stored; None: nothing is new."""
+        before = self._reader.cursor
+        events = self._reader.read_new(_PIECE_BYTES)
+        after = self._reader.cursor
+        if not events and after == before:
+            return None
+        self._watch.take_in(events)
+        latest = load_latest(self._run_dir)
+        return _Piece(before, after, events, Batch(events), latest, self._reader.damaged_lines)
+
+    async def _store_piece(self, piece: _Piece) -> dict[str, Any] | None:
+        """Store it, exactly once; where the database does not have what came before: its cursor."""
+
+        async def stored() -> dict[str, Any] | None:
             async with self._database.write() as session:
                 row = await holding(session, self._job.id, self._token)
-                if row.cursor == before:
-                    await self._store(session, row, events, batch, latest)
-                elif row.cursor != self._reader.cursor:
-                    self._read_again_from(row)
-                # Otherwise an earlier try was committed, but its answer was lost on the way.
                 self._job = row
+                if row.cursor == piece.before:
+                    await self._store(session, row, piece)
+                elif row.cursor != piece.after:
+                    return row.cursor
+                # Otherwise an earlier try was committed, but its answer was lost on the way.
+                return None
 
-        await self._persist(stored)
-        return True
-
-    def _take_events(self) -> tuple[list[RunEvent], Batch]:
-        events = self._reader.read_new(BATCH_BYTES)
-        self._watch.take_in(events)
-        return events, Batch(events)
+        return await self._persist(stored)
 
     async def _diagnose(self) -> None:
         """Say on the job's page what is wrong with its run."""
@@ -399,25 +433,18 @@ class Follower:
         if findings != read_summary(self._job.summary).findings:
             await self._persist(noted)
 
-    def _read_again_from(self, row: TrainingJob) -> None:
+    def _read_again_from(self, cursor: dict[str, Any]) -> None:
         """The database forgot what it had committed (a crash, a backup): the run directory has not."""
         self.log.warning("the database is behind, reading the run again from where it is")
-        self._reader = Reader(self._run_dir, cursor=row.cursor)
+        self._reader = Reader(self._run_dir, cursor=cursor)
 
-    async def _store(
-        self,
-        session: AsyncSession,
-        row: TrainingJob,
-        events: list[RunEvent],
-        batch: Batch,
-        latest: dict[str, Any] | None,
-    ) -> None:
-        points = await store_points(session, row, batch)
-        changed = await store_checkpoints(session, row, events)
-        row.cursor = self._reader.cursor
-        summary = summarize(read_summary(row.summary), latest, self._reader.damaged_lines)
-        add_marks(summary, events, row.settings)
-        add_warnings(summary, events)
+    async def _store(self, session: AsyncSession, row: TrainingJob, piece: _Piece) -> None:
+        points = await store_points(session, row, piece.batch)
+        changed = await store_checkpoints(session, row, piece.events)
+        row.cursor = piece.after
+        summary = summarize(read_summary(row.summary), piece.latest, piece.damaged_lines)
+        add_marks(summary, piece.events, row.settings)
+        add_warnings(summary, piece.events)
         row.summary = summary.dump()
         await announce(session, row, points=points, checkpoints=changed)
 
@@ -507,7 +534,7 @@ class Follower:
             async with self._database.write() as session:
                 row = await holding(session, self._job.id, self._token)
                 if row.cursor != self._reader.cursor:
-                    self._read_again_from(row)
+                    self._read_again_from(row.cursor)
                     return False
                 saved = await list_checkpoints(session, row.id)
                 newest = max((checkpoint.step for checkpoint in saved), default=None)

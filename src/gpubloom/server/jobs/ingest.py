@@ -64,7 +64,7 @@ class Batch:
             if event.kind in {"metric", "system"}:
                 self._add(event)
         self.ends = {key: _ends(points) for key, points in self.points.items()}
-        self.buckets = {key: _fold(points) for key, points in self.points.items()}
+        self.buckets = {key: _bucketed(points) for key, points in self.points.items()}
 
     def _add(self, event: RunEvent) -> None:
         axis: Axis = "time" if event.kind == "system" else "step"
@@ -99,7 +99,7 @@ def _ends(points: Sequence[Point]) -> list[Ends]:
     return found
 
 
-def _fold(points: Sequence[Point]) -> dict[tuple[int, int, int], list[float]]:
+def _bucketed(points: Sequence[Point]) -> dict[tuple[int, int, int], list[float]]:
     """Points into the narrowest buckets, those into the next ones: they nest.
 
     By level, bucket and attempt: low, high, total, count.
@@ -148,9 +148,9 @@ async def store_points(session: AsyncSession, job: TrainingJob, batch: Batch) ->
     points = [(ids[key], *point) for key, some in batch.points.items() for point in some]
     await _write(session, "training_metrics", _POINT_TYPES, points)
     buckets = [
-        (ids[key], *place, *bucket)
+        (ids[key], *bucket, *content)
         for key, folded in batch.buckets.items()
-        for place, bucket in folded.items()
+        for bucket, content in folded.items()
     ]
     if buckets:
         await _write(session, "metric_buckets", _BUCKET_TYPES, buckets, _MERGE_BUCKETS)
@@ -183,7 +183,10 @@ async def _write(
 
 def _array(column: tuple[Any, ...]) -> str:
     """A column as PostgreSQL reads an array; the driver takes ten times as long. Numbers and names only."""
-    if None in column:
+    missing = column.count(None)
+    if missing == len(column):
+        column = ("NULL",) * missing
+    elif missing:
         column = tuple("NULL" if value is None else value for value in column)
     return "{" + ",".join(map(str, column)) + "}"
 

@@ -1,7 +1,7 @@
 """What a job's row says about its run: the run's own latest.json, and what the server knows besides.
 
 The names are those of latest.json (docs/run-directory.md). The JSON column `training_jobs.summary` holds the
-dump of a `StoredSummary`, without defaults. A person's own script may report anything: a value of the wrong
+dump of a `StoredSummary`. A person's own script may report anything: a value of the wrong
 type reads as its default, never as an error.
 """
 
@@ -204,8 +204,10 @@ class StoredSummary(RunSummary):
     warnings_left_out: Whole = 0
 
     def dump(self) -> dict[str, Any]:
-        """As the column holds it."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+        """As the column holds it: what is not said is left out, what is said is whole."""
+        fields = type(self).model_fields.items()
+        said = {name for name, field in fields if getattr(self, name) != field.default}
+        return self.model_dump(mode="json", include=said)
 
 
 # What latest.json says of a run.
