@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from gpubloom.errors import InputError
 from gpubloom.plan import limits
 from gpubloom.plan.shapes import PRESETS, ModelShape
 from gpubloom.plan.validation import Fraction, Part
-from gpubloom.traincard.errors import InputError
 
 # Bytes and end-of-text: no tokenizer has fewer tokens.
 _SMALLEST_VOCABULARY = 257

@@ -13,6 +13,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.errors import code_of
 from gpubloom.plan import limits
 from gpubloom.plan.tasks import Task, task_from
 from gpubloom.server.accounts.hub_tokens import open_hub_token
@@ -29,7 +30,6 @@ from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.schema import Flag, Line, Schema, Storable
 from gpubloom.server.settings import Settings
-from gpubloom.traincard.errors import code_of
 from gpubloom.traincard.safe_paths import is_folder_beneath
 
 Prompt = Annotated[str, Field(min_length=1, max_length=20_000), Storable]
