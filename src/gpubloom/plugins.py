@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 Group = Literal["dataset_readers", "architectures", "callbacks"]
 

@@ -16,7 +16,8 @@ def packaged_files() -> Iterator[tuple[str, str]]:
 
     # Of gpubloom only what reports and draws: a training step has no use for a server.
     root = Path(gpubloom.__file__).parent
-    yield str(root / "__init__.py"), "gpubloom/__init__.py"
+    for name in ("__init__.py", "errors.py"):
+        yield str(root / name), f"gpubloom/{name}"
     for folder, name in (
         (Path(gpubloom.traincard.__file__).parent, "gpubloom/traincard"),
         (Path(metaflow_traincard.__file__).parent, "metaflow_traincard"),

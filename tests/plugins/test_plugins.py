@@ -106,7 +106,7 @@ def test_an_unknown_name_says_what_there_is(install: Install, make_run: MakeRun)
     install("some", {"callbacks": {"loud": "some:Loud"}}, some="class Loud: ...")
     with raises(PluginProblem, code="plugin_not_found", match="'quiet'.*loud"):
         make_run(callbacks=["quiet"]).train()
-    with raises(PluginProblem, code="plugin_invalid"):
+    with raises(PluginProblem, code="plugin_failed"):
         make_run("other", callbacks=["loud"]).train()
 
 

@@ -21,8 +21,8 @@ from gpubloom.agent.progress.follower import OutputFollower
 from gpubloom.agent.spec import ExitRecord, JobSpec
 from gpubloom.agent.supervisor import End, SignalInbox, Supervisor
 from gpubloom.agent.training import Become, start_training
+from gpubloom.errors import InputError
 from gpubloom.traincard.atomic_write import read_json_object
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.layout import RunFiles
 
 # Exit codes of the agent itself. The training's is in the exit record.

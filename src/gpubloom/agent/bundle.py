@@ -11,7 +11,7 @@ from pathlib import Path
 
 import gpubloom
 
-_PARTS = ("__init__.py", "agent", "traincard")
+_PARTS = ("__init__.py", "errors.py", "agent", "traincard")
 _MAIN = "from gpubloom.agent.__main__ import main\n\nmain()\n"
 # The oldest moment a zip file can name.
 _TIME = (1980, 1, 1, 0, 0, 0)

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from gpubloom.agent.processes import Process
 from gpubloom.agent.spec import SPEC_VERSION, ExitRecord, JobSpec
+from gpubloom.errors import InputError
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
-from gpubloom.traincard.errors import InputError
 
 # An exit record is well below this; the file is written in full beforehand, so that a full disk cannot keep
 # an attempt from saying how it ended.

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 SPEC_VERSION = 1
 

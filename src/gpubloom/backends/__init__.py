@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.backends import available_backends
 from gpubloom.traincard import Reporter
-from gpubloom.traincard.errors import InputError
 
 if TYPE_CHECKING:
     from gpubloom.backends.trl import TrlTrainer

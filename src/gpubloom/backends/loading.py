@@ -10,9 +10,9 @@ import transformers
 from peft import LoraConfig
 
 from gpubloom.engine.hardware import Compute
+from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import check_model_folder
 from gpubloom.plan import TrainConfig
-from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True)

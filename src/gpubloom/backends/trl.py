@@ -34,11 +34,11 @@ from gpubloom.engine.live_settings import LiveSettings
 from gpubloom.engine.loss import NotFinite
 from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sha256_of, sync_files
+from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
 from gpubloom.traincard.adapters.hugging_face import HFTrainCardCallback
 from gpubloom.traincard.adapters.session import numbers
-from gpubloom.traincard.errors import InputError
 
 # Ends that somebody wants to continue from.
 _TO_BE_CONTINUED = {"paused", "preempted"}

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from gpubloom.engine.hardware import Compute
+from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.backends import UNSLOTH_PYTHON
-from gpubloom.traincard.errors import InputError
 
 if not torch.cuda.is_available():
     # Its own refusal comes from deep inside, after a minute of imports.

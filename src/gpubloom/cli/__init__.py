@@ -13,7 +13,7 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if missing.name not in {"typer", "rich", "pydantic"}:
             raise
-        from gpubloom.traincard.errors import error_line
+        from gpubloom.errors import error_line
 
         needs = f"bloom needs {missing.name!r}, which is not installed. Run: pip install 'gpubloom[cli]'"
         sys.exit(error_line("not_installed", needs))

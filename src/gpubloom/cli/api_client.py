@@ -15,7 +15,7 @@ import httpx2
 
 from gpubloom.cli.login import Credentials, load_credentials
 from gpubloom.cli.output import FAILED, WRONG_INPUT, fail, fail_each
-from gpubloom.traincard.errors import UNKNOWN
+from gpubloom.errors import UNKNOWN
 
 TIMEOUT_SECONDS = 30
 _UNREACHABLE = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError)

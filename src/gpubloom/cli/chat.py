@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 import typer
 
 from gpubloom.cli.output import STOPPED, fail, refuse, report
-from gpubloom.traincard.errors import UNKNOWN, InputError, code_of
+from gpubloom.errors import UNKNOWN, InputError, code_of
 
 _IDLE_MINUTES = 120.0
 _HINT = "Ctrl-C stops an answer, twice quits; /new forgets the conversation."

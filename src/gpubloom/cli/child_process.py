@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from gpubloom.traincard.errors import InputError, read_error_line
+from gpubloom.errors import InputError, read_error_line
 
 if TYPE_CHECKING:
     from gpubloom.plan.tasks import Task

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubloom.cli.output import fetching, refuse
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
     from rich.text import Text

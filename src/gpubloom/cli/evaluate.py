@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubloom.cli.output import STOPPED, fail, refuse
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gpubloom.cli.output import FAILED, STOPPED, WRONG_INPUT, fail, refuse
-from gpubloom.traincard.errors import InputError, read_error_line
+from gpubloom.errors import InputError, read_error_line
 
 _SHOWN = 60
 

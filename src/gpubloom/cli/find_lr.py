@@ -14,7 +14,7 @@ import typer
 
 from gpubloom.cli.output import STOPPED, fail, refuse
 from gpubloom.cli.train import SETTINGS, Assignments, ConfigFile, OneGpu
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,7 +11,7 @@ import typer
 
 from gpubloom.cli.output import refuse
 from gpubloom.cli.train import SETTINGS, Assignments, ConfigFile, OneGpu, RunDir
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console

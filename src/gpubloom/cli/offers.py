@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gpubloom.cli.output import refuse
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table

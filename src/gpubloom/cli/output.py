@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import typer
 
-from gpubloom.traincard.errors import CodedError, InputError, code_of, error_line
+from gpubloom.errors import CodedError, InputError, code_of, error_line
 
 # Exit statuses: the command failed, its input is wrong, somebody stopped it.
 FAILED, WRONG_INPUT, STOPPED = 1, 2, 130

@@ -16,7 +16,7 @@ import typer
 from rich.markup import escape
 
 from gpubloom.cli.output import refuse
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
     from gpubloom.plan import DecoderShape, DoesNotFit, Hardware, Memory, Phase, Plan, TrainConfig

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gpubloom.cli.chart import Line, short
+from gpubloom.errors import InputError
 from gpubloom.traincard import Curve, Curves, Reader, Reading, RunLock, RunState, diagnose
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.lines import RENDERED_KINDS, RunLines, log_line, rows_used
 from gpubloom.traincard.number_encoding import decode_number
 

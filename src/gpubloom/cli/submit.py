@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gpubloom.cli.output import WRONG_INPUT, fail, refuse
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 _LARGEST_BYTES = 22 << 20
 _MOST_FILES = 2_000

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gpubloom.errors import InputError
 from gpubloom.plan import InvalidConfig, TrainConfig, demo_fields
 from gpubloom.plan.config import read_json
-from gpubloom.traincard.errors import InputError
 
 Fields = dict[str, Any]
 

@@ -15,7 +15,7 @@ from typing import IO, Literal
 from gpubloom.datasets.problems import Problem, ProblemLog, RowProblem
 from gpubloom.datasets.shaping import Mapping, to_example
 from gpubloom.datasets.source import Source
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 SplitName = Literal["train", "eval"]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 # Bytes that are there, and bytes that there will be, where anybody knows.
 FetchProgress = Callable[[int, int | None], None]

@@ -26,7 +26,7 @@ from gpubloom.datasets.rendering import Rendered, render
 from gpubloom.datasets.rows import Progress, Row
 from gpubloom.datasets.shaping import Mapping, to_example
 from gpubloom.datasets.source import Source
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 _RUN = 1 << 16
 _RECORD = 16

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpubloom.datasets.rendering import Rendered
 from gpubloom.datasets.template import ChatTemplate
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

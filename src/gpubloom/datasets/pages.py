@@ -21,7 +21,7 @@ from gpubloom.datasets.rows import Row, Start
 from gpubloom.datasets.shaping import Mapping, to_example
 from gpubloom.datasets.source import Source
 from gpubloom.datasets.template import ChatTemplate
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 _VERSION = 1
 # A page costs at most the reading of so many rows or so many bytes (and one row) before it.

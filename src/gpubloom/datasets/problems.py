@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 _MOST_KINDS = 100
 _NUMBERS = re.compile(r"\d[\d,.]*")

@@ -9,7 +9,7 @@ from gpubloom.datasets.example import Example, Message
 from gpubloom.datasets.problems import RowProblem
 from gpubloom.datasets.rows import type_name
 from gpubloom.datasets.tool_calls import arguments_fault, parsed_tools
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 Format = Literal["text", "prompt_completion", "alpaca", "sharegpt", "messages"]
 

@@ -17,7 +17,7 @@ from typing import Any
 from gpubloom.datasets.example import Span
 from gpubloom.datasets.problems import RowProblem
 from gpubloom.datasets.tool_calls import parsed_message
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 PLAIN = """\
 {%- for message in messages -%}

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 
 class Arguments(dict[str, Any]):

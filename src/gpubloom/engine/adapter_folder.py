@@ -10,7 +10,7 @@ import safetensors.torch
 from torch import Tensor
 
 from gpubloom.engine.models.lora import LoraBlocks, LoraSettings, is_transposed
-from gpubloom.traincard.errors import CodedError, InputError
+from gpubloom.errors import CodedError, InputError
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_STEM = "adapter_model"

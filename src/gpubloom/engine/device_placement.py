@@ -20,6 +20,7 @@ from gpubloom.engine.hardware import Compute, choose_compute, uses_gpu, visible
 from gpubloom.engine.host_memory import PinningRefused, resident_bytes
 from gpubloom.engine.model import Model
 from gpubloom.engine.parallel import ALONE, Group
+from gpubloom.errors import InputError, code_of
 from gpubloom.plan import (
     DoesNotFit,
     Hardware,
@@ -30,7 +31,6 @@ from gpubloom.plan import (
     plan,
     share_of,
 )
-from gpubloom.traincard.errors import InputError, code_of
 
 if TYPE_CHECKING:
     from gpubloom.engine.executors.sharded import ShardedExecutor

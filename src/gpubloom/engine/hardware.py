@@ -5,8 +5,8 @@ from typing import Literal
 
 import torch
 
+from gpubloom.errors import InputError
 from gpubloom.plan import Hardware
-from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True)

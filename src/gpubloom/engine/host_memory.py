@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpubloom.traincard.errors import CodedError, InputError
+from gpubloom.errors import CodedError, InputError
 
 _GROUP = Path("/sys/fs/cgroup")
 

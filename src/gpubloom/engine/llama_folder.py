@@ -11,9 +11,9 @@ from torch import Tensor
 
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.models import TransformerLM
+from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
 from gpubloom.plan import ModelShape
-from gpubloom.traincard.errors import InputError
 
 WEIGHTS_STEM = "model"
 WEIGHTS_FILE = f"{WEIGHTS_STEM}.safetensors"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpubloom.engine.data.rows import IGNORED
 from gpubloom.engine.hardware import Compute
-from gpubloom.traincard.errors import CodedError
+from gpubloom.errors import CodedError
 
 _FIRST = 65_536.0
 _LARGEST = 2.0**24

@@ -11,8 +11,8 @@ from typing import Any
 from gpubloom.engine.llama_folder import hugging_face_config
 from gpubloom.engine.models.blocks import BlockModel, WeightSource
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
+from gpubloom.errors import InputError
 from gpubloom.plan import DecoderShape, ModelShape, TrainConfig, shape_of
-from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True)

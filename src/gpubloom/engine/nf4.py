@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 NF4 = (
     -1.0,

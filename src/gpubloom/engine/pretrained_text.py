@@ -24,8 +24,8 @@ from gpubloom.engine.hardware import Compute
 from gpubloom.engine.models.hugging_face.structure import find_layers
 from gpubloom.engine.models.lora import is_transposed
 from gpubloom.engine.nf4 import Nf4, dequantize, quantize
+from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import check_model_folder
-from gpubloom.traincard.errors import InputError
 
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 

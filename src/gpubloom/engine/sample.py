@@ -14,7 +14,7 @@ from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.pretrained_text import ON_CPU
 from gpubloom.engine.serving.model_registry import load_text
 from gpubloom.engine.serving.resolved_model import find_model
-from gpubloom.traincard.errors import code_of, error_line
+from gpubloom.errors import code_of, error_line
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -24,9 +24,9 @@ from gpubloom.engine.parallel import Group, GroupLost, PortInUse, RankEnv, join
 from gpubloom.engine.parallel.launcher import Launcher, Member, local_members, ray_members
 from gpubloom.engine.parallel.process_layout import ProcessLayout, choose_layout, limit_threads, shared_out
 from gpubloom.engine.parallel.rank_env import LOST, end_with, write_exit_message
+from gpubloom.errors import InputError, code_of, error_line
 from gpubloom.plan import InvalidConfig, TrainConfig
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
-from gpubloom.traincard.errors import InputError, code_of, error_line
 from gpubloom.traincard.lines import PrintingReporter
 
 # A node that was cut off from its cluster notices within a minute, and takes its processes with it.

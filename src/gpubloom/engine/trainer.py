@@ -34,9 +34,9 @@ from gpubloom.engine.model import Model
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.optimizer.schedule import Schedule
 from gpubloom.engine.parallel import ALONE, Group
+from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import Reporter
-from gpubloom.traincard.errors import InputError
 
 _EVENTS = ("on_start", "on_step", "on_evaluate", "on_checkpoint", "on_end")
 

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 from gpubloom.datasets import ChatTemplate, RowProblem, RowTokenizer
 from gpubloom.datasets.template import PLAIN_NOTE
+from gpubloom.errors import CodedError, InputError
 from gpubloom.hub.catalogue import memory_by_method
 from gpubloom.hub.weight_index import UnsafeModelError, check_model_folder, read_weight_index
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import FAMILIES, decoder_shape
-from gpubloom.traincard.errors import CodedError, InputError
 
 Severity = Literal["error", "warning", "note"]
 

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 
 class HubProblem(InputError):

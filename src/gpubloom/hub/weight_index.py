@@ -7,7 +7,7 @@ entries must be plain names of files in the same folder, before any loader sees 
 import json
 from pathlib import Path
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 ADAPTER_CONFIG = "adapter_config.json"
 _LARGEST_INDEX_BYTES = 256 << 20

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpubloom.errors import InputError
 from gpubloom.offers.prices import Granularity
-from gpubloom.traincard.errors import InputError
 
 UNIT_SECONDS: dict[Granularity, float] = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
 WARN_AT = (50, 80, 100)

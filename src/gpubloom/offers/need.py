@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from gpubloom.errors import InputError
 from gpubloom.offers.prices import Span
 from gpubloom.plan.hardware import GPU_KINDS
 from gpubloom.scripts import Confidence, Detected, Requirements
-from gpubloom.traincard.errors import InputError
 
 # By memory. Hours without a GPU's name are hours on the smallest of these that holds the job.
 _REFERENCES = {"T4": 16, "A10": 24, "L40S": 48, "A100": 80, "H200": 141}

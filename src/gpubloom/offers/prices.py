@@ -17,7 +17,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 # A price that was read longer ago than this is shown, but marked.
 STALE_AFTER = timedelta(days=30)

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from gpubloom.errors import InputError
 from gpubloom.plan import limits
 from gpubloom.plan.shapes import PRESETS, ModelShape
 from gpubloom.plan.validation import Fraction, Part
-from gpubloom.traincard.errors import InputError
 
 # Bytes and end-of-text: no tokenizer has fewer tokens.
 _SMALLEST_VOCABULARY = 257

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gpubloom.errors import InputError
 from gpubloom.plan.config import DataConfig
-from gpubloom.traincard.errors import InputError
 
 # English and code under a BPE of a few thousand tokens; only used to predict how long a run takes.
 _BYTES_PER_BPE_TOKEN = 3.5

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpubloom.errors import InputError
 from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
-from gpubloom.traincard.errors import InputError
 
 Config = Mapping[str, Any]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gpubloom.errors import InputError
 from gpubloom.plan import costs
-from gpubloom.traincard.errors import InputError
 
 GIBIBYTE = 2**30
 # A GPU of unknown kind; low on purpose, so that a plan is rarely too hopeful.

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from gpubloom.errors import InputError
 from gpubloom.plan import costs
 from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.decoder import DecoderShape
@@ -28,7 +29,6 @@ from gpubloom.plan.sharded import (
 )
 from gpubloom.plan.timing import Lanes, bottleneck, phases
 from gpubloom.plan.workload import Work
-from gpubloom.traincard.errors import InputError
 
 _HELP = {
     "the GPU": "The GPU computes all the time.",

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
+from gpubloom.errors import InputError
 from gpubloom.plan import costs
 from gpubloom.plan.config import ModelConfig, TrainConfig
 from gpubloom.plan.request import PlanRequest
 from gpubloom.plan.search import Need, least_need, possible
 from gpubloom.plan.shapes import PRESETS
 from gpubloom.plan.sharded import least_sharded, may_shard, search_sharded
-from gpubloom.traincard.errors import InputError
 
 # Field by its path to its new value.
 Changes = dict[str, Any]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gpubloom.errors import InputError
 from gpubloom.plan import costs
 from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.decoder import DecoderShape
@@ -11,7 +12,6 @@ from gpubloom.plan.families import read_decoder
 from gpubloom.plan.hardware import Gpu, Hardware, rates_of
 from gpubloom.plan.search import MemoryLimits
 from gpubloom.plan.workload import Timed, Work
-from gpubloom.traincard.errors import InputError
 
 Precision = Literal["fp32", "bf16", "fp16"]
 

@@ -7,10 +7,10 @@ Hugging Face writes it, so that `model.random_weights` can train one, too.
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from gpubloom.errors import InputError
 from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
 from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.limits import MAX_PARAMETERS
-from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True)

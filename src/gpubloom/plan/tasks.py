@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from gpubloom.errors import InputError
 from gpubloom.plan import limits
 from gpubloom.plan.config import TrainConfig, read_json, shown
 from gpubloom.plan.validation import InvalidConfig, Part
-from gpubloom.traincard.errors import InputError
 
 TASK_FILE = "task.json"
 TASK_SCRIPT = "task.py"

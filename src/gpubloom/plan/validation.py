@@ -13,8 +13,8 @@ from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field,
 from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core.core_schema import ErrorType
 
+from gpubloom.errors import CodedError, InputError, error_line
 from gpubloom.plan import limits
-from gpubloom.traincard.errors import CodedError, InputError, error_line
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from gpubloom.agent import ExitRecord, JobSpec
-from gpubloom.traincard.errors import CodedError
+from gpubloom.errors import CodedError
 
 
 class ProviderError(CodedError):

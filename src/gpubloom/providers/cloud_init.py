@@ -8,8 +8,8 @@ A machine that nobody terminates switches itself off: a while after its job, and
 import math
 import shlex
 
+from gpubloom.errors import InputError
 from gpubloom.providers.cloud import Launch
-from gpubloom.traincard.errors import InputError
 
 # A line that no address and no command contains, so that what lies between two of them is taken as it is.
 _END = "BLOOM_END_OF_FILE"

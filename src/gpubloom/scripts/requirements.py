@@ -4,7 +4,7 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 # stated: the script says so. derived: it follows from what the script says. assumed: a rule of thumb, because
 # the script says nothing about it.

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from gpubloom.agent.environment import is_secret
+from gpubloom.errors import InputError
 from gpubloom.plan.validation import InvalidConfig, Part
-from gpubloom.traincard.errors import InputError
 
 WORK_FOLDER = "work"
 # In place of a value in `resume_arguments`: the newest checkpoint, as a path inside the work folder.

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, cast
 from fastapi import APIRouter, Depends, Request
 from pydantic import Field
 
+from gpubloom.errors import code_of
 from gpubloom.offers import Constraints, Need, PriceTable, offers
 from gpubloom.offers.offer import Priority
 from gpubloom.offers.prices import STALE_AFTER, Availability, Granularity, PriceKind
@@ -15,7 +16,6 @@ from gpubloom.server.db.database import ReadSession
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.price_book import PriceBook
 from gpubloom.server.schema import Flag, Line, Number, Schema, Whole
-from gpubloom.traincard.errors import code_of
 
 _Name = Annotated[Line, Field(min_length=1, max_length=100)]
 _Names = Annotated[list[_Name], Field(max_length=100)]

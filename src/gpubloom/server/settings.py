@@ -10,9 +10,9 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from gpubloom.errors import CodedError
 from gpubloom.offers import load_prices
 from gpubloom.storage import StorageSettings
-from gpubloom.traincard.errors import CodedError
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 

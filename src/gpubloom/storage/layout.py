@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 

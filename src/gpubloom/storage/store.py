@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from gpubloom.traincard.errors import CodedError, InputError
+from gpubloom.errors import CodedError, InputError
 
 _REQUEST_SECONDS = 60
 # The longest life that signatures of this kind can have.

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 
 def replace_file(path: Path, text: str, *, durable: bool = False, modified_ns: int | None = None) -> None:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from gpubloom.errors import InputError
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles
 from gpubloom.traincard.number_encoding import plain, to_json
 

@@ -3,7 +3,7 @@
 import traceback
 from typing import Any
 
-from gpubloom.traincard.errors import CodedError
+from gpubloom.errors import CodedError
 
 _TRACEBACK_CHARACTERS = 32_768
 

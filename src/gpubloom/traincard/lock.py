@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from gpubloom.traincard.errors import CodedError
+from gpubloom.errors import CodedError
 from gpubloom.traincard.layout import RunFiles
 
 try:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from gpubloom.errors import CodedError
 from gpubloom.traincard.atomic_write import read_json_object
 from gpubloom.traincard.condensed_files import load_condensed
-from gpubloom.traincard.errors import CodedError
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.number_encoding import decode_number

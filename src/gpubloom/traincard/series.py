@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import add
 from typing import Any
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.number_encoding import decode_number, encode_number
 from gpubloom.traincard.reader import Reader, RunEvent

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpubloom.agent.spec import ExitRecord
+from gpubloom.errors import UNKNOWN, is_code, read_error_line
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Kind, Status
-from gpubloom.traincard.errors import UNKNOWN, is_code, read_error_line
 from gpubloom.worker.disk import DiskFault
 
 _LONGEST_MESSAGE = 2_000

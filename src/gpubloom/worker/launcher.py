@@ -19,12 +19,12 @@ from uuid import uuid4
 
 import gpubloom
 from gpubloom.agent import JobSpec
+from gpubloom.errors import InputError
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Fault, Instance, Launch
 from gpubloom.providers.skypilot.task import region_of
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.storage import Bundle, SentBundle, StorageError, send_bundle
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.retry import RetryPolicy, retry_async
 from gpubloom.worker.disk import fault_of
 from gpubloom.worker.remote_attempt import PollIntervals, RemoteAttempt

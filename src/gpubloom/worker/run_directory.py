@@ -19,6 +19,7 @@ from gpubloom.agent.progress.files import Saved, find_saved
 from gpubloom.agent.spec import JobSpec
 from gpubloom.datasets.downloading import FetchProblem
 from gpubloom.datasets.named import prepare_named
+from gpubloom.errors import InputError
 from gpubloom.plan import Plan, TrainConfig, find_files, run_files
 from gpubloom.plan.backends import interpreter_for
 from gpubloom.plan.tasks import RESULT_FILE, TASK_SCRIPT, task_files, task_from
@@ -33,7 +34,6 @@ from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.playground.endpoint import SERVE_FILE
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.atomic_write import replace_file
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.sync.apply import has_received
 

@@ -20,27 +20,26 @@ def _config(family: str, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("family", "reason"),
+    ("family", "name"),
     [
-        ("t5", "has an encoder and a decoder"),
-        ("qwen2_vl", "also reads images or sound"),
-        ("mamba", "computes attention in a way of its own, or not at all"),
-        ("bloom", "computes attention in a way of its own, or not at all"),
-        ("jamba", "not all of its layers are attention"),
-        ("qwen3_next", "not all of its layers are attention"),
-        ("llama4_text", "other positions than all earlier ones or a sliding window"),
-        ("gemma3n_text", "belongs to no block this engine knows: model.per_layer_model_projection.weight"),
-        ("gpt_oss", "Its attention uses s_aux"),
-        ("deepseek_v3", "holds a table of its own (mlp.gate.e_score_correction_bias)"),
-        ("opt", "embeds tokens in a way that this engine does not know"),
-        ("bert", "belongs to no block this engine knows"),
-        ("vit", "transformers knows no causal language model of the family vit"),
+        ("t5", "encoder"),
+        ("qwen2_vl", "images"),
+        ("mamba", "attention"),
+        ("bloom", "attention"),
+        ("jamba", "attention"),
+        ("qwen3_next", "attention"),
+        ("llama4_text", "window"),
+        ("gemma3n_text", "model.per_layer_model_projection.weight"),
+        ("gpt_oss", "s_aux"),
+        ("deepseek_v3", "mlp.gate.e_score_correction_bias"),
+        ("opt", "embeds"),
+        ("bert", "bert"),
+        ("vit", "vit"),
     ],
 )
-def test_what_is_no_plain_decoder_is_refused(family: str, reason: str) -> None:
-    with pytest.raises(ValueError) as refusal:
+def test_what_is_no_plain_decoder_is_refused(family: str, name: str) -> None:
+    with raises(ValueError, code="unsupported_architecture", match=name) as refusal:
         HuggingFaceBlocks(_config(family))
-    assert reason in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 

@@ -13,8 +13,8 @@ from typing import Any, Self
 from gpubloom.agent.files import AgentFiles
 from gpubloom.agent.remote.link import DamagedError, Link, Unavailable
 from gpubloom.agent.spec import JobSpec
+from gpubloom.errors import InputError
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.retry import RetryPolicy, retry
 from gpubloom.traincard.sync.files import is_inside
 

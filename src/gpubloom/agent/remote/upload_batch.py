@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 VERSION = 1
 # A header of many small files is some hundred kilobytes.

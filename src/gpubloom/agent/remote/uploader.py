@@ -22,8 +22,8 @@ from gpubloom.agent.remote.link import DamagedError, HttpLink, Link, Rejected, U
 from gpubloom.agent.remote.outbox import NoSlot, Outbox
 from gpubloom.agent.remote.start import Folders, Start, prepare
 from gpubloom.agent.remote.upload_batch import UploadBatch
+from gpubloom.errors import InputError
 from gpubloom.traincard.atomic_write import read_json_object
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.retry import RetryPolicy
 from gpubloom.traincard.sync.delta import DeltaBuilder
 

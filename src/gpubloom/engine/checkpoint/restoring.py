@@ -22,7 +22,7 @@ from gpubloom.engine.llama_folder import CONFIG_FILE
 from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.shards.atomic_folder import sha256_of
 from gpubloom.engine.shards.shard_files import ShardFolder, Stretch, moment_stretches
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 _ADVICE = "delete the folder to resume from the checkpoint before it."
 

@@ -51,7 +51,7 @@ from gpubloom.engine.model_folder import ModelFolder
 from gpubloom.engine.parallel import ALONE, Group
 from gpubloom.engine.shards.atomic_folder import TEMPORARY, complete_or_absent, sha256_of, sync_files
 from gpubloom.engine.shards.shard_files import ShardFolder
-from gpubloom.traincard.errors import InputError, code_of
+from gpubloom.errors import InputError, code_of
 
 _METADATA = "torch.distributed.checkpoint.metadata"
 _KNOWN = {

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gpubloom.engine.converting import FORMS, convert
-from gpubloom.traincard.errors import code_of, error_line
+from gpubloom.errors import code_of, error_line
 
 
 def main() -> None:

@@ -21,8 +21,8 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from gpubloom.engine.checkpoint.sharded import PartReader, show_contents
 from gpubloom.engine.shards.safetensors_file import TensorFileWriter, bytes_of, entries
 from gpubloom.engine.shards.shard_files import SHARD_BYTES
+from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
-from gpubloom.traincard.errors import InputError
 
 JSON_FORMAT = "gpubloom tensors"
 # Numbers as text take many times their memory while they are read.

@@ -13,9 +13,9 @@ import numpy as np
 
 from gpubloom.engine.data.rows import Rows, Tokens, Windows
 from gpubloom.engine.data.tokenizer import Tokenizer
+from gpubloom.errors import InputError
 from gpubloom.plan import DataConfig, find_files
 from gpubloom.traincard import Reporter
-from gpubloom.traincard.errors import InputError
 
 _SNIFFED_BYTES = 8_192
 

@@ -41,8 +41,8 @@ from gpubloom.datasets import (
 )
 from gpubloom.engine.data.packing import Examples, PackedRows, pack
 from gpubloom.engine.shards.atomic_folder import complete_or_absent
+from gpubloom.errors import InputError
 from gpubloom.plan import DataConfig
-from gpubloom.traincard.errors import InputError
 
 _INDEX = "examples.json"
 _TOKENS, _TRAINED, _LENGTHS = np.dtype("<u4"), np.dtype(np.bool_), np.dtype("<u4")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.data.rows import IGNORED, NO_ROW, Numbers, RowArrays, Rows
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 
 @dataclass(frozen=True)

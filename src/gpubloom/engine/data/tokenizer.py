@@ -12,8 +12,8 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from gpubloom.engine.data.rows import Tokens
+from gpubloom.errors import InputError
 from gpubloom.plan import TokenizerConfig
-from gpubloom.traincard.errors import InputError
 
 END_OF_TEXT = "<|endoftext|>"
 

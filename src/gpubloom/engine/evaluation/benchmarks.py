@@ -14,7 +14,7 @@ from gpubloom.engine.generate import TextModel
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text, tuned
 from gpubloom.engine.serving.model_registry import ModelRegistry
 from gpubloom.engine.serving.resolved_model import ResolvedModel
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 OWN_TASKS = "BLOOM_LM_EVAL_TASKS"
 _NAME = re.compile(r"[\w-][\w.-]*")

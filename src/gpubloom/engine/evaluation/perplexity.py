@@ -22,9 +22,9 @@ from gpubloom.engine.generate import TextModel
 from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.loss import summed_cross_entropy
 from gpubloom.engine.serving.resolved_model import ResolvedModel
+from gpubloom.errors import InputError
 from gpubloom.plan import DataConfig, TokenizerConfig
 from gpubloom.plan.config import TrainConfig, read_json
-from gpubloom.traincard.errors import InputError
 
 _EXAMPLE_SUFFIXES = {".jsonl", ".json", ".csv", ".tsv", ".parquet"}
 _BATCH_SIZE = 8

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gpubloom.engine.exporting.layouts import DTYPES, TEXT_FILES, ExportWeights, Precision, merged_config
 from gpubloom.engine.serving.resolved_model import ResolvedModel
-from gpubloom.traincard.errors import CodedError, InputError
+from gpubloom.errors import CodedError, InputError
 
 # Kinds of tokens in a GGUF file.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6

@@ -26,7 +26,7 @@ from gpubloom.engine.models.weight_sources import PretrainedWeights
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.engine.shards.safetensors_file import TensorFileWriter, entries
 from gpubloom.engine.shards.shard_files import SHARD_BYTES
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 Precision = Literal["fp32", "bf16", "fp16"]
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

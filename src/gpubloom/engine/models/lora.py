@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, Tables, TensorSpec, Weights, WeightSource
 from gpubloom.engine.models.dropout import Dropout, leave_out, salt_of
 from gpubloom.engine.models.weight_sources import generator_for
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 _A, _B = "lora_A.weight", "lora_B.weight"
 _DRAW = "lora_draw"

@@ -16,9 +16,9 @@ from torch.func import functional_call
 from gpubloom import plugins
 from gpubloom.engine.models.blocks import BlockSpec, Tables, TensorSpec, Weights
 from gpubloom.engine.models.dropout import Dropout
+from gpubloom.errors import InputError
 from gpubloom.plan import DecoderShape, ModelShape
 from gpubloom.plan.decoder import Linear
-from gpubloom.traincard.errors import InputError
 
 _GROUP: plugins.Group = "architectures"
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.models.blocks import BlockModel, BlockSpec, TensorSpec, Weights
+from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
-from gpubloom.traincard.errors import InputError
 
 _SINGLE_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
-from gpubloom.traincard.errors import CodedError
+from gpubloom.errors import CodedError
 
 Value = TypeVar("Value")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from gpubloom.engine.parallel.rank_env import LOST, read_exit_message
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 MOST_RESTARTS = 3
 # When one is gone the others notice, save what was on its way, and end by themselves.

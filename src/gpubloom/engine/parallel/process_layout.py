@@ -21,8 +21,8 @@ import torch
 from gpubloom.engine.calibrate import cache_folder, write_whole
 from gpubloom.engine.hardware import uses_gpu
 from gpubloom.engine.parallel.launcher import local_members
+from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig, detect_hardware, processes_on, shape_of
-from gpubloom.traincard.errors import InputError
 
 # Another way of measuring makes old figures worthless.
 _VERSION = 1

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 # Of a process that should be started again, with the others, from the newest checkpoint.
 LOST = 75

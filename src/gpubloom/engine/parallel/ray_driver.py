@@ -28,9 +28,9 @@ from ray.train.v2.torch.torch_trainer import TorchTrainer
 from gpubloom.engine.parallel.rank_env import LOST, end_with, write_exit_message
 from gpubloom.engine.parallel.ray_worker import REFUSED, ProcessEnded, ProcessSpec, work
 from gpubloom.engine.parallel.rendezvous import join_seconds
+from gpubloom.errors import InputError, code_of, error_line
 from gpubloom.plan import TrainConfig
 from gpubloom.traincard import ControlFile
-from gpubloom.traincard.errors import InputError, code_of, error_line
 
 # A head that is started again takes its time; so does a cluster that grows.
 _HEAD_SECONDS = 600.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpubloom.engine.parallel.rank_env import read_exit_message
-from gpubloom.traincard.errors import error_line
+from gpubloom.errors import error_line
 
 REFUSED = 2
 

@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from gpubloom import __version__
 from gpubloom.engine.parallel.group import ALONE, STEP_SECONDS, Group
 from gpubloom.engine.parallel.rank_env import RankEnv
-from gpubloom.traincard.errors import CodedError, InputError
+from gpubloom.errors import CodedError, InputError
 
 JOIN_SECONDS = 120.0
 _LOOK_SECONDS = 0.05

@@ -18,7 +18,7 @@ from gpubloom.engine.host_memory import free_host_bytes
 from gpubloom.engine.llama_folder import load_model
 from gpubloom.engine.pretrained_text import PretrainedText, load_pretrained_text
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
-from gpubloom.traincard.errors import CodedError
+from gpubloom.errors import CodedError
 
 BASE, TUNED, ONLY = "base", "tuned", "model"
 

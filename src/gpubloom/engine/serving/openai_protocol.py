@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import PydanticCustomError
 
 from gpubloom.engine.generate import Sampling
+from gpubloom.errors import CodedError
 from gpubloom.plan.tasks import SamplingSettings
 from gpubloom.plan.validation import InvalidConfig
-from gpubloom.traincard.errors import CodedError
 
 _MOST_STOPS = 16
 _MOST_MESSAGES = 10_000

@@ -16,7 +16,7 @@ from gpubloom.datasets.template import PLAIN
 from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.serving.resolved_model import ResolvedModel
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 _WORD = f"answer{secrets.token_hex(8)}"
 

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from gpubloom.engine import adapter_folder
 from gpubloom.engine.checkpoint import checkpoint_folder, is_sharded, list_checkpoints
 from gpubloom.engine.llama_folder import CONFIG_FILE, has_weights, is_own
+from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.config import read_json
-from gpubloom.traincard.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from gpubloom.engine.serving.answers import Answer, Wanted
 from gpubloom.engine.serving.model_registry import ModelRegistry, NotEnoughMemory
 from gpubloom.engine.serving.openai_protocol import ChatRequest, CompletionRequest, Rejected, parse
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
-from gpubloom.traincard.errors import code_of
+from gpubloom.errors import code_of
 
 _MOST_AT_ONCE = 32
 

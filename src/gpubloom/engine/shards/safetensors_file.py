@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 _LENGTH_BYTES = 8
 _FLOAT_BYTES = 4

@@ -32,8 +32,8 @@ from gpubloom.engine.shards.safetensors_file import (
     bytes_of,
     entries,
 )
+from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import read_weight_index
-from gpubloom.traincard.errors import InputError
 
 SHARD_BYTES = 4_000_000_000
 _FLOAT_BYTES = 4

@@ -15,8 +15,8 @@ from gpubloom.engine.serving.model_registry import BASE, TUNED, ModelRegistry, N
 from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.engine.tasks.session import TaskSession
+from gpubloom.errors import CodedError, InputError
 from gpubloom.plan.tasks import EvaluateTask
-from gpubloom.traincard.errors import CodedError, InputError
 
 _HEARTBEAT_SECONDS = 600.0
 

@@ -41,8 +41,8 @@ from gpubloom.engine.hardware import Compute, choose_compute
 from gpubloom.engine.serving.resolved_model import ResolvedModel, find_model
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, sync_files
 from gpubloom.engine.tasks.session import TaskSession
+from gpubloom.errors import InputError
 from gpubloom.plan.tasks import ExportTask, Task
-from gpubloom.traincard.errors import InputError
 
 VARIABLE = "BLOOM_GGUF_CONVERTER"
 _NAME = "convert_hf_to_gguf.py"

@@ -18,8 +18,8 @@ from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import find_model
 from gpubloom.engine.serving.service import Counts, Service
 from gpubloom.engine.tasks.session import Stopped, TaskSession
+from gpubloom.errors import InputError
 from gpubloom.plan.tasks import ServeTask
-from gpubloom.traincard.errors import InputError
 
 SERVE_FILE = "serve.json"
 

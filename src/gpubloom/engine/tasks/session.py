@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.engine.session import Signals
+from gpubloom.errors import code_of, error_line
 from gpubloom.plan.tasks import RESULT_FILE, Task, read_task
 from gpubloom.traincard import Reporter, RunInUseError, RunLock
 from gpubloom.traincard.atomic_write import replace_file
-from gpubloom.traincard.errors import code_of, error_line
 from gpubloom.traincard.lines import PrintingReporter
 
 

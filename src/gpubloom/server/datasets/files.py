@@ -6,10 +6,10 @@ from pathlib import Path
 from uuid import UUID
 
 from gpubloom.datasets import readable_suffixes
+from gpubloom.errors import InputError
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.uploads import Arriving
-from gpubloom.traincard.errors import InputError
 
 _LONGEST_NAME = 200
 

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import Select, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.errors import code_of
 from gpubloom.server.accounts.principal import Principal
 from gpubloom.server.audit import record
 from gpubloom.server.datasets.files import shown_name, suffix_of
@@ -15,7 +16,6 @@ from gpubloom.server.db.pages import Page, read_page
 from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage.service import FindUse, require_room, require_unused
-from gpubloom.traincard.errors import code_of
 
 
 def visible_to(principal: Principal) -> Select[Dataset]:

@@ -19,7 +19,7 @@ from sqlalchemy import event, make_url
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 # How long a writer waits for the one before it. Transactions take milliseconds: no network call and no
 # password hashing happens inside one.

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.errors import code_of
 from gpubloom.plan import (
     DoesNotFit,
     Hardware,
@@ -41,7 +42,6 @@ from gpubloom.server.jobs.tables import Worker
 from gpubloom.server.problems import InvalidInput, invalid_fields
 from gpubloom.server.projects.data_paths import DataPathRefused, check_data_files, check_data_path
 from gpubloom.server.settings import Settings
-from gpubloom.traincard.errors import code_of
 
 WORKER_SEEN_WITHIN = timedelta(seconds=60)
 _GIGABYTE = 1_000_000_000

@@ -13,6 +13,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.errors import code_of
 from gpubloom.plan import limits
 from gpubloom.plan.tasks import EvaluationSettings, ExportSettings, RepositoryName, Task, task_from
 from gpubloom.server.accounts.hub_tokens import open_hub_token
@@ -30,7 +31,6 @@ from gpubloom.server.problems import Conflict, InvalidInput, NotFound
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.schema import Flag, Schema, Storable, Trimmed
 from gpubloom.server.settings import Settings
-from gpubloom.traincard.errors import code_of
 from gpubloom.traincard.safe_paths import is_folder_beneath
 
 Prompt = Annotated[str, Field(min_length=1, max_length=limits.MAX_PROMPT_CHARACTERS), Storable]

@@ -5,11 +5,11 @@ import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpubloom.errors import code_of
 from gpubloom.scripts import Requirements, ScriptProblem, detect, from_notebook, is_notebook
 from gpubloom.scripts.task import checked_path
 from gpubloom.server.ml_jobs.schemas import NewMlJob
 from gpubloom.server.problems import InvalidInput
-from gpubloom.traincard.errors import code_of
 
 _USUAL_NAMES = ("train.py", "main.py", "run.py")
 _READ_ENDINGS = (".py", ".json", ".toml", ".yaml", ".yml")

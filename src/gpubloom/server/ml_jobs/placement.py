@@ -9,6 +9,7 @@ from typing import Any
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.errors import code_of
 from gpubloom.offers import Constraints, Need, Offer, PriceTable, Span, offers
 from gpubloom.plan import Hardware
 from gpubloom.providers.registry import provider_names, provider_spec
@@ -19,7 +20,6 @@ from gpubloom.server.jobs.launch import TakesOffers
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.ml_jobs.schemas import NewMlJob, Overrides
 from gpubloom.server.problems import InvalidInput
-from gpubloom.traincard.errors import code_of
 
 _FREE = Span.of(0.0)
 _MOST_TRIED = 12

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.datasets.downloading import FetchProblem
 from gpubloom.datasets.named import known
+from gpubloom.errors import code_of
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.scripts import Requirements
 from gpubloom.scripts.task import ScriptTask, script_task
@@ -24,7 +25,6 @@ from gpubloom.server.problems import Forbidden, InvalidInput
 from gpubloom.server.projects.service import get_project, visible_to
 from gpubloom.server.projects.tables import Project
 from gpubloom.server.settings import Settings
-from gpubloom.traincard.errors import code_of
 
 _PROJECT = "Scripts"
 

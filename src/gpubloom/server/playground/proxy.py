@@ -18,6 +18,7 @@ from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from gpubloom.errors import is_code
 from gpubloom.server.playground.endpoint import Endpoint, note_use
 from gpubloom.server.problems import (
     InvalidInput,
@@ -27,7 +28,6 @@ from gpubloom.server.problems import (
     TooLarge,
     TooManyRequests,
 )
-from gpubloom.traincard.errors import is_code
 
 # Reading a long prompt on a CPU takes its time; between two tokens it never takes that long.
 _TIMEOUT = httpx2.Timeout(connect=5, read=600, write=30, pool=30)

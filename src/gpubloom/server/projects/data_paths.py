@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from gpubloom.errors import InputError
 from gpubloom.server.settings import Settings
-from gpubloom.traincard.errors import InputError
 
 REMOTE_SCHEMES = frozenset({"s3", "gs", "az", "hf", "https"})
 

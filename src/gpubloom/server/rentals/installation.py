@@ -13,6 +13,7 @@ from sqlalchemy import exists, or_, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from gpubloom.errors import CodedError
 from gpubloom.server.audit import record
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
@@ -21,7 +22,6 @@ from gpubloom.server.jobs.states import ACTIVE
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.rentals.metering import end_rental
 from gpubloom.server.rentals.tables import BILLED, Installation, Rental
-from gpubloom.traincard.errors import CodedError
 
 _GOES_ON_THERE = (
     "This installation is a copy, and the job goes on at the original. Resume it to train it here, too."

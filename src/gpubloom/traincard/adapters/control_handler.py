@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from gpubloom.errors import InputError
 from gpubloom.traincard.control import Command
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.reporter import Reporter
 
 Setters = Mapping[str, Callable[[Any], None]]

@@ -13,9 +13,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from gpubloom.errors import InputError
 from gpubloom.traincard.adapters.control_handler import Setters, interval, not_negative
 from gpubloom.traincard.adapters.session import Session, facts_of, numbers, size_of
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.reporter import Reporter
 
 # With `include_num_input_tokens_seen` every log has these: elapsed time, and the mean speed since the start.

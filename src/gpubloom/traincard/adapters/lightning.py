@@ -13,10 +13,10 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers.logger import Logger
 
+from gpubloom.errors import InputError
 from gpubloom.traincard.adapters import control_handler
 from gpubloom.traincard.adapters.control_handler import Setters, interval, not_negative
 from gpubloom.traincard.adapters.session import Session, facts_of, numbers, size_of
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.names import series_name
 from gpubloom.traincard.reporter import Reporter
 

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gpubloom.errors import InputError
 from gpubloom.traincard.adapters import control_handler, loop
 from gpubloom.traincard.adapters.control_handler import Setters
 from gpubloom.traincard.adapters.session import Session, size_of
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.layout import find_rank, find_world_size
 from gpubloom.traincard.reporter import Reporter
 

@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gpubloom.errors import CodedError
 from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.card.content import card_content, run_content
-from gpubloom.traincard.errors import CodedError
 
 STATIC = Path(__file__).parent / "static"
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpubloom.errors import InputError
 from gpubloom.traincard.atomic_write import replace_file
-from gpubloom.traincard.errors import InputError
 from gpubloom.traincard.interop.event_files import Scalars, read_scalars, write_scalars, write_version
 from gpubloom.traincard.layout import PROTOCOL_VERSION, RunFiles, StreamId
 from gpubloom.traincard.number_encoding import encode_number, to_json

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
-from gpubloom.traincard.errors import CodedError
+from gpubloom.errors import CodedError
 
 MOST_HEADER_BYTES = 16 * 1024
 _MOST_BODY_BYTES = 64 * 1024

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 from gpubloom.traincard.live.access_control import Guard
 from gpubloom.traincard.live.server import RunServer
 

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gpubloom.errors import InputError, code_of
 from gpubloom.traincard.card.page import CardNotBuiltError, live_page
 from gpubloom.traincard.control import ControlFile
-from gpubloom.traincard.errors import InputError, code_of
 from gpubloom.traincard.live import websocket
 from gpubloom.traincard.live.access_control import Guard
 from gpubloom.traincard.live.feed import Feed

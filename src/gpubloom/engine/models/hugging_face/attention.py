@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 IMPLEMENTATION = "gpubloom"
 

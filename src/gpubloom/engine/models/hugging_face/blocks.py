@@ -27,7 +27,7 @@ from gpubloom.engine.models.hugging_face.structure import (
 )
 from gpubloom.engine.models.hugging_face.tables import Picks, Recording, TableMaker, record
 from gpubloom.engine.models.hugging_face.weights import Origin, initialize, origins
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 _TOLERANCE = 1e-5
 _OTHER_HEADS = ("classifier", "summary")

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from gpubloom.engine.models.hugging_face.attention import implementation_for
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 # Where a layer stands says nothing about what it computes; what does (a window, no rotary positions) is in
 # settings of its own.

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gpubloom.engine.models.document_mask import document_starts, same_document
 from gpubloom.engine.models.hugging_face.attention import Window, recorded_windows
 from gpubloom.engine.models.hugging_face.structure import Parts, family_of, quiet_transformers
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 _TOKENS = 32
 _LENGTH = 6

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gpubloom.engine.models.blocks import Weights
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 Load = Callable[[str], Tensor]
 

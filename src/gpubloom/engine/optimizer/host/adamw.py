@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.optimizer.host.build import CannotBuild, load
-from gpubloom.traincard.errors import InputError
+from gpubloom.errors import InputError
 
 Kind = tuple[torch.dtype, torch.dtype | None]
 # Gradient and compute copy. Without a copy, weights are computed with the master itself.

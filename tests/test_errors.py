@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from gpubloom.traincard.errors import CodedError, InputError, code_of, error_line, is_code, read_error_line
+from gpubloom.errors import CodedError, InputError, code_of, error_line, is_code, read_error_line
 from gpubloom.traincard.failure import error_fields
 from gpubloom.traincard.lock import RunInUseError
 

@@ -2,6 +2,8 @@
 
 The codes are listed in docs/errors.md; sentences may change, codes do not. A process that refuses its input
 prints `error[code]: sentence` as its last line, and whoever started it reads both from there.
+
+Beside the packages, not in one: TrainCard, the agent and the command line need it, alone and at once.
 """
 
 import re
