@@ -12,7 +12,6 @@ const description = JSON.parse(readFileSync(at("openapi.json"), "utf8"));
 /** Requests that forms send. Pages that start no training need nothing of the config, so it has a file of its own. */
 const REQUESTS = [
   "BudgetIn",
-  "ChangePassword",
   "CredentialsIn",
   "DatasetChange",
   "DatasetFromHub",

@@ -8,11 +8,6 @@ export const BudgetIn = {
   "period": {"type":"string","enum":["total","month"],"default":"total"},
 } as const;
 
-export const ChangePassword = {
-  "currentPassword": {"type":"string","maxLength":1024},
-  "newPassword": {"type":"string","minLength":10,"maxLength":128},
-} as const;
-
 export const CredentialsIn = {
   "values": {"type":"object","maxProperties":20,"items":{"type":"string","maxLength":4000}},
 } as const;
