@@ -17,7 +17,7 @@ from gpubloom.plan import TrainConfig
 from gpubloom.plan.tasks import EvaluateTask, ExportTask, FindLearningRateTask
 
 CONDITIONAL = ("learning_rate", "epochs", "batch_size")
-TRAINING_PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def _defaults(name: str) -> dict[str, float]:
@@ -37,7 +37,7 @@ def _told(command: Callable[..., None], name: str) -> set[float]:
 @pytest.mark.parametrize("name", CONDITIONAL)
 def test_help_and_page_of_train_tell_the_defaults_of_the_config(name: str) -> None:
     assert _told(train, name) == set(_defaults(name).values())
-    row = next(line for line in TRAINING_PAGE.read_text().splitlines() if f"| `{name}` |" in line)
+    row = next(line for line in (DOCS / "training.md").read_text().splitlines() if f"| `{name}` |" in line)
     assert _numbers(row) == set(_defaults(name).values())
 
 
@@ -62,3 +62,13 @@ def test_options_of_a_task_have_its_defaults(
     parameters = inspect.signature(command).parameters
     for name in names:
         assert parameters[name].default == task.model_fields[name].default
+
+
+def test_page_of_fine_tuning_tells_the_defaults_of_the_config() -> None:
+    config = TrainConfig().model_dump()
+    page = (DOCS / "fine-tuning.md").read_text()
+    rows = re.findall(r"^\| `([a-z_]+\.)?([a-z_]+)` \| (`[^`]+`|[\d.]+) \|", page, flags=re.MULTILINE)
+    assert len(rows) >= 6
+    for part, name, told in rows:
+        default = (config[part.rstrip(".")] if part else config)[name]
+        assert told.strip("`") == (str(default).lower() if isinstance(default, bool) else str(default))

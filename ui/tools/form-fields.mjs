@@ -13,7 +13,6 @@ const description = JSON.parse(readFileSync(at("openapi.json"), "utf8"));
 const REQUESTS = [
   "BudgetIn",
   "CamelProjectIn",
-  "ChangePassword",
   "CredentialsIn",
   "DatasetChange",
   "DatasetFromHub",

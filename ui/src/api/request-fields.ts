@@ -16,11 +16,6 @@ export const CamelProjectIn = {
   "trainingDataPath": {"type":"string","maxLength":1024},
 } as const;
 
-export const ChangePassword = {
-  "current_password": {"type":"string","maxLength":1024},
-  "new_password": {"type":"string","minLength":10,"maxLength":128},
-} as const;
-
 export const CredentialsIn = {
   "values": {"type":"object","maxProperties":20,"items":{"type":"string","maxLength":4000}},
 } as const;
