@@ -89,7 +89,7 @@ def test_a_model_folder_is_trained_with_the_rate_of_its_method_unless_one_is_typ
 
     body = _start(page)
     assert body["config"] == {"model": {"path": "tiny"}}
-    assert set(body) == {"config", "projectId"}
+    assert set(body) == {"config", "project_id"}
     assert _used(page) == (2e-5, 3, 8)
 
 
