@@ -6,21 +6,21 @@ Knows Python's syntax and the names of the usual training libraries; no prices, 
 from gpubloom.scripts.detection import detect
 from gpubloom.scripts.notebooks import Cell, from_notebook, is_notebook, to_notebook
 from gpubloom.scripts.requirements import (
-    Checkpoints,
     Confidence,
     Detected,
     Evidence,
     Requirements,
+    ScriptCheckpoints,
     ScriptProblem,
 )
 
 __all__ = [
     "Cell",
-    "Checkpoints",
     "Confidence",
     "Detected",
     "Evidence",
     "Requirements",
+    "ScriptCheckpoints",
     "ScriptProblem",
     "detect",
     "from_notebook",

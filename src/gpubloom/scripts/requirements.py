@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
 
 class ScriptProblem(InputError):
@@ -42,7 +42,7 @@ class Detected(_Answer, Generic[Value]):
     reason: str | None = None
 
 
-class Checkpoints(_Answer):
+class ScriptCheckpoints(_Answer):
     """How a script saves what it has learned, and how it goes on from there."""
 
     saves_with: str | None = None
@@ -79,6 +79,6 @@ class Requirements(_Answer):
     reference_gpu: str | None = None
     # Floating-point operations of the whole run, where they can be told.
     operations: Detected[float] | None = None
-    checkpoints: Detected[Checkpoints] | None = None
+    checkpoints: Detected[ScriptCheckpoints] | None = None
     writes_tensorboard: Detected[bool]
     notes: tuple[str, ...] = ()

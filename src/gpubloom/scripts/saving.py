@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from gpubloom.scripts.facts import Call
-from gpubloom.scripts.requirements import Checkpoints, Detected, Evidence
+from gpubloom.scripts.requirements import Detected, Evidence, ScriptCheckpoints
 from gpubloom.scripts.script import Script
 from gpubloom.scripts.workload import hf_arguments, lightning_trainers
 
@@ -16,7 +16,7 @@ _RESUME_ARGUMENTS = ("resume", "resume_from_checkpoint", "resume_from", "ckpt_pa
 _LOADS = ("load", "load_state_dict", "load_weights", "load_state", "restore", "load_checkpoint", "load_model")
 
 
-def checkpoints(script: Script) -> Detected[Checkpoints] | None:
+def checkpoints(script: Script) -> Detected[ScriptCheckpoints] | None:
     """None: it saves nothing."""
     saved = _saves(script)
     if saved is None:
@@ -26,7 +26,7 @@ def checkpoints(script: Script) -> Detected[Checkpoints] | None:
     named = _folder_of_calls(script)
     resumes, arguments, lines = _resumes(script)
     return Detected(
-        value=Checkpoints(
+        value=ScriptCheckpoints(
             saves_with=how,
             folder=named or (folder.value if folder is not None and isinstance(folder.value, str) else None),
             resumes_with=resumes,

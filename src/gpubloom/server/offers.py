@@ -10,12 +10,12 @@ from gpubloom.errors import code_of
 from gpubloom.offers import Constraints, Need, PriceTable, offers
 from gpubloom.offers.offer import Priority
 from gpubloom.offers.prices import STALE_AFTER, Availability, Granularity, PriceKind
-from gpubloom.scripts import Checkpoints, Detected, Requirements
+from gpubloom.scripts import Requirements
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import ReadSession
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.rentals.price_book import PriceBook
-from gpubloom.server.schema import Flag, Line, Number, Schema, Whole
+from gpubloom.server.schema import Flag, Line, Number, Schema, Span, Whole
 
 _Name = Annotated[Line, Field(min_length=1, max_length=100)]
 _Names = Annotated[list[_Name], Field(max_length=100)]
@@ -76,45 +76,29 @@ class ConstraintsIn(Schema):
         )
 
 
-class ScriptCheckpoints(Checkpoints):
-    """How a script saves and resumes; jobs have checkpoints of their own, and a description one name each."""
-
-
-class ScriptRequirements(Requirements):
-    """What was found in a script, in the words of `gpubloom.scripts`."""
-
-    checkpoints: Detected[ScriptCheckpoints] | None = None  # type: ignore[assignment]
-
-
 class AskForOffers(Schema):
     """Either what was found in a script, as it was answered, or what a person says."""
 
-    requirements: ScriptRequirements | None = None
+    requirements: Requirements | None = None
     needs: NeedIn | None = None
     constraints: ConstraintsIn = ConstraintsIn()
-
-
-class SpanOut(Schema):
-    low: float
-    likely: float
-    high: float
 
 
 class CostOut(Schema):
     """By what it is for."""
 
-    compute: SpanOut
-    storage: SpanOut
-    network: SpanOut
-    start_up: SpanOut
-    total: SpanOut
+    compute: Span
+    storage: Span
+    network: Span
+    start_up: Span
+    total: Span
 
 
 class NeedOut(Schema):
     """What was reckoned with."""
 
-    memory_gb: SpanOut
-    hours: SpanOut
+    memory_gb: Span
+    hours: Span
     reference_gpu: str
     gpus: int
     multi_node: bool
@@ -134,10 +118,10 @@ class OfferOut(Schema):
     memory_gb: float
     kind: PriceKind
     region: str | None
-    hourly: SpanOut
+    hourly: Span
     cost: CostOut
-    hours: SpanOut
-    wait_hours: SpanOut
+    hours: Span
+    wait_hours: Span
     relaunches: int
     availability: Availability
     unattended: bool
@@ -198,11 +182,11 @@ class ProviderOut(Schema):
     read_on: date
     through: str | None
     billing: Granularity
-    start_up_seconds: SpanOut
-    queue_seconds: SpanOut
-    storage_gb_month: SpanOut
-    egress_gb: SpanOut
-    cpu_and_memory_hourly: SpanOut
+    start_up_seconds: Span
+    queue_seconds: Span
+    storage_gb_month: Span
+    egress_gb: Span
+    cpu_and_memory_hourly: Span
     longest_hours: float | None
     pause: bool
     unattended: bool

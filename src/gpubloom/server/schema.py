@@ -92,6 +92,14 @@ def described_as(model: type[BaseModel]) -> BeforeValidator:
     return BeforeValidator(lambda fields: fields, json_schema_input_type=model)
 
 
+class Span(Schema):
+    """An amount that is not known exactly."""
+
+    low: float
+    likely: float
+    high: float
+
+
 class Message(Schema):
     """A reply that is only a sentence."""
 

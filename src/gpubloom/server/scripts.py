@@ -5,7 +5,7 @@ Nothing is run and nothing is kept. Reading a script takes a moment of computing
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -13,12 +13,10 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from gpubloom.providers.colab.notebook import colab_notebook
-from gpubloom.scripts import ScriptProblem, detect, from_notebook, to_notebook
-from gpubloom.scripts.requirements import Confidence
+from gpubloom.scripts import Requirements, ScriptProblem, detect, from_notebook, to_notebook
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.schema import Schema, Storable
 
-Value = TypeVar("Value")
 # A notebook with its outputs is longer than its script; the body as a whole is limited as well.
 _MOST_CHARACTERS = 1_000_000
 SourceText = Annotated[str, Field(max_length=_MOST_CHARACTERS), Storable]
@@ -55,62 +53,6 @@ class NotebookText(Schema):
     notebook: SourceText
 
 
-class EvidenceOut(Schema):
-    """A line of the script, or of a file beside it; line 0 is its command line."""
-
-    line: int
-    text: str
-    file: str | None
-
-
-class DetectedOut(Schema, Generic[Value]):
-    """A value: stated by the script, derived from what it says, or assumed; and the lines it rests on."""
-
-    value: Value
-    confidence: Confidence
-    evidence: list[EvidenceOut]
-    reason: str | None
-
-
-class CheckpointsOut(Schema):
-    """How a script saves, and how it goes on from there."""
-
-    saves_with: str | None
-    folder: str | None
-    resumes_with: str | None
-    resume_arguments: list[str]
-
-
-class RequirementsOut(Schema):
-    """What a script needs. Memory is per GPU; hours are with `gpus` GPUs of `reference_gpu`."""
-
-    purpose: DetectedOut[Literal["train", "infer", "other"]]
-    frameworks: list[DetectedOut[str]]
-    packages: list[DetectedOut[str]]
-    models: list[DetectedOut[str]]
-    datasets: list[DetectedOut[str]]
-    trackers: list[DetectedOut[str]]
-    parallelism: list[DetectedOut[str]]
-    method: DetectedOut[Literal["full", "lora", "qlora"]] | None
-    parameters: DetectedOut[int] | None
-    batch: DetectedOut[int] | None
-    accumulation: DetectedOut[int] | None
-    sequence: DetectedOut[int] | None
-    dtype: DetectedOut[str] | None
-    iterations: DetectedOut[int] | None
-    epochs: DetectedOut[int] | None
-    gpus: DetectedOut[int]
-    multi_node: DetectedOut[bool]
-    interactive: DetectedOut[bool]
-    gpu_memory_gb: DetectedOut[float]
-    duration_hours: DetectedOut[float]
-    reference_gpu: str | None
-    operations: DetectedOut[float] | None
-    checkpoints: DetectedOut[CheckpointsOut] | None
-    writes_tensorboard: DetectedOut[bool]
-    notes: list[str]
-
-
 router = APIRouter(tags=["scripts"])
 
 MOST_AT_ONCE = 2
@@ -118,12 +60,11 @@ Result = TypeVar("Result")
 
 
 @router.post("/requirements")
-async def find_requirements(request: Request, body: ScriptIn) -> RequirementsOut:
+async def find_requirements(request: Request, body: ScriptIn) -> Requirements:
     """What a script or notebook needs, from its text alone: every value with its line and how sure it is."""
-    found = await _read(
+    return await _read(
         request, "script", lambda: detect(body.script, files=body.files, arguments=body.arguments)
     )
-    return RequirementsOut.model_validate(found)
 
 
 @router.post("/scripts/to-notebook")

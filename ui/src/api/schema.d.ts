@@ -2190,7 +2190,7 @@ export interface components {
          * @description Either what was found in a script, as it was answered, or what a person says.
          */
         AskForOffers: {
-            requirements?: components["schemas"]["ScriptRequirements"] | null;
+            requirements?: components["schemas"]["Requirements-Input"] | null;
             needs?: components["schemas"]["NeedIn"] | null;
             /**
              * @default {
@@ -2525,7 +2525,7 @@ export interface components {
              */
             maxAttempts?: number;
             /** @description A rented machine; None: a machine of this server. */
-            offer?: components["schemas"]["OfferTaken"] | null;
+            offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
              * @description US dollars; it is paused before it costs more.
@@ -2878,20 +2878,6 @@ export interface components {
             };
         };
         /**
-         * CheckpointsOut
-         * @description How a script saves, and how it goes on from there.
-         */
-        CheckpointsOut: {
-            /** Saves With */
-            saves_with: string | null;
-            /** Folder */
-            folder: string | null;
-            /** Resumes With */
-            resumes_with: string | null;
-            /** Resume Arguments */
-            resume_arguments: string[];
-        };
-        /**
          * ColabNotebookIn
          * @description A script for Colab. `packages`: null takes what it seems to need.
          */
@@ -3062,7 +3048,7 @@ export interface components {
              */
             hourly: number;
             /** @description The whole job, as estimated at its start. */
-            estimated: components["schemas"]["CostEstimate"] | null;
+            estimated: components["schemas"]["Span"] | null;
             /**
              * Limit
              * @description The job's budget.
@@ -3123,27 +3109,15 @@ export interface components {
             warnings: number[];
         };
         /**
-         * CostEstimate
-         * @description What a job is expected to cost; US dollars.
-         */
-        CostEstimate: {
-            /** Low */
-            low: number;
-            /** Likely */
-            likely: number;
-            /** High */
-            high: number;
-        };
-        /**
          * CostOut
          * @description By what it is for.
          */
         CostOut: {
-            compute: components["schemas"]["SpanOut"];
-            storage: components["schemas"]["SpanOut"];
-            network: components["schemas"]["SpanOut"];
-            start_up: components["schemas"]["SpanOut"];
-            total: components["schemas"]["SpanOut"];
+            compute: components["schemas"]["Span"];
+            storage: components["schemas"]["Span"];
+            network: components["schemas"]["Span"];
+            start_up: components["schemas"]["Span"];
+            total: components["schemas"]["Span"];
         };
         /**
          * CreatedApiToken
@@ -3465,111 +3439,8 @@ export interface components {
             /** Total */
             total: number;
         };
-        /** DetectedOut[CheckpointsOut] */
-        DetectedOut_CheckpointsOut_: {
-            value: components["schemas"]["CheckpointsOut"];
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** DetectedOut[Literal['full', 'lora', 'qlora']] */
-        DetectedOut_Literal__full____lora____qlora___: {
-            /**
-             * Value
-             * @enum {string}
-             */
-            value: "full" | "lora" | "qlora";
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** DetectedOut[Literal['train', 'infer', 'other']] */
-        DetectedOut_Literal__train____infer____other___: {
-            /**
-             * Value
-             * @enum {string}
-             */
-            value: "train" | "infer" | "other";
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** DetectedOut[bool] */
-        DetectedOut_bool_: {
-            /** Value */
-            value: boolean;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** DetectedOut[float] */
-        DetectedOut_float_: {
-            /** Value */
-            value: number;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** DetectedOut[int] */
-        DetectedOut_int_: {
-            /** Value */
-            value: number;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
-        /** DetectedOut[str] */
-        DetectedOut_str_: {
-            /** Value */
-            value: string;
-            /**
-             * Confidence
-             * @enum {string}
-             */
-            confidence: "stated" | "derived" | "assumed";
-            /** Evidence */
-            evidence: components["schemas"]["EvidenceOut"][];
-            /** Reason */
-            reason: string | null;
-        };
         /** Detected[Literal['full', 'lora', 'qlora']] */
-        Detected_Literal__full____lora____qlora___: {
+        "Detected_Literal__full____lora____qlora___-Input": {
             /**
              * Value
              * @enum {string}
@@ -3584,12 +3455,52 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence?: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence-Input"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Detected[Literal['full', 'lora', 'qlora']] */
+        "Detected_Literal__full____lora____qlora___-Output": {
+            /**
+             * Value
+             * @enum {string}
+             */
+            value: "full" | "lora" | "qlora";
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence-Output"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** Detected[Literal['train', 'infer', 'other']] */
+        "Detected_Literal__train____infer____other___-Input": {
+            /**
+             * Value
+             * @enum {string}
+             */
+            value: "train" | "infer" | "other";
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence?: components["schemas"]["Evidence-Input"][];
             /** Reason */
             reason?: string | null;
         };
         /** Detected[Literal['train', 'infer', 'other']] */
-        Detected_Literal__train____infer____other___: {
+        "Detected_Literal__train____infer____other___-Output": {
             /**
              * Value
              * @enum {string}
@@ -3604,13 +3515,13 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence?: components["schemas"]["Evidence"][];
+            evidence: components["schemas"]["Evidence-Output"][];
             /** Reason */
-            reason?: string | null;
+            reason: string | null;
         };
         /** Detected[ScriptCheckpoints] */
-        Detected_ScriptCheckpoints_: {
-            value: components["schemas"]["ScriptCheckpoints"];
+        "Detected_ScriptCheckpoints_-Input": {
+            value: components["schemas"]["ScriptCheckpoints-Input"];
             /**
              * Confidence
              * @enum {string}
@@ -3620,12 +3531,28 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence?: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence-Input"][];
             /** Reason */
             reason?: string | null;
         };
+        /** Detected[ScriptCheckpoints] */
+        "Detected_ScriptCheckpoints_-Output": {
+            value: components["schemas"]["ScriptCheckpoints-Output"];
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence-Output"][];
+            /** Reason */
+            reason: string | null;
+        };
         /** Detected[bool] */
-        Detected_bool_: {
+        "Detected_bool_-Input": {
             /** Value */
             value: boolean;
             /**
@@ -3637,12 +3564,46 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence?: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence-Input"][];
+            /** Reason */
+            reason?: string | null;
+        };
+        /** Detected[bool] */
+        "Detected_bool_-Output": {
+            /** Value */
+            value: boolean;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence-Output"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** Detected[float] */
+        "Detected_float_-Input": {
+            /** Value */
+            value: number;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence?: components["schemas"]["Evidence-Input"][];
             /** Reason */
             reason?: string | null;
         };
         /** Detected[float] */
-        Detected_float_: {
+        "Detected_float_-Output": {
             /** Value */
             value: number;
             /**
@@ -3654,12 +3615,29 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence?: components["schemas"]["Evidence"][];
+            evidence: components["schemas"]["Evidence-Output"][];
+            /** Reason */
+            reason: string | null;
+        };
+        /** Detected[int] */
+        "Detected_int_-Input": {
+            /** Value */
+            value: number;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence?: components["schemas"]["Evidence-Input"][];
             /** Reason */
             reason?: string | null;
         };
         /** Detected[int] */
-        Detected_int_: {
+        "Detected_int_-Output": {
             /** Value */
             value: number;
             /**
@@ -3671,12 +3649,12 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence?: components["schemas"]["Evidence"][];
+            evidence: components["schemas"]["Evidence-Output"][];
             /** Reason */
-            reason?: string | null;
+            reason: string | null;
         };
         /** Detected[str] */
-        Detected_str_: {
+        "Detected_str_-Input": {
             /** Value */
             value: string;
             /**
@@ -3688,9 +3666,26 @@ export interface components {
              * Evidence
              * @default []
              */
-            evidence?: components["schemas"]["Evidence"][];
+            evidence?: components["schemas"]["Evidence-Input"][];
             /** Reason */
             reason?: string | null;
+        };
+        /** Detected[str] */
+        "Detected_str_-Output": {
+            /** Value */
+            value: string;
+            /**
+             * Confidence
+             * @enum {string}
+             */
+            confidence: "stated" | "derived" | "assumed";
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence-Output"][];
+            /** Reason */
+            reason: string | null;
         };
         /**
          * DetectionOut
@@ -3857,7 +3852,7 @@ export interface components {
          * Evidence
          * @description A line of the script, or of a file beside it.
          */
-        Evidence: {
+        "Evidence-Input": {
             /** Line */
             line: number;
             /** Text */
@@ -3866,10 +3861,10 @@ export interface components {
             file?: string | null;
         };
         /**
-         * EvidenceOut
-         * @description A line of the script, or of a file beside it; line 0 is its command line.
+         * Evidence
+         * @description A line of the script, or of a file beside it.
          */
-        EvidenceOut: {
+        "Evidence-Output": {
             /** Line */
             line: number;
             /** Text */
@@ -5327,7 +5322,7 @@ export interface components {
          */
         Move: {
             /** @description None: a machine of this server. */
-            offer?: components["schemas"]["OfferTaken"] | null;
+            offer?: components["schemas"]["OfferTaken-Input"] | null;
             /** Budget */
             budget?: number | null;
             /** Max Hours */
@@ -5416,8 +5411,8 @@ export interface components {
          * @description What was reckoned with.
          */
         NeedOut: {
-            memory_gb: components["schemas"]["SpanOut"];
-            hours: components["schemas"]["SpanOut"];
+            memory_gb: components["schemas"]["Span"];
+            hours: components["schemas"]["Span"];
             /** Reference Gpu */
             reference_gpu: string;
             /** Gpus */
@@ -5588,7 +5583,7 @@ export interface components {
              */
             max_attempts?: number;
             /** @description A rented machine; None: a machine of this server. */
-            offer?: components["schemas"]["OfferTaken"] | null;
+            offer?: components["schemas"]["OfferTaken-Input"] | null;
             /**
              * Budget
              * @description US dollars; it is paused before it costs more.
@@ -5660,10 +5655,10 @@ export interface components {
             kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
             /** Region */
             region: string | null;
-            hourly: components["schemas"]["SpanOut"];
+            hourly: components["schemas"]["Span"];
             cost: components["schemas"]["CostOut"];
-            hours: components["schemas"]["SpanOut"];
-            wait_hours: components["schemas"]["SpanOut"];
+            hours: components["schemas"]["Span"];
+            wait_hours: components["schemas"]["Span"];
             /** Relaunches */
             relaunches: number;
             /**
@@ -5699,7 +5694,7 @@ export interface components {
          * OfferTaken
          * @description Which of the offers somebody takes; `POST /offers` shows them.
          */
-        OfferTaken: {
+        "OfferTaken-Input": {
             /** Provider */
             provider: string;
             /** Gpu */
@@ -5717,6 +5712,29 @@ export interface components {
             kind?: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
             /** Region */
             region?: string | null;
+        };
+        /**
+         * OfferTaken
+         * @description Which of the offers somebody takes; `POST /offers` shows them.
+         */
+        "OfferTaken-Output": {
+            /** Provider */
+            provider: string;
+            /** Gpu */
+            gpu: string;
+            /**
+             * Gpus
+             * @default 1
+             */
+            gpus: number;
+            /**
+             * Kind
+             * @default on_demand
+             * @enum {string}
+             */
+            kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
+            /** Region */
+            region: string | null;
         };
         /**
          * OffersOut
@@ -6415,11 +6433,11 @@ export interface components {
              * @enum {string}
              */
             billing: "second" | "minute" | "hour";
-            start_up_seconds: components["schemas"]["SpanOut"];
-            queue_seconds: components["schemas"]["SpanOut"];
-            storage_gb_month: components["schemas"]["SpanOut"];
-            egress_gb: components["schemas"]["SpanOut"];
-            cpu_and_memory_hourly: components["schemas"]["SpanOut"];
+            start_up_seconds: components["schemas"]["Span"];
+            queue_seconds: components["schemas"]["Span"];
+            storage_gb_month: components["schemas"]["Span"];
+            egress_gb: components["schemas"]["Span"];
+            cpu_and_memory_hourly: components["schemas"]["Span"];
             /** Longest Hours */
             longest_hours: number | null;
             /** Pause */
@@ -6607,8 +6625,8 @@ export interface components {
         Quote: {
             /** Provider */
             provider: string;
-            offer: components["schemas"]["TakenOffer"] | null;
-            estimated_cost: components["schemas"]["SpanOut"];
+            offer: components["schemas"]["OfferTaken-Output"] | null;
+            estimated_cost: components["schemas"]["Span"];
             /** Reasons */
             reasons: string[];
             /**
@@ -6731,42 +6749,123 @@ export interface components {
             duplicates: components["schemas"]["DuplicatesOut"] | null;
         };
         /**
-         * RequirementsOut
-         * @description What a script needs. Memory is per GPU; hours are with `gpus` GPUs of `reference_gpu`.
+         * Requirements
+         * @description What a script needs of a machine. Memory is per GPU; hours are with `gpus` GPUs of `reference_gpu`.
          */
-        RequirementsOut: {
-            purpose: components["schemas"]["DetectedOut_Literal__train____infer____other___"];
-            /** Frameworks */
-            frameworks: components["schemas"]["DetectedOut_str_"][];
-            /** Packages */
-            packages: components["schemas"]["DetectedOut_str_"][];
-            /** Models */
-            models: components["schemas"]["DetectedOut_str_"][];
-            /** Datasets */
-            datasets: components["schemas"]["DetectedOut_str_"][];
-            /** Trackers */
-            trackers: components["schemas"]["DetectedOut_str_"][];
-            /** Parallelism */
-            parallelism: components["schemas"]["DetectedOut_str_"][];
-            method: components["schemas"]["DetectedOut_Literal__full____lora____qlora___"] | null;
-            parameters: components["schemas"]["DetectedOut_int_"] | null;
-            batch: components["schemas"]["DetectedOut_int_"] | null;
-            accumulation: components["schemas"]["DetectedOut_int_"] | null;
-            sequence: components["schemas"]["DetectedOut_int_"] | null;
-            dtype: components["schemas"]["DetectedOut_str_"] | null;
-            iterations: components["schemas"]["DetectedOut_int_"] | null;
-            epochs: components["schemas"]["DetectedOut_int_"] | null;
-            gpus: components["schemas"]["DetectedOut_int_"];
-            multi_node: components["schemas"]["DetectedOut_bool_"];
-            interactive: components["schemas"]["DetectedOut_bool_"];
-            gpu_memory_gb: components["schemas"]["DetectedOut_float_"];
-            duration_hours: components["schemas"]["DetectedOut_float_"];
+        "Requirements-Input": {
+            purpose: components["schemas"]["Detected_Literal__train____infer____other___-Input"];
+            /**
+             * Frameworks
+             * @default []
+             */
+            frameworks?: components["schemas"]["Detected_str_-Input"][];
+            /**
+             * Packages
+             * @default []
+             */
+            packages?: components["schemas"]["Detected_str_-Input"][];
+            /**
+             * Models
+             * @default []
+             */
+            models?: components["schemas"]["Detected_str_-Input"][];
+            /**
+             * Datasets
+             * @default []
+             */
+            datasets?: components["schemas"]["Detected_str_-Input"][];
+            /**
+             * Trackers
+             * @default []
+             */
+            trackers?: components["schemas"]["Detected_str_-Input"][];
+            /**
+             * Parallelism
+             * @default []
+             */
+            parallelism?: components["schemas"]["Detected_str_-Input"][];
+            method?: components["schemas"]["Detected_Literal__full____lora____qlora___-Input"] | null;
+            parameters?: components["schemas"]["Detected_int_-Input"] | null;
+            batch?: components["schemas"]["Detected_int_-Input"] | null;
+            accumulation?: components["schemas"]["Detected_int_-Input"] | null;
+            sequence?: components["schemas"]["Detected_int_-Input"] | null;
+            dtype?: components["schemas"]["Detected_str_-Input"] | null;
+            iterations?: components["schemas"]["Detected_int_-Input"] | null;
+            epochs?: components["schemas"]["Detected_int_-Input"] | null;
+            gpus: components["schemas"]["Detected_int_-Input"];
+            multi_node: components["schemas"]["Detected_bool_-Input"];
+            interactive: components["schemas"]["Detected_bool_-Input"];
+            gpu_memory_gb: components["schemas"]["Detected_float_-Input"];
+            duration_hours: components["schemas"]["Detected_float_-Input"];
+            /** Reference Gpu */
+            reference_gpu?: string | null;
+            operations?: components["schemas"]["Detected_float_-Input"] | null;
+            checkpoints?: components["schemas"]["Detected_ScriptCheckpoints_-Input"] | null;
+            writes_tensorboard: components["schemas"]["Detected_bool_-Input"];
+            /**
+             * Notes
+             * @default []
+             */
+            notes?: string[];
+        };
+        /**
+         * Requirements
+         * @description What a script needs of a machine. Memory is per GPU; hours are with `gpus` GPUs of `reference_gpu`.
+         */
+        "Requirements-Output": {
+            purpose: components["schemas"]["Detected_Literal__train____infer____other___-Output"];
+            /**
+             * Frameworks
+             * @default []
+             */
+            frameworks: components["schemas"]["Detected_str_-Output"][];
+            /**
+             * Packages
+             * @default []
+             */
+            packages: components["schemas"]["Detected_str_-Output"][];
+            /**
+             * Models
+             * @default []
+             */
+            models: components["schemas"]["Detected_str_-Output"][];
+            /**
+             * Datasets
+             * @default []
+             */
+            datasets: components["schemas"]["Detected_str_-Output"][];
+            /**
+             * Trackers
+             * @default []
+             */
+            trackers: components["schemas"]["Detected_str_-Output"][];
+            /**
+             * Parallelism
+             * @default []
+             */
+            parallelism: components["schemas"]["Detected_str_-Output"][];
+            method: components["schemas"]["Detected_Literal__full____lora____qlora___-Output"] | null;
+            parameters: components["schemas"]["Detected_int_-Output"] | null;
+            batch: components["schemas"]["Detected_int_-Output"] | null;
+            accumulation: components["schemas"]["Detected_int_-Output"] | null;
+            sequence: components["schemas"]["Detected_int_-Output"] | null;
+            dtype: components["schemas"]["Detected_str_-Output"] | null;
+            iterations: components["schemas"]["Detected_int_-Output"] | null;
+            epochs: components["schemas"]["Detected_int_-Output"] | null;
+            gpus: components["schemas"]["Detected_int_-Output"];
+            multi_node: components["schemas"]["Detected_bool_-Output"];
+            interactive: components["schemas"]["Detected_bool_-Output"];
+            gpu_memory_gb: components["schemas"]["Detected_float_-Output"];
+            duration_hours: components["schemas"]["Detected_float_-Output"];
             /** Reference Gpu */
             reference_gpu: string | null;
-            operations: components["schemas"]["DetectedOut_float_"] | null;
-            checkpoints: components["schemas"]["DetectedOut_CheckpointsOut_"] | null;
-            writes_tensorboard: components["schemas"]["DetectedOut_bool_"];
-            /** Notes */
+            operations: components["schemas"]["Detected_float_-Output"] | null;
+            checkpoints: components["schemas"]["Detected_ScriptCheckpoints_-Output"] | null;
+            writes_tensorboard: components["schemas"]["Detected_bool_-Output"];
+            /**
+             * Notes
+             * @default []
+             */
             notes: string[];
         };
         /** ResetPassword */
@@ -7060,9 +7159,9 @@ export interface components {
         };
         /**
          * ScriptCheckpoints
-         * @description How a script saves and resumes; jobs have checkpoints of their own, and a description one name each.
+         * @description How a script saves what it has learned, and how it goes on from there.
          */
-        ScriptCheckpoints: {
+        "ScriptCheckpoints-Input": {
             /** Saves With */
             saves_with?: string | null;
             /** Folder */
@@ -7074,6 +7173,23 @@ export interface components {
              * @default []
              */
             resume_arguments?: string[];
+        };
+        /**
+         * ScriptCheckpoints
+         * @description How a script saves what it has learned, and how it goes on from there.
+         */
+        "ScriptCheckpoints-Output": {
+            /** Saves With */
+            saves_with: string | null;
+            /** Folder */
+            folder: string | null;
+            /** Resumes With */
+            resumes_with: string | null;
+            /**
+             * Resume Arguments
+             * @default []
+             */
+            resume_arguments: string[];
         };
         /**
          * ScriptIn
@@ -7094,66 +7210,6 @@ export interface components {
              * @default []
              */
             arguments?: string[];
-        };
-        /**
-         * ScriptRequirements
-         * @description What was found in a script, in the words of `gpubloom.scripts`.
-         */
-        ScriptRequirements: {
-            purpose: components["schemas"]["Detected_Literal__train____infer____other___"];
-            /**
-             * Frameworks
-             * @default []
-             */
-            frameworks?: components["schemas"]["Detected_str_"][];
-            /**
-             * Packages
-             * @default []
-             */
-            packages?: components["schemas"]["Detected_str_"][];
-            /**
-             * Models
-             * @default []
-             */
-            models?: components["schemas"]["Detected_str_"][];
-            /**
-             * Datasets
-             * @default []
-             */
-            datasets?: components["schemas"]["Detected_str_"][];
-            /**
-             * Trackers
-             * @default []
-             */
-            trackers?: components["schemas"]["Detected_str_"][];
-            /**
-             * Parallelism
-             * @default []
-             */
-            parallelism?: components["schemas"]["Detected_str_"][];
-            method?: components["schemas"]["Detected_Literal__full____lora____qlora___"] | null;
-            parameters?: components["schemas"]["Detected_int_"] | null;
-            batch?: components["schemas"]["Detected_int_"] | null;
-            accumulation?: components["schemas"]["Detected_int_"] | null;
-            sequence?: components["schemas"]["Detected_int_"] | null;
-            dtype?: components["schemas"]["Detected_str_"] | null;
-            iterations?: components["schemas"]["Detected_int_"] | null;
-            epochs?: components["schemas"]["Detected_int_"] | null;
-            gpus: components["schemas"]["Detected_int_"];
-            multi_node: components["schemas"]["Detected_bool_"];
-            interactive: components["schemas"]["Detected_bool_"];
-            gpu_memory_gb: components["schemas"]["Detected_float_"];
-            duration_hours: components["schemas"]["Detected_float_"];
-            /** Reference Gpu */
-            reference_gpu?: string | null;
-            operations?: components["schemas"]["Detected_float_"] | null;
-            checkpoints?: components["schemas"]["Detected_ScriptCheckpoints_"] | null;
-            writes_tensorboard: components["schemas"]["Detected_bool_"];
-            /**
-             * Notes
-             * @default []
-             */
-            notes?: string[];
         };
         /**
          * ScriptTask
@@ -7430,15 +7486,6 @@ export interface components {
             /** High */
             high: number;
         };
-        /** SpanOut */
-        SpanOut: {
-            /** Low */
-            low: number;
-            /** Likely */
-            likely: number;
-            /** High */
-            high: number;
-        };
         /**
          * SpendingOut
          * @description What was spent; days and months begin at midnight UTC.
@@ -7473,7 +7520,7 @@ export interface components {
             job_id: string;
             /** Provider */
             provider: string;
-            estimated_cost: components["schemas"]["SpanOut"];
+            estimated_cost: components["schemas"]["Span"];
             /** Status Url */
             status_url: string;
             /** Reasons */
@@ -7602,29 +7649,6 @@ export interface components {
             system?: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity") | null;
             };
-        };
-        /**
-         * TakenOffer
-         * @description Which of the offers somebody takes.
-         */
-        TakenOffer: {
-            /** Provider */
-            provider: string;
-            /** Gpu */
-            gpu: string;
-            /**
-             * Gpus
-             * @default 1
-             */
-            gpus: number;
-            /**
-             * Kind
-             * @default on_demand
-             * @enum {string}
-             */
-            kind: "on_demand" | "spot" | "per_second" | "monthly_units" | "free";
-            /** Region */
-            region: string | null;
         };
         /** TemplateFileOut */
         TemplateFileOut: {
@@ -11321,7 +11345,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RequirementsOut"];
+                    "application/json": components["schemas"]["Requirements-Output"];
                 };
             };
             /** @description A problem */

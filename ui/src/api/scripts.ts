@@ -6,8 +6,8 @@ import type { components, paths } from "./schema";
 
 type Schemas = components["schemas"];
 
-export type Requirements = Schemas["RequirementsOut"];
-export type Evidence = Schemas["EvidenceOut"];
+export type Requirements = Schemas["Requirements-Output"];
+export type Evidence = Schemas["Evidence-Output"];
 export type Confidence = Requirements["gpus"]["confidence"];
 export type Detected<Value> = { value: Value; confidence: Confidence; evidence: Evidence[]; reason: string | null };
 type ScriptRequest = Schemas["ScriptIn"];
@@ -15,7 +15,7 @@ type Constraints = Partial<Schemas["ConstraintsIn"]>;
 export type Needs = Schemas["NeedIn"];
 export type Offer = Schemas["OfferOut"];
 export type Offers = Schemas["OffersOut"];
-export type Span = Schemas["SpanOut"];
+export type Span = Schemas["Span"];
 
 export const requirementsQuery = (body: ScriptRequest | null) =>
   queryOptions({
@@ -31,25 +31,10 @@ export type OffersRequest = { requirements: Requirements; constraints?: Constrai
 export const offersQuery = (request: OffersRequest | null) =>
   queryOptions({
     queryKey: ["offers", request],
-    queryFn: request === null ? skipToken : ({ signal }) => answerOf(api.POST("/api/offers", { body: offersBody(request), signal })),
+    queryFn: request === null ? skipToken : ({ signal }) => answerOf(api.POST("/api/offers", { body: request, signal })),
     placeholderData: keepPreviousData,
     staleTime: 60_000,
   });
-
-function offersBody(request: OffersRequest): Schemas["AskForOffers"] {
-  const constraints = (request.constraints ?? {}) as Schemas["ConstraintsIn"];
-  if ("needs" in request) return { needs: request.needs, constraints };
-  return { requirements: snakeKeys(request.requirements) as Schemas["ScriptRequirements"], constraints };
-}
-
-const snake = (name: string) => name.replaceAll(/[A-Z]/g, (character) => `_${character.toLowerCase()}`);
-
-/** Requirements go back to the server with the snake_case keys of the library that detected them. */
-export function snakeKeys(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(snakeKeys);
-  if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([name, item]) => [snake(name), snakeKeys(item)]));
-}
 
 export type ScriptTemplate = components["schemas"]["TemplateOut"];
 type StartedScript = components["schemas"]["StartedMlJob"];

@@ -13,8 +13,8 @@ from typing import Any
 
 from gpubloom.scripts import (
     Cell,
-    Checkpoints,
     Detected,
+    ScriptCheckpoints,
     ScriptProblem,
     detect,
     from_notebook,
@@ -188,7 +188,7 @@ def _file_cells(files: Mapping[str, str | bytes]) -> list[Cell]:
     return cells
 
 
-def _command_line(words: Sequence[str], found: Detected[Checkpoints] | None) -> str:
+def _command_line(words: Sequence[str], found: Detected[ScriptCheckpoints] | None) -> str:
     code = _ARGUMENTS.replace("COMMAND_LINE", repr(words), 1)
     more = found.value.resume_arguments if found is not None else ()
     if found is None or found.value.folder is None or not more or any("=PATH" in word for word in more):

@@ -14,7 +14,7 @@ from gpubloom.scripts.task import ScriptTask
 from gpubloom.server.jobs.states import Kind, Status, Want
 from gpubloom.server.jobs.summary import RunSummary, RunWarning
 from gpubloom.server.projects.schemas import CamelProjectIn, ProjectIn
-from gpubloom.server.schema import CAMEL_CASE, Line, MetricNumber, Schema, Writable, described_as
+from gpubloom.server.schema import CAMEL_CASE, Line, MetricNumber, Schema, Span, Writable, described_as
 
 
 class PlanRequest(Writable):
@@ -149,14 +149,6 @@ class CheckpointOfJob(CheckpointOut):
 class CheckpointPage(Schema):
     items: list[CheckpointOfJob]
     total: int
-
-
-class Span(Schema):
-    """An amount that is not known exactly."""
-
-    low: float
-    likely: float
-    high: float
 
 
 class JobOffer(Schema):

@@ -21,7 +21,7 @@ from pydantic import (
     field_validator,
 )
 
-from gpubloom.server.schema import Flag, MetricNumber, Number, Whole
+from gpubloom.server.schema import Flag, MetricNumber, Number, Span, Whole
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.number_encoding import NON_FINITE, plain
 
@@ -122,20 +122,12 @@ class Finding(Tolerant):
     since: Number | None = Field(None, description="Seconds since 1970; None: nobody knows.")
 
 
-class CostEstimate(BaseModel):
-    """What a job is expected to cost; US dollars."""
-
-    low: float
-    likely: float
-    high: float
-
-
 class Cost(Tolerant):
     """What a job on rented instances has cost; US dollars."""
 
     so_far: Number = Field(0.0, description="All instances of the job together.")
     hourly: Number = Field(0.0, description="What an hour costs now.")
-    estimated: CostEstimate | None = Field(None, description="The whole job, as estimated at its start.")
+    estimated: Span | None = Field(None, description="The whole job, as estimated at its start.")
     limit: Number | None = Field(None, description="The job's budget.")
     provider: str | None = Field(None, description="Who rents out the instance.")
     gpu: str | None = Field(None, description="The kind of GPU.")

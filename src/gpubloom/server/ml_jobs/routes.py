@@ -17,6 +17,7 @@ from gpubloom.server.idempotency import CurrentCreation
 from gpubloom.server.jobs.files import run_directory
 from gpubloom.server.jobs.launch import CurrentOfferService, live_machines
 from gpubloom.server.jobs.logs import read_output
+from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.jobs.service import get_job
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import TrainingJob
@@ -28,20 +29,19 @@ from gpubloom.server.ml_jobs.schemas import (
     NewMlJob,
     Progress,
     Quote,
-    SpanOut,
     StartedMlJob,
-    TakenOffer,
     TemplateOut,
     Templates,
 )
 from gpubloom.server.ml_jobs.service import SandboxChoice
 from gpubloom.server.offers import CurrentPrices
 from gpubloom.server.problems import MalformedRequest, invalid_fields
+from gpubloom.server.schema import Span
 
 router = APIRouter(prefix="/ml-jobs", tags=["script jobs"])
 
 _MOST_LINES = 100
-_OFFER = tuple(TakenOffer.model_fields)
+_OFFER = tuple(OfferTaken.model_fields)
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
@@ -122,8 +122,8 @@ async def quote(prepared: CheckedJob) -> Quote:
         provider=prepared.placement.provider,
         offer=None
         if offer is None
-        else TakenOffer.model_validate({name: offer.get(name) for name in _OFFER}),
-        estimated_cost=SpanOut.model_validate(prepared.placement.cost),
+        else OfferTaken.model_validate({name: offer.get(name) for name in _OFFER}),
+        estimated_cost=Span.model_validate(prepared.placement.cost),
         reasons=prepared.reasons,
         ignored=prepared.body.ignored,
     )
@@ -157,7 +157,7 @@ async def submit(
         return StartedMlJob(
             job_id=job_id,
             provider=prepared.placement.provider,
-            estimated_cost=SpanOut.model_validate(prepared.placement.cost),
+            estimated_cost=Span.model_validate(prepared.placement.cost),
             status_url=f"/api/ml-jobs/{job_id}/status",
             reasons=prepared.reasons,
             ignored=prepared.body.ignored,

@@ -7,9 +7,9 @@ from pydantic import AliasChoices, Field, model_validator
 
 from gpubloom.offers import Constraints
 from gpubloom.offers.offer import Priority
-from gpubloom.offers.prices import PriceKind
+from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.jobs.states import Status
-from gpubloom.server.schema import Flag, Line, MetricNumber, Number, Schema, Storable, Whole
+from gpubloom.server.schema import Flag, Line, MetricNumber, Number, Schema, Span, Storable, Whole
 
 MOST_FILES = 2_000
 # The largest request, by address.
@@ -27,16 +27,6 @@ class FileIn(Schema):
     path: _Path
     text: str | None = None
     base64: str | None = None
-
-
-class TakenOffer(Schema):
-    """Which of the offers somebody takes."""
-
-    provider: _Name
-    gpu: _Name
-    gpus: Annotated[Whole, Field(ge=1, le=1_024)] = 1
-    kind: PriceKind = "on_demand"
-    region: _Name | None = None
 
 
 class Preferences(Schema):
@@ -102,7 +92,7 @@ class NewMlJob(Schema):
     provider: _Name | None = Field(
         None, description="A service, `local` for this server's machine; null: the recommended offer."
     )
-    offer: TakenOffer | None = None
+    offer: OfferTaken | None = None
     constraints: Preferences = Preferences()
     requirements: Overrides | None = None
     packages: Annotated[list[_Name], Field(max_length=200)] | None = Field(
@@ -133,18 +123,12 @@ class NewMlJob(Schema):
         return [] if self.requirements is None else self.requirements.ignored
 
 
-class SpanOut(Schema):
-    low: float
-    likely: float
-    high: float
-
-
 class StartedMlJob(Schema):
     """`reasons`: why it runs there, and what is good to know."""
 
     job_id: UUID
     provider: str
-    estimated_cost: SpanOut
+    estimated_cost: Span
     status_url: str
     reasons: list[str]
     ignored: list[str] = Field([], description="Fields of the request that change nothing here.")
@@ -154,8 +138,8 @@ class Quote(Schema):
     """Where a job would run; `offer` is what to send to get just that, null for this server's machine."""
 
     provider: str
-    offer: TakenOffer | None
-    estimated_cost: SpanOut
+    offer: OfferTaken | None
+    estimated_cost: Span
     reasons: list[str]
     ignored: list[str] = Field([], description="Fields of the request that change nothing here.")
 

@@ -3,7 +3,7 @@ import { cleanup, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { afterEach, describe, expect, it } from "vitest";
-import { type Requirements, snakeKeys } from "@/api/scripts";
+import type { Requirements } from "@/api/scripts";
 import { CodeEditor, type Jump, pythonPieces } from "./code-editor";
 import { markedLines, needRows, withOverrides } from "./needs-card";
 import { commandText, commandWords, EMPTY, fromTemplate, jobBody, mistakesIn, scriptRequest, withFiles, withoutFile, withText } from "./script-draft";
@@ -155,9 +155,6 @@ describe("what was found in a script", () => {
     expect(own.gpus).toBe(requirements.gpus);
   });
 
-  it("goes back in the words of the library", () => {
-    expect(snakeKeys({ gpu_memory_gb: detected(1), checkpoints: { value: { saves_with: "x" } }, notes: ["aB"] })).toEqual({ gpu_memory_gb: detected(1), checkpoints: { value: { saves_with: "x" } }, notes: ["aB"] });
-  });
 });
 
 it("colours Python without losing a character", () => {
