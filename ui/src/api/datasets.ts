@@ -2,7 +2,7 @@ import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient, receivedAt, sendAt } from "./client";
 import { pollInterval } from "./problem";
 import type { components } from "./schema";
-import type { Dataset } from "./types";
+import type { Dataset, QueryOf } from "./types";
 
 type Schemas = components["schemas"];
 
@@ -12,9 +12,7 @@ const RESTING_EVERY = 30_000;
 /** Nothing happens to it until somebody asks. An upload moves as well, but its own page knows how far it is. */
 const isSettled = ({ status }: Pick<Dataset, "status">) => status === "ready" || status === "failed";
 
-type Wanted = { search?: string; limit: number; offset?: number };
-
-export const datasetsQuery = ({ search = "", limit, offset = 0 }: Wanted) =>
+export const datasetsQuery = ({ search = "", limit, offset = 0 }: QueryOf<"/api/datasets">) =>
   queryOptions({
     queryKey: ["datasets", "list", { search, limit, offset }],
     queryFn: ({ signal }) => answerOf(api.GET("/api/datasets", { params: { query: { search, limit, offset } }, signal })),
@@ -31,10 +29,8 @@ export const datasetQuery = (id: string) =>
     refetchInterval: (query) => pollInterval(query, query.state.data && isSettled(query.state.data) ? RESTING_EVERY : MOVING_EVERY),
   });
 
-type PreviewWanted = { offset: number; limit: number; model_id?: string };
-
 /** Rows, raw and as a model sees them. A changed mapping is another version of them. */
-export const previewQuery = (dataset: Pick<Dataset, "id" | "format" | "columns">, wanted: PreviewWanted) =>
+export const previewQuery = (dataset: Pick<Dataset, "id" | "format" | "columns">, wanted: QueryOf<"/api/datasets/{dataset_id}/preview">) =>
   queryOptions({
     queryKey: ["datasets", "preview", dataset.id, dataset.format, dataset.columns, wanted],
     queryFn: ({ signal }) => answerOf(api.GET("/api/datasets/{dataset_id}/preview", { params: { ...at(dataset.id), query: wanted }, signal })),

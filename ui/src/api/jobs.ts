@@ -2,7 +2,7 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient } from "./client";
 import { pollInterval } from "./problem";
-import type { Curves, Extension, Job, JobListItem, JobStatus, LiveSettings, Move, NewJob, PlanRequest } from "./types";
+import type { Curves, Extension, Job, JobListItem, JobStatus, LiveSettings, Move, NewJob, PlanRequest, QueryOf } from "./types";
 
 /** States in which nothing happens until somebody asks for it. */
 const RESTING: readonly JobStatus[] = ["completed", "failed", "cancelled", "paused"];
@@ -14,13 +14,11 @@ const RESTING_EVERY = 15_000;
 /** Lists have no stream: they are polled often while a job in them is active, and rarely otherwise. */
 const listInterval = (jobs: JobListItem[] | undefined) => (jobs?.some((job) => !isResting(job.status)) ? LIVE_EVERY : RESTING_EVERY);
 
-type Wanted = { projectId?: string; status?: JobStatus[]; search?: string; limit: number; offset?: number };
-
-export const jobsQuery = ({ projectId, status, search = "", limit, offset = 0 }: Wanted) =>
+export const jobsQuery = (wanted: QueryOf<"/api/jobs">) =>
   queryOptions({
-    queryKey: ["jobs", "list", { projectId, status, search, limit, offset }],
+    queryKey: ["jobs", "list", wanted],
     queryFn: ({ signal }) =>
-      answerOf(api.GET("/api/jobs", { params: { query: { project_id: projectId, status, search, limit, offset } }, signal })),
+      answerOf(api.GET("/api/jobs", { params: { query: wanted }, signal })),
     placeholderData: keepPreviousData,
     refetchInterval: (query) => listInterval(query.state.data?.items),
   });
@@ -96,9 +94,7 @@ export const planScriptQuery = (body: PlanRequest) =>
     staleTime: 60_000,
   });
 
-type Range = { from?: number; to?: number; points?: number; series?: string[] };
-
-export async function fetchCurves(id: string, range: Range = {}, signal?: AbortSignal): Promise<Curves> {
+export async function fetchCurves(id: string, range: QueryOf<"/api/jobs/{job_id}/metrics"> = {}, signal?: AbortSignal): Promise<Curves> {
   return answerOf(api.GET("/api/jobs/{job_id}/metrics", { params: { ...at(id), query: range }, signal }));
 }
 

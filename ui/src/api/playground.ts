@@ -2,6 +2,7 @@
 import { queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient, sessionFetch } from "./client";
 import { ApiProblem, pollInterval, problemFromBody } from "./problem";
+import type { components } from "./schema";
 import { number, text } from "./summary";
 
 type Json = Record<string, unknown>;
@@ -52,7 +53,7 @@ class EventLines {
 }
 
 /** The model to load: a run's finished model, one of its checkpoints, or a model of one's own. */
-export type Source = { job_id: string; checkpoint_id?: string } | { model_id: string };
+export type Source = Pick<components["schemas"]["OpenPlayground"], "job_id" | "checkpoint_id" | "model_id">;
 
 const LOADING_EVERY = 700;
 const LOADED_EVERY = 5_000;

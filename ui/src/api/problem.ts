@@ -5,7 +5,10 @@
  * as something else, is given the same shape here, so that no page has to know the difference.
  */
 
-type FieldError = { field: string; message: string };
+import type { components } from "./schema";
+
+/** The parts that forms show. */
+type FieldError = Pick<components["schemas"]["FieldError"], "field" | "message">;
 
 export class ApiProblem extends Error {
   readonly status: number;

@@ -1,10 +1,8 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient } from "./client";
-import type { Project, ProjectBody } from "./types";
+import type { Project, ProjectBody, QueryOf } from "./types";
 
-type Wanted = { search?: string; limit: number; offset?: number };
-
-export const projectsQuery = ({ search = "", limit, offset = 0 }: Wanted) =>
+export const projectsQuery = ({ search = "", limit, offset = 0 }: QueryOf<"/api/projects">) =>
   queryOptions({
     queryKey: ["projects", "list", { search, limit, offset }],
     queryFn: ({ signal }) => answerOf(api.GET("/api/projects", { params: { query: { search, limit, offset } }, signal })),

@@ -9,7 +9,7 @@ type Schemas = components["schemas"];
 export type Requirements = Schemas["Requirements-Output"];
 export type Evidence = Schemas["Evidence-Output"];
 export type Confidence = Requirements["gpus"]["confidence"];
-export type Detected<Value> = { value: Value; confidence: Confidence; evidence: Evidence[]; reason: string | null };
+export type Detected<Value> = Omit<Requirements["gpus"], "value"> & { value: Value };
 type ScriptRequest = Schemas["ScriptIn"];
 type Constraints = Partial<Schemas["ConstraintsIn"]>;
 export type Needs = Schemas["NeedIn"];
@@ -56,10 +56,8 @@ export async function startScript(body: NewScriptJob): Promise<StartedScript> {
 /** Everything is checked as if it were started: where it would run, why there, what it would cost. */
 export const quoteScript = (body: NewScriptJob): Promise<ScriptQuote> => answerOf(api.POST("/api/ml-jobs/quote", { body }));
 
-type ForColab = { script: string; files: Record<string, string>; arguments: string[]; entry: string; name: string | null };
-
 /** A notebook that runs the same script in Colab, as the text of its file. */
-export async function colabNotebook(body: ForColab): Promise<string> {
+export async function colabNotebook(body: Schemas["ColabNotebookIn"]): Promise<string> {
   const { notebook } = await answerOf(api.POST("/api/scripts/colab-notebook", { body }));
   return notebook;
 }

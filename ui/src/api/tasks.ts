@@ -2,7 +2,7 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient } from "./client";
 import { isResting, jobQuery } from "./jobs";
-import type { EvaluationResult, Job, JobKind, NewEvaluation, NewExport } from "./types";
+import type { EvaluationResult, Job, JobKind, NewEvaluation, NewExport, QueryOf } from "./types";
 
 const MOVING_EVERY = 1_000;
 const RESTING_EVERY = 15_000;
@@ -31,10 +31,8 @@ export const startExport = async (jobId: string, body: NewExport) => keep(await 
 
 export const forgetTasks = () => queryClient.invalidateQueries({ queryKey: ["jobs", "tasks"] });
 
-type WantedCheckpoints = { projectId?: string; search?: string; best?: boolean; limit: number; offset: number };
-
 /** Checkpoints of all runs, newest first. */
-export const allCheckpointsQuery = (wanted: WantedCheckpoints) =>
+export const allCheckpointsQuery = (wanted: QueryOf<"/api/checkpoints">) =>
   queryOptions({
     queryKey: ["checkpoints", wanted],
     queryFn: ({ signal }) => answerOf(api.GET("/api/checkpoints", { params: { query: wanted }, signal })),

@@ -1,7 +1,11 @@
 /** Short names for the shapes of the API. The shapes themselves are generated from the server's description. */
-import type { components } from "./schema";
+import type { components, paths } from "./schema";
 
 type Schemas = components["schemas"];
+
+type Listed = { [Path in keyof paths]: paths[Path] extends { get: { parameters: { query?: unknown } } } ? Path : never }[keyof paths];
+/** What an address can be asked with. */
+export type QueryOf<Path extends Listed> = NonNullable<paths[Path] extends { get: { parameters: { query?: infer Query } } } ? Query : never>;
 
 export type User = Schemas["UserOut"];
 export type Role = User["role"];

@@ -43,7 +43,7 @@ export function CheckpointsPage() {
   usePageTitle("Checkpoints");
   const { search = "", page = 1, project, best } = route.useSearch();
   const navigate = useNavigate({ from: "/checkpoints" });
-  const checkpoints = useQuery(allCheckpointsQuery({ search, projectId: project, best, limit: PAGE, offset: (page - 1) * PAGE }));
+  const checkpoints = useQuery(allCheckpointsQuery({ search, project_id: project, best, limit: PAGE, offset: (page - 1) * PAGE }));
   const filtered = search !== "" || project !== undefined || best === true;
   const nothingYet = checkpoints.data?.total === 0 && !filtered;
   const filter = (change: CheckpointsSearch) => void navigate({ search: (kept) => ({ ...kept, ...change, page: undefined }), replace: true });

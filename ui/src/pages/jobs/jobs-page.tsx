@@ -34,7 +34,7 @@ export function JobsPage() {
   usePageTitle("Training jobs");
   const { search = "", page = 1, status, project } = route.useSearch();
   const navigate = useNavigate({ from: "/jobs" });
-  const jobs = useQuery(jobsQuery({ search, status: wantedStatuses(status), projectId: project, limit: PAGE, offset: (page - 1) * PAGE }));
+  const jobs = useQuery(jobsQuery({ search, status: wantedStatuses(status), project_id: project, limit: PAGE, offset: (page - 1) * PAGE }));
   const selection = useSelection();
   const filtered = search !== "" || status !== undefined || project !== undefined;
   const nothingYet = jobs.data?.total === 0 && !filtered;

@@ -131,7 +131,7 @@ export function ProjectDetailsCard({ project }: { project: Project }) {
 const PAGE_SIZE = 10;
 
 export function TrainingJobsCard({ projectId }: { projectId: string }) {
-  const jobs = useQuery(jobsQuery({ projectId, limit: PAGE_SIZE }));
+  const jobs = useQuery(jobsQuery({ project_id: projectId, limit: PAGE_SIZE }));
   const more = (jobs.data?.total ?? 0) > PAGE_SIZE;
   return (
     <Card className="h-full">
