@@ -14,6 +14,7 @@ from gpubloom.engine.sample import main
 from gpubloom.engine.serving.resolved_model import find_model
 from gpubloom.plan import PRESETS, TokenizerConfig
 from tests.engine.runs import Run
+from tests.errors import printed
 
 BYTES = Tokenizer.create(TokenizerConfig(), ())
 
@@ -87,10 +88,10 @@ def test_what_cannot_be_sampled_is_refused_in_one_sentence(
     with pytest.raises(SystemExit) as ended:
         main([str(tmp_path), "x"])
     assert ended.value.code == 2
-    assert "neither a run directory nor a model folder" in capsys.readouterr().err
+    assert printed(capsys.readouterr().err) == ["not_a_model_folder"]
     run = make_run()
     run.folder.mkdir()
     (run.folder / "config.json").write_text(run.config.to_json())
     with pytest.raises(SystemExit):
         main([str(run.folder), "x"])
-    assert "has no checkpoint yet" in capsys.readouterr().err
+    assert printed(capsys.readouterr().err) == ["no_checkpoint"]

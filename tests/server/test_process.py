@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from tests.errors import printed
 from tests.live_server import live_server
 from tests.server.installation import PASSWORD
 
@@ -75,7 +76,8 @@ def test_an_occupied_port_ends_with_one_sentence(tmp_path: Path, command: str) -
         port = taken.getsockname()[1]
         ended = _give_up(command, tmp_path / "home", "--port", str(port))
     assert ended.returncode == 2
-    assert f"Cannot listen on 127.0.0.1:{port}" in ended.stderr
+    assert printed(ended.stderr) == ["cannot_listen"]
+    assert f"127.0.0.1:{port}" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
@@ -88,7 +90,7 @@ def test_settings_that_cannot_be_used_are_named_on_one_line(tmp_path: Path, comm
         "BLOOM_DATABASE_URL": "mysql://root:hunter2@localhost/x",
     }
     ended = _give_up(command, tmp_path / "home", **wrong)
-    assert ended.returncode == 2
+    assert (ended.returncode, printed(ended.stderr)) == (2, ["invalid_settings"])
     assert len(ended.stderr.strip().splitlines()) == 1
     assert all(f"{name}: " in ended.stderr for name in wrong)
     assert "hunter2" not in ended.stderr

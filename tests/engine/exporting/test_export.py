@@ -19,6 +19,7 @@ from gpubloom.engine.serving.prompt_formatter import PromptFormatter
 from gpubloom.engine.serving.resolved_model import find_model
 from tests.engine.exporting.conftest import Make
 from tests.engine.exporting.tasks import export, write_task
+from tests.errors import printed
 
 PROMPTS = ("What is the password?", "Say something about the sea.")
 TOKENS = torch.arange(3, 40)[None]
@@ -179,7 +180,7 @@ def test_a_full_model_has_no_adapter_to_export(
     with pytest.raises(SystemExit) as ended:
         export(tmp_path / "task", model=str(tiny("llama")), form="adapter")
     assert ended.value.code == 2
-    assert "no adapter: export it merged" in capsys.readouterr().err
+    assert printed(capsys.readouterr().err) == ["no_adapter"]
     assert not (tmp_path / "task" / "model").exists()
 
 
