@@ -61,8 +61,8 @@ async def list_jobs(
         .offset(page.offset)
     )
     found = list(rows)
-    places = await _queue_positions(session, found)
-    return [_item(row, places.get(row.id)) for row in found], total or 0
+    positions = await _queue_positions(session, found)
+    return [_item(row, positions.get(row.id)) for row in found], total or 0
 
 
 def _matching(
@@ -147,18 +147,20 @@ async def _queue_positions(session: AsyncSession, jobs: Iterable[Any]) -> dict[U
         return {}
     # Jobs for a GPU, small tasks about a model and other jobs for the CPU wait in a queue each.
     queue = case((TrainingJob.gpus > 0, 0), (TrainingJob.kind.in_(MODEL_TASK_KINDS), 1), else_=2)
-    places = (
+    positions = (
         select(
             TrainingJob.id,
             func.row_number()
             .over(partition_by=queue, order_by=(TrainingJob.queued_at, TrainingJob.id))
-            .label("place"),
+            .label("position"),
         )
         .where(TrainingJob.status == "queued", TrainingJob.target == "local")
         .subquery()
     )
-    rows = await session.execute(select(places.c.id, places.c.place).where(places.c.id.in_(waiting)))
-    return {row.id: row.place for row in rows}
+    rows = await session.execute(
+        select(positions.c.id, positions.c.position).where(positions.c.id.in_(waiting))
+    )
+    return {row.id: row.position for row in rows}
 
 
 async def count_jobs(session: AsyncSession, principal: Principal) -> JobTotals:
