@@ -73,7 +73,7 @@ def test_a_preview_shows_the_page_and_cannot_control_the_terminal(tmp_path: Path
     done = bloom_data("preview", path)
     assert "Row 1 (line 1)" in done.stdout
     assert "\x1b" not in done.stdout
-    assert bloom_data("preview", path, "--page", 7).stdout == "There are no rows after row 120.\n"
+    assert bloom_data("preview", path, "--page", 7).stdout == "There are no rows after row 30.\n"
 
 
 def test_convert_writes_messages_and_a_held_out_file(tmp_path: Path) -> None:

@@ -4,19 +4,25 @@ from typing import Any
 
 import pytest
 
-from gpubloom.cli.jobs import _line
+from gpubloom.cli.jobs import _line, _list_item
 
 
 def _job(**changes: Any) -> dict[str, Any]:
-    job = {"id": "1", "status": "failed", "name": "n", "summary": {}, "rows_used": None, "rows_total": None}
-    return job | changes
+    job = dict.fromkeys(("step", "total_steps", "loss", "cost_so_far", "provider", "rows_used", "rows_total"))
+    return {**job, "id": "1", "status": "failed", "name": "n", **changes}
 
 
 @pytest.mark.parametrize(("stored", "shown"), [("NaN", "NaN"), ("Infinity", "Infinity"), (1.5, "1.500")])
 def test_a_job_whose_loss_is_no_number_is_listed(stored: object, shown: str) -> None:
-    assert f"loss {shown}" in _line(_job(summary={"values": {"train/loss": {"value": stored}}}))
+    assert f"loss {shown}" in _line(_job(loss=stored))
 
 
-def test_a_job_is_listed_with_the_provider_whose_offer_was_taken() -> None:
-    assert "modal" in _line(_job(offer={"provider": "modal"}))
-    assert "local" in _line(_job(offer=None))
+def test_a_job_is_listed_with_the_provider_whose_offer_was_taken_and_its_cost() -> None:
+    assert "modal $1.50" in _line(_job(provider="modal", cost_so_far=1.5))
+    assert "local" in _line(_job())
+
+
+def test_one_job_is_shown_as_in_the_list() -> None:
+    summary = {"step": 3, "total_steps": 9, "values": {"train/loss": {"value": 2.0}}, "cost": {"so_far": 0.5}}
+    shown = _line(_list_item({**_job(), "summary": summary, "offer": {"provider": "modal"}}))
+    assert all(word in shown for word in ("step 3 of 9", "loss 2.000", "modal $0.50"))
