@@ -26,7 +26,7 @@ from tests.server.conftest import KINDS
 from tests.server.installation import PASSWORD, Browser, Installation, Server
 
 # A stream of a living job has no end to wait for.
-ENDLESS = {"/api/jobs/{job_id}/stream"}
+ENDLESS = {"/api/jobs/{job_id}/stream", "/api/training-jobs/{job_id}/stream"}
 PARTS = 4
 
 
