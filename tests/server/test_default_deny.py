@@ -49,7 +49,8 @@ def test_the_description_lists_every_route(sqlite_server: Server) -> None:
         for path, methods in sqlite_server.app.openapi()["paths"].items()
         for method in methods
     }
-    hidden = {("GET", "/api/openapi.json"), ("GET", "/{path:path}")}
+    gone = {(method, "/api/training-jobs/{path}") for method in ("GET", "POST", "PATCH", "PUT", "DELETE")}
+    hidden = {("GET", "/api/openapi.json"), ("GET", "/{path:path}"), *gone}
     real = {(address.method, re.sub(":path}", "}", address.path)) for address in addresses(sqlite_server.app)}
     assert described == real - {(method, re.sub(":path}", "}", path)) for method, path in hidden}
 

@@ -17,6 +17,7 @@ from gpubloom.server import app as _every_table  # noqa: F401 - importing it dec
 from gpubloom.server.clock import now
 from gpubloom.server.db.base import Table
 from gpubloom.server.db.migrate import current_revision, downgrade, newest_revision, upgrade
+from gpubloom.server.idempotency import IdempotencyKey
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent, Machine, MetricPoint, MetricSeries, TrainingJob
 from tests.server.installation import Installation
 from tests.server.jobs.recorded import add_job, add_training
@@ -184,7 +185,7 @@ def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
 
     upgrade(empty_database)
     after = _stored(empty_database)
-    assert set(after) - set(before) == {"machines"}
+    assert set(after) - set(before) == {"machines", "idempotency_keys"}
     for name, rows in before.items():
         expected = [
             {_RENAMED.get((name, column), column): value for column, value in row.items()} for row in rows
@@ -204,7 +205,7 @@ def test_a_database_of_be9b74d_keeps_every_value_on_the_way_up_and_down(
     assert training.created_at == _MOMENT
     assert [machine.name for machine in installation.all(Machine)] == ["box"]
     for mapper in Table.registry.mappers:
-        assert installation.all(mapper.class_) or mapper.class_ is JobEvent, mapper
+        assert installation.all(mapper.class_) or mapper.class_ in {JobEvent, IdempotencyKey}, mapper
 
     downgrade(empty_database, _OLD)
     assert _stored(empty_database) == before

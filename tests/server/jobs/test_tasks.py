@@ -205,7 +205,7 @@ def test_an_export_offers_its_files_whatever_their_form(
     folder.mkdir(parents=True)
     (folder / "tuned.gguf").write_bytes(b"GGUF")
     shown = ada.get(address).json()
-    assert (shown["has_model"], shown["result"]) == (True, {"form": "gguf"})
+    assert (shown["has_model"], shown["result"]["form"]) == (True, "gguf")
     assert ada.get(f"{address}/model/files/tuned.gguf").content == b"GGUF"
 
 

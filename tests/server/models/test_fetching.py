@@ -95,7 +95,7 @@ def test_a_dataset_of_a_hub_is_fetched_and_inspected(server: Server, member: Use
     assert dataset["origin"]["notes"] == ["2 files were joined into one."]
     assert dataset["size"] == dataset["received"] == 2 * len(LINES)
     preview = browser.get(f"/api/datasets/{dataset['id']}/preview").json()
-    assert preview["rows"][0]["raw"] == {"prompt": "0", "completion": "yes"}
+    assert preview["items"][0]["raw"] == {"prompt": "0", "completion": "yes"}
     content = f"/api/datasets/{dataset['id']}/content"
     assert (
         browser.patch(content, content=b"x", headers={"Upload-Offset": "0"}).json()["code"] == "not_an_upload"

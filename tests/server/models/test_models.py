@@ -72,7 +72,7 @@ def test_a_preview_with_a_model_has_its_template_and_counts_its_tokens(
     dataset_id = upload(browser, "a.jsonl", (json.dumps(row) + "\n").encode() * 3)
     params = {"model_id": model["id"], "context_length": 5}
     page = browser.get(f"/api/datasets/{dataset_id}/preview", params=params).json()
-    shown = page["rows"][0]
+    shown = page["items"][0]
     text = "".join(piece["text"] for piece in shown["pieces"])
     assert "<|im_start|>user" in text
     trained = "".join(piece["text"] for piece in shown["pieces"] if piece["trained"])
