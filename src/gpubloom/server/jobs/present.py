@@ -12,6 +12,7 @@ from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.jobs.files import has_files, has_model
 from gpubloom.server.jobs.listing import queue_position
 from gpubloom.server.jobs.schemas import CamelJob, JobOffer, JobOut, LiveSettings
+from gpubloom.server.jobs.states import TOP_LEVEL_KINDS
 from gpubloom.server.jobs.summary import read_run_report
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.models.tables import Model
@@ -111,8 +112,10 @@ def _task(job: TrainingJob) -> Task | ScriptTask | None:
 
 
 def _result(job: TrainingJob) -> TaskResult | None:
+    if job.result is None or job.kind in TOP_LEVEL_KINDS:
+        return None
     try:
-        return None if job.result is None else result_from(job.kind, job.result)
+        return result_from(job.kind, job.result)
     except ValueError:
         return None
 
