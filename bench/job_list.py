@@ -9,26 +9,20 @@ application.
 
 import argparse
 import statistics
-import tempfile
 import time
 from datetime import timedelta
-from pathlib import Path
 from uuid import uuid4
 
-from long_run import sign_up
+from long_run import served_app
 from sqlalchemy import insert, select
 from starlette.testclient import TestClient
 
 from gpubloom.plan import TrainConfig, detect_hardware, plan
-from gpubloom.server.accounts.registration import issue_setup_link
 from gpubloom.server.accounts.tables import User
-from gpubloom.server.app import create_app
 from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
-from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.projects.tables import Project
-from gpubloom.server.settings import Settings
 
 PROJECTS = 500
 # Of a hundred jobs: a few are under way.
@@ -94,30 +88,20 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--jobs", type=int, default=50_000)
     count = options.parse_args().jobs
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(_env_file=None, home=Path(folder))
-        upgrade(settings.database)
-        with TestClient(create_app(settings), base_url=settings.address) as client:
-            database: Database = client.app.state.database  # type: ignore[attr-defined]
-
-            async def link() -> str:
-                async with database.write() as session:
-                    return str(await issue_setup_link(session, ""))
-
-            assert client.portal is not None
-            sign_up(client, client.portal.call(link).partition("token=")[2])
-            client.portal.call(fill, database, count)
-            print(f"{count:,} jobs\n\n{'request':34} {'processor':>10} {'time':>9} {'size':>9}")
-            for label, address in (
-                ("the newest 50", "/api/jobs?limit=50"),
-                ("50 from the middle", f"/api/jobs?limit=50&offset={count // 2}"),
-                ("the running ones", "/api/jobs?limit=50&status=running"),
-                ("50 with a word in their names", "/api/jobs?limit=50&search=job%2077"),
-                ("totals", "/api/jobs/totals"),
-                ("nothing but a session: /api/me", "/api/me"),
-            ):
-                processor, seconds, size = cost(client, address)
-                print(f"{label:34} {processor * 1e3:7.1f} ms {seconds * 1e3:6.1f} ms {size / 1e3:6.1f} KB")
+    with served_app() as (client, database, _):
+        assert client.portal is not None
+        client.portal.call(fill, database, count)
+        print(f"{count:,} jobs\n\n{'request':34} {'processor':>10} {'time':>9} {'size':>9}")
+        for label, address in (
+            ("the newest 50", "/api/jobs?limit=50"),
+            ("50 from the middle", f"/api/jobs?limit=50&offset={count // 2}"),
+            ("the running ones", "/api/jobs?limit=50&status=running"),
+            ("50 with a word in their names", "/api/jobs?limit=50&search=job%2077"),
+            ("totals", "/api/jobs/totals"),
+            ("nothing but a session: /api/me", "/api/me"),
+        ):
+            processor, seconds, size = cost(client, address)
+            print(f"{label:34} {processor * 1e3:7.1f} ms {seconds * 1e3:6.1f} ms {size / 1e3:6.1f} KB")
 
 
 if __name__ == "__main__":

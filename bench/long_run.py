@@ -11,6 +11,8 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -35,6 +37,24 @@ def sign_up(client: TestClient, link_secret: str) -> None:
     """Create the first account and stay signed in."""
     account = {"name": "Ada", "email": "ada@example.org", "password": PASSWORD, "token": link_secret}
     client.headers["X-CSRF-Token"] = client.post("/api/auth/setup", json=account).json()["csrf_token"]
+
+
+@contextmanager
+def served_app() -> Iterator[tuple[TestClient, Database, Path]]:
+    """A client that is signed in to the real application, its database, and the home of both."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(_env_file=None, home=Path(folder))
+        upgrade(settings.database)
+        with TestClient(create_app(settings), base_url=settings.address) as client:
+            database: Database = client.app.state.database  # type: ignore[attr-defined]
+
+            async def link() -> str:
+                async with database.write() as session:
+                    return str(await issue_setup_link(session, ""))
+
+            assert client.portal is not None
+            sign_up(client, client.portal.call(link).partition("token=")[2])
+            yield client, database, settings.home
 
 
 async def record(database: Database, job_id: str, steps: int) -> None:
@@ -104,46 +124,36 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--steps", type=int, default=1_000_000)
     steps = options.parse_args().steps
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(_env_file=None, home=Path(folder))
-        upgrade(settings.database)
-        with TestClient(create_app(settings), base_url=settings.address) as client:
-            database: Database = client.app.state.database  # type: ignore[attr-defined]
+    with served_app() as (client, database, home):
+        assert client.portal is not None
+        project = {"name": "Long", "model_architecture": "transformer", "model_size": 1}
+        jobs = [client.post("/api/jobs", json={"project": project}).json() for _ in range(2)]
 
-            async def link() -> str:
-                async with database.write() as session:
-                    return str(await issue_setup_link(session, ""))
+        started = time.perf_counter()
+        client.portal.call(record, database, jobs[0]["id"], steps)
+        size = home.joinpath("bloom.db").stat().st_size
+        print(f"recorded {steps:,} steps x {len(CURVES)} curves in {time.perf_counter() - started:.0f} s")
+        print(f"database: {size / 1e6:,.0f} MB, {size / steps / len(CURVES):.0f} bytes a point")
 
-            assert client.portal is not None
-            sign_up(client, client.portal.call(link).partition("token=")[2])
-            project = {"name": "Long", "model_architecture": "transformer", "model_size": 1}
-            jobs = [client.post("/api/jobs", json={"project": project}).json() for _ in range(2)]
+        base = f"/api/jobs/{jobs[0]['id']}/metrics?points=1000"
+        middle = steps // 2
+        print(f"\n{'request':42} {'median':>9} {'size':>9}")
+        for label, address in (
+            ("open the job: all curves, whole run", base),
+            ("zoom to a tenth", f"{base}&from={middle}&to={middle + steps // 10}"),
+            ("zoom to 10,000 steps", f"{base}&from={middle}&to={middle + 10_000}"),
+            ("zoom to 500 steps", f"{base}&from={middle}&to={middle + 500}"),
+        ):
+            seconds, length = timed(client, address)
+            print(f"{label:42} {seconds * 1000:6.0f} ms {length / 1000:6.0f} KB")
 
-            started = time.perf_counter()
-            client.portal.call(record, database, jobs[0]["id"], steps)
-            size = settings.home.joinpath("bloom.db").stat().st_size
-            print(f"recorded {steps:,} steps x {len(CURVES)} curves in {time.perf_counter() - started:.0f} s")
-            print(f"database: {size / 1e6:,.0f} MB, {size / steps / len(CURVES):.0f} bytes a point")
+        async def rate() -> float:
+            async with database.read() as session:
+                job = await session.get(TrainingJob, UUID(jobs[1]["id"]))
+            assert job is not None
+            return await ingest_rate(database, job, 20_000)
 
-            base = f"/api/jobs/{jobs[0]['id']}/metrics?points=1000"
-            middle = steps // 2
-            print(f"\n{'request':42} {'median':>9} {'size':>9}")
-            for label, address in (
-                ("open the job: all curves, whole run", base),
-                ("zoom to a tenth", f"{base}&from={middle}&to={middle + steps // 10}"),
-                ("zoom to 10,000 steps", f"{base}&from={middle}&to={middle + 10_000}"),
-                ("zoom to 500 steps", f"{base}&from={middle}&to={middle + 500}"),
-            ):
-                seconds, length = timed(client, address)
-                print(f"{label:42} {seconds * 1000:6.0f} ms {length / 1000:6.0f} KB")
-
-            async def rate() -> float:
-                async with database.read() as session:
-                    job = await session.get(TrainingJob, UUID(jobs[1]["id"]))
-                assert job is not None
-                return await ingest_rate(database, job, 20_000)
-
-            print(f"\nstored as a worker stores them: {client.portal.call(rate):,.0f} points a second")
+        print(f"\nstored as a worker stores them: {client.portal.call(rate):,.0f} points a second")
 
 
 if __name__ == "__main__":
