@@ -1,5 +1,6 @@
 """The addresses of prices and offers, and their JSON. Amounts are US dollars."""
 
+from collections.abc import Iterable
 from datetime import date
 from typing import Annotated, Literal, cast
 
@@ -45,26 +46,24 @@ class NeedIn(Schema):
         return Need.of(**self.model_dump())
 
 
-class ConstraintsIn(Schema):
-    """What must hold, and what is weighed."""
+class Preferences(Schema):
+    """What must hold of an offer, and what is weighed."""
 
-    providers: _Names = Field([], description="Empty: any.")
-    engines: _Names = Field([], description="Engines that are set up: skypilot.")
-    gpus: _Names = Field([], description="Empty: any.")
+    gpus: _Names = Field([], description="Kinds of GPU; empty: any.")
     region: Literal["us", "eu", "asia"] | None = None
     max_cost: _Amount | None = None
     max_hourly: _Amount | None = None
-    max_hours: _Amount | None = None
+    max_hours: Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
     spot: Flag = True
     credits: Annotated[dict[_Name, _Amount], Field(max_length=100)] = Field(
         {}, description="What is left at a service, by its name."
     )
     priority: Priority = "balanced"
 
-    def constraints(self) -> Constraints:
+    def constraints(self, providers: Iterable[str], engines: Iterable[str]) -> Constraints:
         return Constraints(
-            providers=frozenset(self.providers),
-            engines=frozenset(self.engines),
+            providers=frozenset(providers),
+            engines=frozenset(engines),
             gpus=frozenset(self.gpus),
             region=self.region,
             max_cost=self.max_cost,
@@ -74,6 +73,13 @@ class ConstraintsIn(Schema):
             credits=self.credits,
             priority=self.priority,
         )
+
+
+class ConstraintsIn(Preferences):
+    """Preferences, and which services may make offers."""
+
+    providers: _Names = Field([], description="Empty: any.")
+    engines: _Names = Field([], description="Engines that are set up: skypilot.")
 
 
 class AskForOffers(Schema):
@@ -242,7 +248,9 @@ async def list_prices(prices: CurrentPrices) -> PricesOut:
 async def make_offers(body: AskForOffers, prices: CurrentPrices) -> OffersOut:
     """Where a job could run and what that would cost; nothing is started or stored."""
     need = _need(body)
-    found = offers(need, prices=prices, now=now(), constraints=body.constraints.constraints())
+    given = body.constraints
+    asked = given.constraints(given.providers, given.engines)
+    found = offers(need, prices=prices, now=now(), constraints=asked)
     return OffersOut(
         need=NeedOut.model_validate(need),
         offers=[OfferOut.model_validate(offer) for offer in found.offers],

@@ -2194,12 +2194,12 @@ export interface components {
             needs?: components["schemas"]["NeedIn"] | null;
             /**
              * @default {
-             *       "providers": [],
-             *       "engines": [],
              *       "gpus": [],
              *       "spot": true,
              *       "credits": {},
-             *       "priority": "balanced"
+             *       "priority": "balanced",
+             *       "providers": [],
+             *       "engines": []
              *     }
              */
             constraints?: components["schemas"]["ConstraintsIn"];
@@ -2981,24 +2981,12 @@ export interface components {
         };
         /**
          * ConstraintsIn
-         * @description What must hold, and what is weighed.
+         * @description Preferences, and which services may make offers.
          */
         ConstraintsIn: {
             /**
-             * Providers
-             * @description Empty: any.
-             * @default []
-             */
-            providers?: string[];
-            /**
-             * Engines
-             * @description Engines that are set up: skypilot.
-             * @default []
-             */
-            engines?: string[];
-            /**
              * Gpus
-             * @description Empty: any.
+             * @description Kinds of GPU; empty: any.
              * @default []
              */
             gpus?: string[];
@@ -3029,6 +3017,18 @@ export interface components {
              * @enum {string}
              */
             priority?: "price" | "balanced" | "time";
+            /**
+             * Providers
+             * @description Empty: any.
+             * @default []
+             */
+            providers?: string[];
+            /**
+             * Engines
+             * @description Engines that are set up: skypilot.
+             * @default []
+             */
+            engines?: string[];
         };
         /**
          * Cost
@@ -11593,6 +11593,7 @@ export interface operations {
                         spot?: boolean;
                         /**
                          * Credits
+                         * @description What is left at a service, by its name.
                          * @default {}
                          */
                         credits?: {
@@ -11791,6 +11792,7 @@ export interface operations {
                         spot?: boolean;
                         /**
                          * Credits
+                         * @description What is left at a service, by its name.
                          * @default {}
                          */
                         credits?: {

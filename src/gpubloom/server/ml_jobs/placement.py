@@ -203,7 +203,8 @@ def _is(offer: Offer, taken: OfferTaken) -> bool:
 
 
 def _offers(request: PlacementRequest, provider: str | None) -> Sequence[Offer]:
-    asked: Constraints = request.body.constraints.constraints(provider, _engines())
+    providers = () if provider is None else (provider,)
+    asked: Constraints = request.body.constraints.constraints(providers, _engines())
     try:
         need = Need.from_requirements(request.found)
     except ValueError as problem:

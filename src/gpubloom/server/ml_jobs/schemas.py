@@ -1,14 +1,13 @@
 """The JSON of script jobs. Amounts are US dollars."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import AliasChoices, Field, model_validator
 
-from gpubloom.offers import Constraints
-from gpubloom.offers.offer import Priority
 from gpubloom.server.jobs.schemas import OfferTaken
 from gpubloom.server.jobs.states import Status
+from gpubloom.server.offers import Preferences
 from gpubloom.server.schema import Flag, Line, MetricNumber, Number, Schema, Span, Storable, Whole
 
 MOST_FILES = 2_000
@@ -27,33 +26,6 @@ class FileIn(Schema):
     path: _Path
     text: str | None = None
     base64: str | None = None
-
-
-class Preferences(Schema):
-    """What must hold of an offer, and what is weighed."""
-
-    gpus: list[_Name] = Field([], max_length=100, description="Kinds of GPU; empty: any.")
-    region: Literal["us", "eu", "asia"] | None = None
-    max_cost: _Dollars | None = None
-    max_hourly: _Dollars | None = None
-    max_hours: _Hours | None = None
-    spot: Flag = True
-    credits: Annotated[dict[_Name, _Dollars], Field(max_length=100)] = Field({})
-    priority: Priority = "balanced"
-
-    def constraints(self, provider: str | None, engines: frozenset[str]) -> Constraints:
-        return Constraints(
-            providers=frozenset() if provider is None else frozenset({provider}),
-            engines=engines,
-            gpus=frozenset(self.gpus),
-            region=self.region,
-            max_cost=self.max_cost,
-            max_hourly=self.max_hourly,
-            max_hours=self.max_hours,
-            spot=self.spot,
-            credits=self.credits,
-            priority=self.priority,
-        )
 
 
 class Overrides(Schema):
