@@ -1,6 +1,32 @@
 /** A job for tests, with what a server would send of one that has said nothing yet. */
 import type { Job, RunSummary } from "@/api/types";
-import { runSummary } from "./test-summary";
+
+/** The summary of a run that has said nothing, with some changes. */
+export const runSummary = (change: Partial<RunSummary> = {}): RunSummary => ({
+  phase: null,
+  waiting: null,
+  step: null,
+  total_steps: null,
+  epoch: null,
+  epochs: null,
+  eta_seconds: null,
+  restart_count: 0,
+  resumed_from_step: null,
+  control_version: null,
+  updated_at: null,
+  values: {},
+  system: {},
+  facts: {},
+  dropped: {},
+  damaged_lines: 0,
+  error: null,
+  marks: [],
+  findings: [],
+  cost: null,
+  ...change,
+});
+
+export const lastValues = (values: Record<string, number>) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { step: 1, value }]));
 
 type Change = Partial<Omit<Job, "summary" | "plan" | "config" | "task" | "offer">> & { summary?: object; plan?: object | null; config?: object | null; task?: object | null; offer?: object | null };
 

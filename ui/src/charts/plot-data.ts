@@ -2,23 +2,13 @@
  * What a chart draws, without drawing it: attempts, smoothing, stacked lines and marks.
  * Curves are kept as they were reported: when an attempt repeats steps, the values of both attempts are there.
  */
-import type { Mark } from "@/api/types";
+import type { Curve, Mark } from "@/api/types";
 import { countText, settingText } from "@/text/numbers";
 
-export type CurvePoints = {
-  name: string;
-  rank: number;
-  axis: "step" | "time";
-  x: number[];
-  value: number[];
-  low: number[];
-  high: number[];
-  attempt: number[];
-  /** The newest value as it was reported, also where the points above are means of several. NaN where it was no number. */
-  last: LastPoint | null;
-};
+/** The newest value as it was reported, also where the points are means of several. NaN where it was no number. */
+type LastPoint = Omit<NonNullable<Curve["last"]>, "value"> & { value: number };
 
-type LastPoint = { x: number; attempt: number; value: number };
+export type CurvePoints = Omit<Curve, "last"> & { last: LastPoint | null };
 
 /** Whether points are means of several values; `low` and `high` are then their extremes. */
 export const isThinned = ({ low, high }: Pick<CurvePoints, "low" | "high">) => low.some((value, index) => value < (high[index] ?? value));

@@ -6,7 +6,7 @@ import { jobQuery } from "@/api/jobs";
 import { queryClient } from "@/api/client";
 import type { Job } from "@/api/types";
 import { serveFrom } from "@/test-server";
-import { runSummary } from "@/test-summary";
+import { runSummary } from "@/test-job";
 import { useJobLive } from "./use-job-live";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
