@@ -1,0 +1,29 @@
+"""A page of an earlier version of the web app asks to be reloaded."""
+
+from playwright.sync_api import Route, expect
+
+from tests.browser.conftest import NewPage
+from tests.browser.people import set_up
+from tests.live_server import LiveServer
+
+
+def test_a_page_of_another_build_asks_to_be_reloaded(new_page: NewPage, server: LiveServer) -> None:
+    page = new_page()
+    set_up(page, server)
+    notice = page.get_by_text("GPU Bloom was updated.")
+    page.goto("/projects")
+    expect(page.get_by_role("heading", name="Projects")).to_be_visible()
+    expect(notice).to_be_hidden()
+
+    def of_another_build(route: Route) -> None:
+        answer = route.fetch()
+        assert answer.headers["x-app-build"].endswith(".js")
+        route.fulfill(response=answer, headers={**answer.headers, "x-app-build": "index-other.js"})
+
+    page.route("**/api/projects*", of_another_build)
+    page.goto("/projects")
+    expect(notice).to_be_visible()
+    page.unroute("**/api/projects*")
+    page.get_by_role("button", name="Reload").click()
+    expect(page.get_by_role("heading", name="Projects")).to_be_visible()
+    expect(notice).to_be_hidden()
