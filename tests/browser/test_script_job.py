@@ -79,7 +79,7 @@ def test_a_training_job_for_a_rented_machine_says_what_it_lacks(
     page.goto("/jobs/new")
     page.get_by_label("Name of the new project").fill("Elsewhere")
     page.locator("summary", has_text="Engine").click()
-    page.get_by_label("Processes").fill("2")
+    page.get_by_label("Training processes").fill("2")
     plan = page.get_by_label("Plan")
     expect(plan.get_by_text("It fits")).to_be_visible()
     page.locator("summary", has_text="Rent a machine").click()
