@@ -222,7 +222,7 @@ def test_a_model_without_a_chat_template_gets_the_plain_one_and_says_so(tmp_path
     assert texts(dataset) == [
         (f"user: {QUESTION}\nassistant: {ANSWER}<|endoftext|>\n", f"{ANSWER}<|endoftext|>")
     ]
-    assert "brings no chat template" in dataset.notes[0]
+    assert "has no chat template" in dataset.notes[0]
 
 
 def test_a_second_opening_reads_what_the_first_one_kept(

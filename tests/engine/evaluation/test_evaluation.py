@@ -81,7 +81,7 @@ def test_a_model_without_a_template_answers_from_the_first_word_as_it_was_traine
     trained = Trained(tmp_path, chat_template=False)
     found = evaluate(trained.folder, prompts=("What is the password, number 7?",), max_new_tokens=20)
     assert found["prompts"][0]["tuned"] == SECRET
-    assert any("a plain one is used" in note for note in found["notes"])
+    assert any("a plain template is used" in note for note in found["notes"])
 
 
 def test_pieces_of_a_long_row_and_one_document_at_a_time_give_the_same_loss(
