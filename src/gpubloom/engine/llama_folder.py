@@ -41,7 +41,7 @@ def read_shape(folder: Path) -> ModelShape:
     if not isinstance(config, dict) or config.get("model_type") != "llama":
         raise InputError(
             "unsupported_architecture",
-            f"{folder} contains an architecture other than llama, which is required here.",
+            f"{folder} does not contain a llama model, the only architecture that is supported here.",
         )
     try:
         return ModelShape(

@@ -350,7 +350,9 @@ class ModelConfig(Part):
 class OptimizerConfig(Part):
     """Settings of AdamW. Weight decay applies to matrices, not to norms."""
 
-    name: Literal["adamw"] = Field("adamw", title="Optimizer")
+    name: Literal["adamw"] = Field(
+        "adamw", title="Optimizer", description="The optimizer; AdamW is the only one."
+    )
     beta1: float = Field(
         0.9, ge=0, lt=1, title="Beta 1", description="Decay rate of the running mean of the gradients."
     )
@@ -600,7 +602,12 @@ class TrainConfig(Part):
         description="Peak learning rate of the schedule; lower it if the loss diverges.",
         json_schema_extra=shown(defaults=_LEARNING_RATES),
     )
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", title="Device")
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
+        title="Device",
+        description="Device to train on: auto, cpu, cuda or cuda:1; auto uses a GPU if there is one.",
+    )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto",
         title="Precision",

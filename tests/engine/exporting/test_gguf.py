@@ -215,7 +215,7 @@ def test_rules_that_llama_cpp_does_not_know_are_refused_rather_than_guessed(
     (model / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(SystemExit):
         export(tmp_path / "task", model=str(model), form="gguf")
-    assert "uses a pre-tokenizer that llama.cpp does not support" in capsys.readouterr().err
+    assert "uses a pre-tokenizer that GPU Bloom's GGUF export does not support" in capsys.readouterr().err
 
 
 CONVERTER = """

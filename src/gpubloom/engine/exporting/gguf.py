@@ -130,7 +130,7 @@ def _rules(pre_tokenizer: Any, file: Path) -> str:
         pattern = (parts[0].get("pattern") or {}).get("Regex")
         if pattern in _RULES:
             return _RULES[pattern]
-    raise UnknownTokenizer(f"{file} uses a pre-tokenizer that llama.cpp does not support.")
+    raise UnknownTokenizer(f"{file} uses a pre-tokenizer that GPU Bloom's GGUF export does not support.")
 
 
 def _special(settings: dict[str, Any], tokens: list[str]) -> dict[str, int]:
