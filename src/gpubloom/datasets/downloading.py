@@ -167,8 +167,8 @@ def must_have_room(folder: Path, needed: int, what: str) -> None:
     if needed + min(_LEFT_FREE, needed) > free:
         raise FetchProblem(
             "disk_full",
-            f"{what} needs {needed / 1e9:,.3f} GB, but {folder} has {free / 1e9:,.3f} GB free: free disk "
-            "space.",
+            f"{what} needs {needed / 1e9:,.3f} GB, but only {free / 1e9:,.3f} GB of disk space are free in "
+            f"{folder}.",
         )
 
 

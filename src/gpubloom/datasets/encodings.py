@@ -68,7 +68,7 @@ def find_encoding(path: Path, wanted: str | None = None) -> Encoding:
     if b"\0" in head:
         raise NotADataset(
             "binary_file",
-            f"{path.name} contains zero bytes, so it is a binary file or UTF-16 without a byte order mark. "
+            f"{path.name} contains NUL bytes, so it is a binary file or UTF-16 without a byte order mark. "
             "Save the file as UTF-8, or set its encoding (utf-16-le, utf-16-be).",
         )
     return _utf8_or_latin1(head)

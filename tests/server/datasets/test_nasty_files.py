@@ -129,7 +129,7 @@ NASTY = (
     Nasty("mark.txt", codecs.BOM_UTF8, failed="mark.txt contains only a byte order mark."),
     Nasty("fake.parquet", b"this is not parquet at all", failed="fake.parquet is not a parquet file"),
     Nasty("cut.parquet", b"PAR1" + b"\0" * 100, failed="cut.parquet cannot be read as parquet"),
-    Nasty("zeros.txt", b"a\0b\n" * 20, failed="zeros.txt contains zero bytes"),
+    Nasty("zeros.txt", b"a\0b\n" * 20, failed="zeros.txt contains NUL bytes"),
     Nasty(
         "nul.jsonl",
         b'{"prompt": "a\\u0000b", "completion": "c", "\\u0000": NaN}\n' * 3
